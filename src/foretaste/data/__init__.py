@@ -1,0 +1,59 @@
+"""Raw interactions, prepared datasets, and the arrays that training and evaluation read."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretaste.data.generation import (
+        GenerateConfig,
+        Generated,
+        generate,
+        generate_histories,
+    )
+    from foretaste.data.preparation import open_or_prepare, prepare
+
+    from foretaste.data.config import PrepareConfig
+    from foretaste.data.dataset import Dataset, HeldOut, open_dataset
+    from foretaste.data.histories import Histories
+    from foretaste.data.ids import IdTable
+    from foretaste.data.manifest import Manifest
+
+_MODULE_OF = {
+    "Dataset": "dataset",
+    "GenerateConfig": "generation",
+    "Generated": "generation",
+    "HeldOut": "dataset",
+    "Histories": "histories",
+    "IdTable": "ids",
+    "Manifest": "manifest",
+    "PrepareConfig": "config",
+    "generate": "generation",
+    "generate_histories": "generation",
+    "open_dataset": "dataset",
+    "open_or_prepare": "preparation",
+    "prepare": "preparation",
+}
+
+__all__ = [
+    "Dataset",
+    "GenerateConfig",
+    "Generated",
+    "HeldOut",
+    "Histories",
+    "IdTable",
+    "Manifest",
+    "PrepareConfig",
+    "generate",
+    "generate_histories",
+    "open_dataset",
+    "open_or_prepare",
+    "prepare",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

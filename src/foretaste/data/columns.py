@@ -1,0 +1,144 @@
+"""Which column is which: common spellings, and what is said where none is found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretaste.data.config import PrepareConfig
+from foretaste.errors import InputError, SettingError
+
+# Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
+SPELLINGS: dict[str, tuple[str, ...]] = {
+    "user_id": (
+        "userid", "user", "uid", "customerid", "customer", "memberid", "visitorid", "accountid",
+        "reviewerid", "profileid", "playerid", "clientid", "buyerid", "personid", "username",
+    ),
+    "item_id": (
+        "itemid", "item", "iid", "movieid", "movie", "productid", "product", "asin", "parentasin",
+        "articleid", "article", "bookid", "book", "isbn", "artistid", "artist", "trackid", "track",
+        "songid", "song", "gameid", "game", "appid", "videoid", "newsid", "businessid", "sku",
+        "listingid", "contentid", "documentid", "docid", "recipeid",
+    ),
+    "rating": (
+        "rating", "ratings", "stars", "starrating", "score", "overall", "userrating", "bookrating",
+    ),
+    "time": (
+        "timestamp", "time", "datetime", "date", "ts", "unixtime", "unixreviewtime", "eventtime",
+        "eventtimestamp", "createdat", "ratedat", "purchasedat", "usertimerank", "timerank",
+    ),
+    "title": ("title", "name", "itemtitle", "movietitle", "itemname", "productname", "booktitle"),
+}  # fmt: skip
+
+_OPTIONS = {
+    "user_id": "user_column",
+    "item_id": "item_column",
+    "rating": "rating_column",
+    "time": "time_column",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """The name of the column that plays each role; None where there is none."""
+
+    user_id: str
+    item_id: str
+    rating: str | None
+    time: str | None
+
+    @property
+    def time_is_rank(self) -> bool:
+        """Whether times only order the interactions of one user."""
+        return self.time is not None and _plain(self.time).endswith("rank")
+
+    def used(self) -> dict[str, str]:
+        """The roles that a column plays, with the column's name."""
+        return {role: getattr(self, role) for role in _OPTIONS if getattr(self, role) is not None}
+
+
+def find_roles(columns: Sequence[str], config: PrepareConfig, where: str) -> Roles:
+    """The columns to read of those found in the file ``where``.
+
+    Raises InputError where users or items are not to be found, SettingError where one column
+    is asked to be two things.
+    """
+    found = {
+        role: _named(columns, getattr(config, option), option, where)
+        or find_spelling(columns, role, where)
+        for role, option in _OPTIONS.items()
+    }
+    for role in ("user_id", "item_id"):
+        if found[role] is None:
+            raise _not_found(columns, role, where)
+    by_column: dict[str, str] = {}
+    for role, column in found.items():
+        if column is not None and by_column.setdefault(column, role) != role:
+            raise SettingError(
+                f"{_OPTIONS[by_column[column]]} and {_OPTIONS[role]} are both {column!r}; "
+                "they must be different columns"
+            )
+    return Roles(**found)  # type: ignore[arg-type]
+
+
+def find_item_column(columns: Sequence[str], name: str | None, where: str) -> str:
+    """The item id column of a file about items, which may be spelled as in the interactions."""
+    if name is not None and name in columns:
+        return name
+    found = find_spelling(columns, "item_id", where)
+    if found is None and "id" in columns:
+        return "id"
+    if found is None:
+        raise _not_found(columns, "item_id", where)
+    return found
+
+
+def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:
+    """The column spelled most like ``role``, or None; InputError where two are equally good."""
+    for spelling in SPELLINGS[role]:
+        matches = [column for column in columns if _plain(column) == spelling]
+        if len(matches) > 1:
+            raise InputError(
+                f"{where}: columns {' and '.join(map(repr, matches))} could both be {role}; "
+                f"say which with {_option(role)}"
+            )
+        if matches:
+            return matches[0]
+    return None
+
+
+def _named(columns: Sequence[str], name: str | None, option: str, where: str) -> str | None:
+    if name is not None and name not in columns:
+        raise InputError(
+            f"{where}: has no column {name!r}, asked for with {_flag(option)}; "
+            f"its columns are {_listed(columns)}"
+        )
+    return name
+
+
+def _not_found(columns: Sequence[str], role: str, where: str) -> InputError:
+    hint = ""
+    if all(re.fullmatch(r"[-+.\d]*", column) for column in columns):
+        hint = " The first line looks like data: add a line with the column names."
+    return InputError(
+        f"{where}: none of its columns looks like {role}: {_listed(columns)}. "
+        f"Name it with {_option(role)}.{hint}"
+    )
+
+
+def _option(role: str) -> str:
+    return _flag(_OPTIONS.get(role, f"{role}_column"))
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')} ({option}=... in Python)"
+
+
+def _listed(columns: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, columns[:20]))
+    return shown if len(columns) <= 20 else f"{shown} and {len(columns) - 20} more"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()

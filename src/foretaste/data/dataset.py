@@ -1,0 +1,186 @@
+"""A prepared dataset directory, read as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from foretaste.data.histories import Histories, sorted_pairs
+from foretaste.data.ids import IdTable
+from foretaste.data.manifest import Manifest, file_sha256
+from foretaste.errors import DatasetError
+
+Split = Literal["validation", "test"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldOut:
+    """Held-out users of one split, row by row: what a model may know, and what it should find."""
+
+    split: str
+    """``validation`` or ``test``."""
+
+    user_index: NDArray[np.int32]
+    """The dataset's user numbers, ascending: [U]. At or above ``num_train_users``, training never
+    saw the user."""
+
+    history: Histories
+    """What a model may know: the training items of a known user, the fold-in items of a new one;
+    items of the catalogue only."""
+
+    known: Histories
+    """Items left out of the candidates: the history and, for test, validation targets; items of
+    the catalogue only."""
+
+    target: Histories
+    """Items to be found. Those at or above the history's ``num_items`` training never saw."""
+
+    @property
+    def num_users(self) -> int:
+        return len(self.user_index)
+
+    def __len__(self) -> int:
+        return self.num_users
+
+    def rows(self, index: NDArray[np.integer]) -> HeldOut:
+        """The given rows only, in the given order."""
+        return HeldOut(
+            split=self.split,
+            user_index=self.user_index[index],
+            history=self.history.rows(index),
+            known=self.known.rows(index),
+            target=self.target.rows(index),
+        )
+
+
+class Dataset:
+    """A prepared dataset; parts are read from disk when first asked for."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    def __repr__(self) -> str:
+        return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
+
+    @cached_property
+    def train(self) -> Histories:
+        """The training part: one row per training user, over the catalogue."""
+        return self._pairs("train.parquet", self.manifest.num_train_users, self.manifest.num_items)
+
+    @cached_property
+    def users(self) -> IdTable:
+        """Ids of all users and the part (``part``) each belongs to."""
+        return IdTable.read(self.path / "users.parquet")
+
+    @cached_property
+    def items(self) -> IdTable:
+        """Ids of all items, the catalogue first, and the item columns that were given."""
+        return IdTable.read(self.path / "items.parquet")
+
+    def has_split(self, split: Split) -> bool:
+        """Whether anything was held out as ``validation`` or ``test``."""
+        return bool(self._target_files(split))
+
+    def heldout(self, split: Split) -> HeldOut:
+        """The users and held-out items of one split; DatasetError where there is none."""
+        if not self.has_split(split):
+            raise DatasetError(
+                f"{self.path}: has no {split} part (protocol {self.manifest.protocol}, "
+                f"validation {self.manifest.validation}); prepare it with another protocol"
+            )
+        target = self._held_pairs(self._target_files(split))
+        user_index = np.flatnonzero(target.lengths()).astype(np.int32)
+        history = self._known_history(split).rows(user_index)
+        known = history
+        if split == "test" and self.has_split("validation"):
+            earlier = self._held_pairs(self._target_files("validation")).rows(user_index)
+            known = history.union(earlier.within(self.manifest.num_items))
+        return HeldOut(
+            split=split,
+            user_index=user_index,
+            history=history,
+            known=known,
+            target=target.rows(user_index),
+        )
+
+    def all_interactions(self) -> Histories:
+        """Every kept interaction of every user, held-out ones too: [num_users] rows."""
+        files = [name for name in self.manifest.parts if name not in _ID_FILES]
+        return self._held_pairs(files)
+
+    def _known_history(self, split: Split) -> Histories:
+        train = self.train.padded(self.manifest.num_users)
+        fold_in = f"{split}_fold_in.parquet"
+        if fold_in not in self.manifest.parts:
+            return train
+        return train.union(self._held_pairs([fold_in]).within(self.manifest.num_items))
+
+    def _target_files(self, split: Split) -> list[str]:
+        names = (f"{split}.parquet", f"{split}_target.parquet")
+        return [name for name in names if name in self.manifest.parts]
+
+    def _held_pairs(self, files: list[str]) -> Histories:
+        manifest = self.manifest
+        parts = [self._pairs(name, manifest.num_users, manifest.num_all_items) for name in files]
+        if len(parts) == 1:
+            return parts[0]
+        return Histories.from_pairs(
+            np.concatenate([part.row_index() for part in parts]),
+            np.concatenate([part.item_index for part in parts]),
+            num_users=manifest.num_users,
+            num_items=manifest.num_all_items,
+        )
+
+    def _pairs(self, name: str, num_users: int, num_items: int) -> Histories:
+        path = self.path / name
+        try:
+            table = pq.read_table(path, columns=["user_index", "item_index"])
+        except (OSError, pa.ArrowException) as error:
+            raise DatasetError(f"{path}: cannot be read: {error}") from None
+        return sorted_pairs(
+            table.column("user_index").to_numpy(),
+            table.column("item_index").to_numpy(),
+            num_users=num_users,
+            num_items=num_items,
+            where=str(path),
+        )
+
+
+_ID_FILES = frozenset({"users.parquet", "items.parquet"})
+
+
+def open_dataset(path: Path | str) -> Dataset:
+    """The dataset at ``path``, once its version and the digest of every file are found to match.
+
+    Raises DatasetError naming the file that is missing, foreign or damaged.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`")
+    manifest = Manifest.read(path)
+    for name, part in manifest.parts.items():
+        _check_file(path / name, part.sha256)
+    return Dataset(path, manifest)
+
+
+def _check_file(path: Path, sha256: str) -> None:
+    try:
+        found = file_sha256(path)
+    except OSError as error:
+        raise DatasetError(
+            f"{path}: listed in the manifest, cannot be read: {error.strerror}; "
+            "prepare the dataset again"
+        ) from None
+    if found != sha256:
+        raise DatasetError(
+            f"{path}: does not match the manifest: sha256 {found[:12]}, expected {sha256[:12]}; "
+            "prepare the dataset again"
+        )

@@ -1,0 +1,85 @@
+"""Writing a directory so that it is there complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from foretaste.data.manifest import FILE_NAME
+from foretaste.errors import DatasetError
+
+
+def check_output(output: Path, overwrite: bool) -> None:
+    """Raise DatasetError where ``output`` may not be written.
+
+    An empty directory may be filled; a prepared dataset is replaced only with ``overwrite``;
+    anything else is never replaced.
+    """
+    if not output.exists() and not output.is_symlink():
+        return
+    if not output.is_dir():
+        raise DatasetError(f"{output}: is there already and is not a directory; name another")
+    if not any(output.iterdir()):
+        return
+    if not (output / FILE_NAME).is_file():
+        raise DatasetError(
+            f"{output}: is a directory with other files in it, which is never replaced; "
+            "name another"
+        )
+    if not overwrite:
+        raise DatasetError(
+            f"{output}: holds a prepared dataset; replace it with --overwrite "
+            "(overwrite=True in Python) or name another"
+        )
+
+
+@contextmanager
+def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A temporary sibling to write into, which becomes ``output`` at the end.
+
+    Whatever goes wrong before that, an interrupt included, leaves nothing behind.
+    """
+    check_output(output, overwrite)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _sibling(output, "partial")
+        temporary.mkdir()
+    except OSError as error:
+        raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
+    try:
+        yield temporary
+        _sync(temporary)
+        check_output(output, overwrite)
+        _replace(temporary, output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace(temporary: Path, output: Path) -> None:
+    try:
+        # An empty directory, too, is replaced by this one step.
+        temporary.rename(output)
+        return
+    except OSError:
+        previous = _sibling(output, "previous")
+        output.rename(previous)
+    try:
+        temporary.rename(output)
+    except BaseException:
+        previous.rename(output)
+        raise
+    shutil.rmtree(previous)
+
+
+def _sync(directory: Path) -> None:
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _sibling(output: Path, purpose: str) -> Path:
+    return output.with_name(f".{output.name}.{purpose}-{uuid.uuid4().hex[:12]}")

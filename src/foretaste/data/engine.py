@@ -1,0 +1,79 @@
+"""DuckDB, set up for preparing: no network, results that do not depend on threads or memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import duckdb
+
+from foretaste.data.csv_files import explain
+from foretaste.errors import InputError, SettingError
+
+NAME = f"duckdb {duckdb.__version__}"
+
+
+class Engine:
+    """One in-memory database that spills to ``scratch`` and is gone when closed."""
+
+    def __init__(self, scratch: Path, memory_limit: str | None, threads: int | None) -> None:
+        self._memory_limit = memory_limit
+        options: dict[str, Any] = {
+            "temp_directory": str(scratch),
+            "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False,
+            "python_enable_replacements": False,
+            "TimeZone": "UTC",
+        }
+        if memory_limit is not None:
+            options["memory_limit"] = memory_limit
+        if threads is not None:
+            options["threads"] = threads
+        self._connection = duckdb.connect(":memory:", config=options)
+        self._connection.execute("SET enable_progress_bar = false")
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def register(self, name: str, table: Any) -> None:
+        """Make an Arrow table known as ``name``."""
+        self._connection.register(name, table)
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows a statement returns, in no order that can be relied on.
+
+        Raises InputError naming file and line of malformed input, SettingError where the
+        memory limit is too tight.
+        """
+        try:
+            return self._connection.execute(sql).fetchall()
+        except duckdb.OutOfMemoryException:
+            raise SettingError(
+                f"memory_limit {self._memory_limit or '(the machine)'} is too little for this "
+                "input; allow more or use fewer threads"
+            ) from None
+        except (duckdb.InvalidInputException, duckdb.IOException) as error:
+            raise InputError(explain(str(error)) or _first_line(str(error))) from None
+
+    def row(self, sql: str) -> tuple[Any, ...]:
+        """The one row that a query returns."""
+        (row,) = self.run(sql)
+        return row
+
+    def count(self, relation: str) -> int:
+        """The number of rows of a table."""
+        return int(self.row(f"SELECT count(*) FROM {relation}")[0])
+
+
+def _first_line(message: str) -> str:
+    return re.sub(r"^\w+ Error: ", "", message.strip().split("\n", 1)[0])

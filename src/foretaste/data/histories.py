@@ -1,0 +1,165 @@
+"""Histories of many users as one CSR pair of NumPy arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretaste.errors import DatasetError
+
+MAX_INDEX = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Histories:
+    """The items of ``num_users`` users, row by row: who touched what.
+
+    Row ``u`` holds ``item_index[offsets[u]:offsets[u + 1]]``, ascending and without repeats.
+    """
+
+    offsets: NDArray[np.int64]
+    """Where each row starts, and the end of the last one: [num_users + 1]."""
+
+    item_index: NDArray[np.int32]
+    """Items of all rows, one after the other: [num_interactions]."""
+
+    num_items: int
+    """Exclusive bound of ``item_index``."""
+
+    @classmethod
+    def from_pairs(
+        cls,
+        user_index: NDArray[np.integer],
+        item_index: NDArray[np.integer],
+        *,
+        num_users: int,
+        num_items: int,
+    ) -> Histories:
+        """Histories of (user, item) pairs given in any order; repeated pairs count once.
+
+        Indexes must lie in [0, num_users) and [0, num_items).
+        """
+        users = np.asarray(user_index)
+        items = np.asarray(item_index)
+        assert users.shape == items.shape, "one item per user entry"
+        _check_bounds(users, num_users, "user_index")
+        _check_bounds(items, num_items, "item_index")
+        if not _is_strictly_sorted(users, items):
+            keys = np.unique(users.astype(np.int64) * max(num_items, 1) + items)
+            users, items = np.divmod(keys, max(num_items, 1))
+        offsets = np.zeros(num_users + 1, dtype=np.int64)
+        np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
+        return cls(offsets=offsets, item_index=items.astype(np.int32), num_items=num_items)
+
+    @classmethod
+    def empty(cls, *, num_users: int, num_items: int) -> Histories:
+        """Histories of users of whom nothing is known."""
+        return cls(
+            offsets=np.zeros(num_users + 1, dtype=np.int64),
+            item_index=np.zeros(0, dtype=np.int32),
+            num_items=num_items,
+        )
+
+    @property
+    def num_users(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_interactions(self) -> int:
+        return len(self.item_index)
+
+    def __len__(self) -> int:
+        return self.num_users
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of items of each row, int64 [num_users]."""
+        return np.diff(self.offsets)
+
+    def row_index(self) -> NDArray[np.int32]:
+        """The row each entry of ``item_index`` belongs to, int32 [num_interactions]."""
+        return np.repeat(np.arange(self.num_users, dtype=np.int32), self.lengths())
+
+    def __getitem__(self, rows: slice) -> Histories:
+        """Consecutive rows, as views of the same arrays."""
+        start, stop, step = rows.indices(self.num_users)
+        assert step == 1, "histories slice by consecutive rows only"
+        offsets = self.offsets[start : max(start, stop) + 1]
+        items = self.item_index[offsets[0] : offsets[-1]]
+        return Histories(offsets=offsets - offsets[0], item_index=items, num_items=self.num_items)
+
+    def rows(self, index: NDArray[np.integer]) -> Histories:
+        """The given rows, in the given order; a row may be given more than once."""
+        starts = self.offsets[index]
+        lengths = self.offsets[np.asarray(index) + 1] - starts
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        position = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Histories(
+            offsets=offsets, item_index=self.item_index[position], num_items=self.num_items
+        )
+
+    def padded(self, num_users: int) -> Histories:
+        """The same rows followed by empty ones, ``num_users`` in all."""
+        assert num_users >= self.num_users, "padding cannot take rows away"
+        offsets = np.full(num_users + 1, self.offsets[-1])
+        offsets[: len(self.offsets)] = self.offsets
+        return Histories(offsets=offsets, item_index=self.item_index, num_items=self.num_items)
+
+    def within(self, num_items: int) -> Histories:
+        """The same rows without the items at or above ``num_items``."""
+        if num_items >= self.num_items:
+            return Histories(offsets=self.offsets, item_index=self.item_index, num_items=num_items)
+        kept = self.item_index < num_items
+        running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
+        return Histories(
+            offsets=running[self.offsets], item_index=self.item_index[kept], num_items=num_items
+        )
+
+    def union(self, other: Histories) -> Histories:
+        """Row by row, the items of either; both have the same number of rows."""
+        assert self.num_users == other.num_users, "a union joins rows one to one"
+        return Histories.from_pairs(
+            np.concatenate((self.row_index(), other.row_index())),
+            np.concatenate((self.item_index, other.item_index)),
+            num_users=self.num_users,
+            num_items=max(self.num_items, other.num_items),
+        )
+
+
+def sorted_pairs(
+    user_index: NDArray[np.int32],
+    item_index: NDArray[np.int32],
+    *,
+    num_users: int,
+    num_items: int,
+    where: str,
+) -> Histories:
+    """Histories of pairs read from a file, which must come sorted, unique and within bounds.
+
+    Raises DatasetError naming ``where`` if they do not.
+    """
+    try:
+        _check_bounds(user_index, num_users, "user_index")
+        _check_bounds(item_index, num_items, "item_index")
+    except AssertionError as error:
+        raise DatasetError(f"{where}: {error}; prepare the dataset again") from None
+    if not _is_strictly_sorted(user_index, item_index):
+        raise DatasetError(
+            f"{where}: rows are not sorted by user_index and item_index without repeats; "
+            "prepare the dataset again"
+        )
+    return Histories.from_pairs(user_index, item_index, num_users=num_users, num_items=num_items)
+
+
+def _is_strictly_sorted(users: NDArray[np.integer], items: NDArray[np.integer]) -> bool:
+    same_user = users[1:] == users[:-1]
+    return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
+
+
+def _check_bounds(index: NDArray[np.integer], bound: int, name: str) -> None:
+    if len(index) and (index.min() < 0 or index.max() >= bound):
+        raise AssertionError(
+            f"{name} runs from {index.min()} to {index.max()}, outside [0, {bound})"
+        )

@@ -1,0 +1,161 @@
+"""Dense indexes and the customer's own ids, both ways."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from foretaste.errors import DatasetError
+
+Kind = Literal["user", "item"]
+
+_EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IdTable:
+    """Who is behind each dense index: row ``i`` describes user or item ``i``."""
+
+    kind: Kind
+    """What the rows are: users or items."""
+
+    table: pa.Table
+    """Column ``id`` (int64 or string) first, then what else is known: ``part``, ``title``, ..."""
+
+    @classmethod
+    def from_ids(cls, kind: Kind, ids: Iterable[int | str], **columns: Iterable[Any]) -> IdTable:
+        """A table of the given ids, all integers or all text, and further columns."""
+        values: Any = pa.array(list[Any](ids))
+        kept = pa.int64() if pa.types.is_integer(values.type) else pa.string()
+        arrays = {"id": values.cast(kept)} | {
+            name: pa.array(list[Any](values)) for name, values in columns.items()
+        }
+        return cls(kind=kind, table=pa.table(arrays))
+
+    @classmethod
+    def read(cls, path: Path | str) -> IdTable:
+        """The table written at ``path``; DatasetError where it is missing or not one of ours."""
+        try:
+            table = pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise DatasetError(f"{path}: cannot be read: {error}") from None
+        for kind in ("user", "item"):
+            if table.column_names[:2] == [f"{kind}_index", f"{kind}_id"]:
+                return cls._checked(kind, table, Path(path))
+        raise DatasetError(
+            f"{path}: expected columns user_index, user_id or item_index, item_id first, "
+            f"found {', '.join(table.column_names)}"
+        )
+
+    @classmethod
+    def _checked(cls, kind: Kind, table: pa.Table, path: Path) -> IdTable:
+        index = table.column(0).to_numpy()
+        if not np.array_equal(index, np.arange(len(index))):
+            raise DatasetError(f"{path}: {kind}_index does not count 0, 1, 2, ...; prepare again")
+        return cls(
+            kind=kind,
+            table=table.drop_columns([f"{kind}_index"]).rename_columns(
+                ["id", *table.column_names[2:]]
+            ),
+        )
+
+    def write(self, path: Path | str) -> None:
+        """Write as Parquet, ``<kind>_index`` and ``<kind>_id`` first; complete or not at all."""
+        path = Path(path)
+        index = pa.array(np.arange(len(self), dtype=np.int32))
+        table = self.table.rename_columns([f"{self.kind}_id", *self.table.column_names[1:]])
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with temporary.open("wb") as file:
+                pq.write_table(table.add_column(0, f"{self.kind}_index", index), file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether ids are integers; text otherwise."""
+        return bool(pa.types.is_integer(self.table.schema.field("id").type))
+
+    def ids(self, index: NDArray[np.integer] | None = None) -> list[int | str]:
+        """The customer's ids of the given rows, or of all."""
+        return self._values("id", index)
+
+    def has_column(self, name: str) -> bool:
+        return name in self.table.column_names
+
+    def column(self, name: str) -> list[Any]:
+        """One value per row of a further column, None where it is not known."""
+        return self._values(name, None)
+
+    def titles(self, index: NDArray[np.integer] | None = None) -> list[str | None] | None:
+        """Titles of the given rows, or of all; None where the table has no titles at all."""
+        return self._values("title", index) if self.has_column("title") else None
+
+    def lookup(self, ids: Iterable[int | str]) -> NDArray[np.int64]:
+        """The row of each id, int64, -1 where unknown.
+
+        Text is looked up among integer ids where it spells an integer exactly (``"42"``, not
+        ``"042"``), and an integer among text ids by its spelling.
+        """
+        if self.is_integer:
+            return self._lookup_integers(ids)
+        found = [self._row_of_text.get(_as_text(value), -1) for value in ids]
+        return np.array(found, dtype=np.int64)
+
+    def _lookup_integers(self, ids: Iterable[int | str]) -> NDArray[np.int64]:
+        if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
+            wanted, valid = ids.astype(np.int64), np.ones(len(ids), dtype=bool)
+        else:
+            parsed = [_as_integer(value) for value in ids]
+            valid = np.array([value is not None for value in parsed], dtype=bool)
+            wanted = np.array([value or 0 for value in parsed], dtype=np.int64)
+        ordered, order = self._sorted_integers
+        if not len(ordered):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        position = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+        return np.where(valid & (ordered[position] == wanted), order[position], -1)
+
+    def _values(self, name: str, index: NDArray[np.integer] | None) -> list[Any]:
+        column = self.table.column(name)
+        return list((column if index is None else column.take(pa.array(index))).to_pylist())
+
+    @cached_property
+    def _sorted_integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids = self.table.column("id").to_numpy()
+        order = np.argsort(ids, kind="stable")
+        return ids[order], order
+
+    @cached_property
+    def _row_of_text(self) -> dict[str | None, int]:
+        return {value: row for row, value in enumerate(self.table.column("id").to_pylist())}
+
+
+def _as_integer(value: object) -> int | None:
+    if isinstance(value, str):
+        value = int(value) if _EXACT_INTEGER.fullmatch(value) else None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value) if _INT64.min <= value <= _INT64.max else None
+    return None
+
+
+def _as_text(value: object) -> str | None:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(int(value))
+    return value if isinstance(value, str) else None

@@ -1,0 +1,88 @@
+"""What a preparation will do, once its settings have met the columns there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretaste.data.columns import Roles
+from foretaste.data.config import PrepareConfig
+from foretaste.errors import SettingError
+
+_REFERENCE_MIN_INTERACTIONS = {"leave-one-out": 20, "held-out-users": 5}
+_REFERENCE_MIN_RATING = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Settings without ``auto``: a protocol, and the filters that apply."""
+
+    protocol: str
+    """``leave-one-out``, ``held-out-users``, ``temporal`` or ``none``."""
+
+    label: str
+    """The protocol as printed beside every metric."""
+
+    filters: dict[str, float]
+    """Of ``min_rating``, ``min_item_users``, ``min_user_interactions``, those that apply."""
+
+    columns: dict[str, str]
+    """The columns to read, by role."""
+
+
+def make_plan(config: PrepareConfig, roles: Roles) -> Plan:
+    """Resolve ``auto`` and the reference's filters for a source with these columns.
+
+    Raises SettingError where a setting needs a column that is not there.
+    """
+    protocol = config.protocol
+    if protocol == "auto":
+        protocol = "held-out-users" if roles.time is None else "leave-one-out"
+    _check(config, protocol, roles)
+    filters = _filters(config, protocol, roles)
+    needed = {"user_id", "item_id"}
+    if "min_rating" in filters:
+        needed.add("rating")
+    if protocol in ("leave-one-out", "temporal"):
+        needed.add("time")
+    random = protocol == "leave-one-out" and roles.time is None
+    return Plan(
+        protocol=protocol,
+        label=f"{protocol} (random)" if random else protocol,
+        filters=filters,
+        columns={role: name for role, name in roles.used().items() if role in needed},
+    )
+
+
+def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
+    if protocol == "temporal" and (roles.time is None or roles.time_is_rank):
+        found = "there is no time column" if roles.time is None else f"{roles.time!r} is a rank"
+        raise SettingError(
+            f"protocol temporal needs real times, and {found}; "
+            "name one with --time-column (time_column=... in Python) or use another protocol"
+        )
+    if config.num_heldout_users is not None and protocol != "held-out-users":
+        raise SettingError(
+            f"num_heldout_users belongs to protocol held-out-users, and auto chose {protocol}; "
+            "ask for --protocol held-out-users"
+        )
+    if config.min_rating is not None and roles.rating is None:
+        raise SettingError(
+            "min_rating needs a rating column, and none is found; "
+            "name it with --rating-column (rating_column=... in Python)"
+        )
+
+
+def _filters(config: PrepareConfig, protocol: str, roles: Roles) -> dict[str, float]:
+    asked = {
+        "min_rating": config.min_rating,
+        "min_item_users": config.min_item_users,
+        "min_user_interactions": config.min_user_interactions,
+    }
+    defaults: dict[str, float] = {}
+    if config.filters == "reference":
+        if protocol == "held-out-users" and roles.rating is not None:
+            defaults["min_rating"] = _REFERENCE_MIN_RATING
+        if protocol in _REFERENCE_MIN_INTERACTIONS:
+            defaults["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS[protocol]
+    chosen = {name: defaults.get(name) if value is None else value for name, value in asked.items()}
+    return {name: value for name, value in chosen.items() if value is not None}

@@ -1,0 +1,176 @@
+"""Raw rows, cast and checked: whatever is wrong with a value is said with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from foretaste.data import steps
+from foretaste.data.engine import Engine
+from foretaste.data.sources import Column, Scan, Storage
+from foretaste.errors import InputError
+
+Kind = Literal["integer", "real", "moment", "text"]
+
+# What a column may turn out to hold, narrowest first. A narrower kind is tried on a sample, then
+# on every value; only if some value does not fit is the source read again with the next kind.
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "user_id": ("integer", "text"),
+    "item_id": ("integer", "text"),
+    "rating": ("real",),
+    "time": ("integer", "real", "moment"),
+}
+_SAMPLE_ROWS = 1000
+_NOUNS: dict[Kind, str] = {
+    "integer": "a whole number",
+    "real": "a finite number",
+    "moment": "a date and time",
+    "text": "an id",
+}
+
+
+def read_raw(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> dict[str, Kind]:
+    """Make table ``raw`` of the columns given by role, and say what kind each was found to be.
+
+    A role without a column (``rating``, ``time``) is constant 0. Raises InputError naming file,
+    line and an example where a value is missing or not of any kind its role may have.
+    """
+    _check_storage(scans, columns)
+    kinds = {role: _guess(engine, scans[0].columns[columns[role]], scans[0], role)
+             for role in columns}  # fmt: skip
+    guessed = dict(kinds)
+    while short := _read_as(engine, scans, columns, kinds):
+        for role in short:
+            wider = _KINDS[role][_KINDS[role].index(kinds[role]) + 1 :]
+            if not wider:
+                raise _bad_value(engine, scans, role, columns[role], guessed[role], kinds[role])
+            kinds[role] = wider[0]
+        engine.run("DROP TABLE raw")
+    _refuse_nul(engine, scans, columns, kinds)
+    return kinds
+
+
+def _read_as(
+    engine: Engine, scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind]
+) -> list[str]:
+    """Read with the given kinds; the roles for which some value does not fit."""
+    engine.run(steps.RAW.format(source=_union(scans, columns, kinds)))
+    fitting = ", ".join(f"count({role})" for role in columns)
+    num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
+    if num_rows == 0:
+        names = ", ".join(scan.name for scan in scans[:3])
+        raise InputError(f"{names}: no rows below the column names")
+    return [role for role, count in zip(columns, num_fitting, strict=True) if count < num_rows]
+
+
+def _union(scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind]) -> str:
+    return "\nUNION ALL ".join(
+        f"SELECT {_selected(scan, columns, kinds)} FROM {scan.relation}" for scan in scans
+    )
+
+
+def _selected(scan: Scan, columns: dict[str, str], kinds: dict[str, Kind]) -> str:
+    casts = {role: _cast(scan.columns[name], kinds[role]) for role, name in columns.items()}
+    return ", ".join(f"{casts.get(role, '0')} AS {role}" for role in _KINDS)
+
+
+def _guess(engine: Engine, column: Column, scan: Scan, role: str) -> Kind:
+    """The narrowest kind that the first rows fit."""
+    fits = ", ".join(f"count({_cast(column, kind)})" for kind in _KINDS[role])
+    sample = f"(SELECT * FROM {scan.relation} LIMIT {_SAMPLE_ROWS})"
+    num_rows, *num_fitting = engine.row(f"SELECT count({column.sql}), {fits} FROM {sample}")
+    fitting = zip(_KINDS[role], num_fitting, strict=True)
+    return next((kind for kind, count in fitting if count == num_rows), _KINDS[role][0])
+
+
+def _cast(column: Column, kind: Kind) -> str:
+    """SQL of a column as ``kind``: NULL where a value does not fit it exactly."""
+    name = column.sql
+    if column.storage == "text":
+        return _cast_text(name, kind)
+    casts: dict[tuple[Storage, Kind], str] = {
+        ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
+        ("integer", "text"): f"CAST({name} AS VARCHAR)",
+        ("integer", "real"): f"CAST({name} AS DOUBLE)",
+        ("real", "real"): _finite(f"CAST({name} AS DOUBLE)"),
+        ("moment", "moment"): f"epoch_us(CAST({name} AS TIMESTAMP))",
+    }
+    return casts.get((column.storage, kind), "CAST(NULL AS BIGINT)")
+
+
+def _cast_text(name: str, kind: Kind) -> str:
+    integer = f"TRY_CAST({name} AS BIGINT)"
+    real = f"TRY_CAST({name} AS DOUBLE)"
+    return {
+        # The cast alone takes 007, 1_000 and 77.5 for integers; only what reads the same is one.
+        "integer": f"CASE WHEN CAST({integer} AS VARCHAR) = {name} THEN {integer} END",
+        "text": f"nullif({name}, '')",
+        "real": _finite(real),
+        "moment": f"epoch_us(TRY_CAST({name} AS TIMESTAMP))",
+    }[kind]
+
+
+def _finite(real: str) -> str:
+    return f"CASE WHEN isfinite({real}) THEN {real} END"
+
+
+def _check_storage(scans: Sequence[Scan], columns: dict[str, str]) -> None:
+    allowed: dict[str, set[Storage]] = {
+        "user_id": {"text", "integer"},
+        "item_id": {"text", "integer"},
+        "rating": {"text", "integer", "real"},
+        "time": {"text", "integer", "real", "moment"},
+    }
+    for scan in scans:
+        for role, name in columns.items():
+            column = scan.columns[name]
+            if column.storage not in allowed[role]:
+                hint = " (missing ids turn integers into floats)" if "id" in role else ""
+                raise InputError(
+                    f"{scan.name}: column {name!r} is of type {column.type_name}{hint}; "
+                    f"{role} must be {_either(allowed[role])}"
+                )
+
+
+def _either(allowed: set[Storage]) -> str:
+    words = {"text": "text", "integer": "integers", "real": "numbers", "moment": "timestamps"}
+    return " or ".join(words[storage] for storage in words if storage in allowed)
+
+
+def _bad_value(
+    engine: Engine, scans: Sequence[Scan], role: str, name: str, guessed: Kind, last: Kind
+) -> InputError:
+    """The error for a column with values of no kind its role may have."""
+    for kind in (last, guessed):
+        for scan in scans:
+            column = scan.columns[name]
+            text = f"nullif(CAST({column.sql} AS VARCHAR), '')"
+            count, num_empty, example = engine.row(
+                f"SELECT count(*), count(*) - count({text}), min({text}) "
+                f"FROM {scan.relation} WHERE {_cast(column, kind)} IS NULL"
+            )
+            if count and num_empty:
+                return _error_at(scan, name, None, f"{role} is empty", num_empty)
+            if count and kind == guessed:
+                problem = f"{role} {example!r} is not {_NOUNS[guessed]}"
+                return _error_at(scan, name, example, problem, count)
+    raise AssertionError(f"{role}: values did not fit, and now they do")
+
+
+def _refuse_nul(
+    engine: Engine, scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind]
+) -> None:
+    for role in ("user_id", "item_id"):
+        if kinds[role] != "text":
+            continue
+        count, example = engine.row(
+            f"SELECT count(*), min({role}) FROM raw WHERE contains({role}, chr(0))"
+        )
+        if count:
+            problem = f"{role} {example!r} holds a NUL character"
+            raise _error_at(scans[0], columns[role], example, problem, count)
+
+
+def _error_at(scan: Scan, name: str, value: str | None, problem: str, count: int) -> InputError:
+    rows = "1 row" if count == 1 else f"{count:,} rows"
+    return InputError(f"{scan.locate(name, value)}: {problem} (column {name!r}, {rows} like it)")

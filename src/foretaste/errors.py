@@ -1,0 +1,53 @@
+"""What can go wrong, as a user meets it.
+
+::
+
+    ForetasteError                base of all: says what was wrong, the value met and what to do
+    ├── SettingError              a setting or option is out of range, unknown or in conflict
+    ├── InputError                raw interactions cannot be read: file, line, column, example
+    ├── DatasetError              a prepared dataset directory is missing, torn or foreign
+    ├── RunError                  a run directory is missing, torn or foreign, or already there
+    ├── UnknownIdError            an id that the run or dataset has never seen
+    ├── UnsupportedError          this model cannot answer that question, and why
+    ├── TrainingError             training cannot go on: non-finite loss, nothing to train on
+    └── MissingExtraError         an optional dependency is missing: the exact pip install line
+
+The command line prints the message without a traceback and exits with status 2. Mistakes of our
+own raise AssertionError and do show a traceback.
+"""
+
+
+class ForetasteError(Exception):
+    """A mistake the user can mend; the message says how."""
+
+
+class SettingError(ForetasteError, ValueError):
+    """A setting is out of range, unknown or in conflict with another."""
+
+
+class InputError(ForetasteError):
+    """Raw interactions cannot be read."""
+
+
+class DatasetError(ForetasteError):
+    """A prepared dataset directory is missing, torn, foreign or lacks what was asked of it."""
+
+
+class RunError(ForetasteError):
+    """A run directory is missing, torn or foreign, or would be overwritten."""
+
+
+class UnknownIdError(ForetasteError, LookupError):
+    """A user or item id that the run has never seen."""
+
+
+class UnsupportedError(ForetasteError):
+    """The model cannot answer this question."""
+
+
+class TrainingError(ForetasteError):
+    """Training cannot start or go on."""
+
+
+class MissingExtraError(ForetasteError, ImportError):
+    """An optional dependency is not installed."""

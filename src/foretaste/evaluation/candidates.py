@@ -1,0 +1,91 @@
+"""Negatives that a held-out item is ranked against, drawn by counted randomness.
+
+Draws are keyed by the dataset's seed and the user's number, so they do not move with the training
+seed, the batches or the device.
+
+Shape suffixes: B users, N negatives per user.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foretaste.evaluation.config import CandidateRule
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.negatives import Complement
+from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
+
+_MOST_DRAWS = 1 << 24
+
+
+def draw_negatives(
+    rule: CandidateRule, excluded: HistoryTensors, user_index_B: Tensor, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Items outside each user's ``excluded`` ones: int64 [B, N], which of them count (bool
+    [B, N]), and for how many users there were fewer than N to draw from (int64 scalar).
+
+    ``sampled``: distinct, every set of N equally likely; all of them where fewer exist.
+    ``nvidia``: independent draws; repeats do not count.
+    """
+    complement = Complement.of(excluded)
+    num_items_B = complement.sizes()
+    counter_BN = user_index_B.long()[:, None] * _MOST_DRAWS + torch.arange(
+        rule.num_negatives, device=user_index_B.device
+    )
+    word_BN = hash_words(stream_key(seed, Purpose.CANDIDATES), counter_BN)
+    if rule.kind == "sampled":
+        rank_BN, counts_BN = distinct_ranks(word_BN, num_items_B)
+    else:
+        rank_BN = bounded(word_BN, num_items_B[:, None])
+        counts_BN = ~repeats(rank_BN) & (num_items_B > 0)[:, None]
+    row_B1 = torch.arange(len(excluded), device=word_BN.device)[:, None]
+    item_BN = complement.select(row_B1, rank_BN.masked_fill(~counts_BN, 0))
+    num_short = (num_items_B < rule.num_negatives).sum()
+    return item_BN.masked_fill(~counts_BN, 0), counts_BN, num_short
+
+
+def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
+    """min(N, bound) distinct integers in [0, bound) per row, every set of them equally likely:
+    int64 [B, N] from random words, and which columns hold one.
+
+    Floyd's algorithm (Bentley & Floyd 1987): draw d falls in [0, s] with s = bound - count + d and
+    yields s itself if the number drawn is taken. It is taken if drawn before, or if it is the s of
+    an earlier draw that was itself taken; the latter runs along a chain, followed until it rests.
+    """
+    num_draws = word_BN.shape[1]
+    draw_N = torch.arange(num_draws, device=word_BN.device)
+    count_B1 = bound_B.clamp(max=num_draws)[:, None]
+    holds_BN = draw_N < count_B1
+    first_s_B1 = bound_B[:, None] - count_B1
+    s_BN = first_s_B1 + draw_N
+    drawn_BN = bounded(word_BN, s_BN + 1)
+    taken_BN = repeats(drawn_BN)
+    earlier_BN = drawn_BN - first_s_B1
+    is_earlier_BN = (earlier_BN >= 0) & (earlier_BN < draw_N)
+    earlier_BN = torch.where(is_earlier_BN, earlier_BN, 0)
+    while True:
+        now_taken_BN = taken_BN | (is_earlier_BN & taken_BN.gather(1, earlier_BN))
+        if torch.equal(now_taken_BN, taken_BN):
+            break
+        taken_BN = now_taken_BN
+    return torch.where(taken_BN, s_BN, drawn_BN), holds_BN
+
+
+def repeats(value_BN: Tensor) -> Tensor:
+    """Which values occurred before in their row, bool [B, N]."""
+    sorted_BN, order_BN = value_BN.sort(dim=1, stable=True)
+    same_BN = torch.zeros_like(value_BN, dtype=torch.bool)
+    same_BN[:, 1:] = sorted_BN[:, 1:] == sorted_BN[:, :-1]
+    return torch.empty_like(same_BN).scatter_(1, order_BN, same_BN)
+
+
+def choose_users(user_index: NDArray[np.integer], num_wanted: int, seed: int) -> NDArray[np.int64]:
+    """Positions in ``user_index`` of at most ``num_wanted`` users, ascending, chosen by hash."""
+    if len(user_index) <= num_wanted:
+        return np.arange(len(user_index))
+    counter = torch.tensor(user_index, dtype=torch.int64)
+    word = hash_words(stream_key(seed, Purpose.VALIDATION_USERS), counter)
+    return np.sort(np.argsort(word.numpy(), kind="stable")[:num_wanted])

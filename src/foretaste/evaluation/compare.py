@@ -1,0 +1,64 @@
+"""Whether one model is better than another on the same users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretaste.errors import SettingError
+from foretaste.evaluation.intervals import mean_interval
+from foretaste.evaluation.result import Evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How much higher the second of two evaluations is, with its 95 % interval over users."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+def paired_difference(
+    name: str, first: NDArray[np.float64], second: NDArray[np.float64]
+) -> Difference:
+    """Mean of ``second - first`` of the same users in the same order, ± 1.96 standard errors.
+
+    Paired, because users differ far more among themselves than models do on one user: two
+    evaluations whose own intervals overlap may still differ clearly.
+    """
+    assert first.shape == second.shape, "a paired difference is of the same users"
+    difference = second - first
+    low, high = mean_interval(difference)
+    return Difference(name=name, value=float(difference.mean()), low=low, high=high)
+
+
+def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
+    """The difference in each metric both have per user, by name; coverage has none.
+
+    Raises SettingError unless both are of the same part, protocol, candidates and users.
+    """
+    for name in ("split", "protocol", "candidates"):
+        ours, theirs = getattr(first, name), getattr(second, name)
+        if ours != theirs:
+            raise SettingError(
+                f"evaluations of different {name} cannot be compared: {ours!r} and {theirs!r}"
+            )
+    if not np.array_equal(first.user_index, second.user_index):
+        raise SettingError(
+            f"evaluations of different users cannot be compared: {first.num_users:,} and "
+            f"{second.num_users:,} of them; evaluate both runs on the same dataset"
+        )
+    return {
+        name: paired_difference(name, values, second.per_user[name])
+        for name, values in first.per_user.items()
+        if name in second.per_user
+    }

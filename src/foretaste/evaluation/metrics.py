@@ -1,0 +1,116 @@
+"""Ranking metrics of every user in closed form, ties counted by expectation.
+
+A target with ``above`` candidates scored higher and ``tied`` scored the same (itself included)
+lies anywhere in places above + 1 .. above + tied with equal chance (McSherry & Najork 2008,
+"Computing information retrieval performance measures efficiently in the presence of tied
+scores"). So a constant scorer scores what chance scores.
+
+Shape suffixes: U users, T targets of all users, P places of the longest list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretaste.evaluation.definitions import metric_name
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_CELLS_AT_ONCE = 1 << 20
+_BELOW_EVERY_LIST = 1 << 40
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TargetPlaces:
+    """Where the targets of U users came out among each user's candidates."""
+
+    user_T: Integers
+    """The user of each target that could be ranked, in [0, U)."""
+
+    above_T: Integers
+    """Candidates of this user scored higher; exact below the longest list judged."""
+
+    tied_T: Integers
+    """Candidates scored the same, the target itself included: at least 1."""
+
+    num_targets_U: Integers
+    """Held-out items of each user, those that training never saw included: at least 1."""
+
+
+def user_metrics(places: TargetPlaces, k: Sequence[int]) -> dict[str, Floats]:
+    """Values [U] in [0, 1] of HR, NDCG, Recall, plain recall and MRR at each list length.
+
+    - ``hr@k``: chance that any target is among the first k
+    - ``ndcg@k``: DCG@k / ideal DCG over min(k, targets); DCG@k = sum of 1 / log2(1 + place)
+    - ``recall@k``: targets among the first k / min(k, targets) (Liang et al. 2018)
+    - ``recall_all@k``: targets among the first k / targets
+    - ``mrr@k``: 1 / place of the first target, 0 beyond k
+    """
+    count_of_places = np.arange(max(k) + 1, dtype=np.float64)
+    dcg_of_places = np.concatenate(([0.0], np.cumsum(1 / np.log2(np.arange(2, max(k) + 2)))))
+    hr_UK, mrr_UK = _first_target(places, k)
+    values: dict[str, Floats] = {}
+    for column, length in enumerate(k):
+        ideal_U = np.minimum(places.num_targets_U, length)
+        hits_U = _expected_sum(places, count_of_places, length)
+        dcg_U = _expected_sum(places, dcg_of_places, length)
+        values |= {
+            metric_name("hr", length): hr_UK[:, column],
+            metric_name("ndcg", length): np.minimum(dcg_U / dcg_of_places[ideal_U], 1.0),
+            metric_name("recall", length): np.minimum(hits_U / ideal_U, 1.0),
+            metric_name("recall_all", length): np.minimum(hits_U / places.num_targets_U, 1.0),
+            metric_name("mrr", length): mrr_UK[:, column],
+        }
+    return values
+
+
+def _expected_sum(places: TargetPlaces, gain_to_place: Floats, length: int) -> Floats:
+    """Expected gain [U] of all targets of a user; ``gain_to_place[p]`` sums places 1..p."""
+    first_T = np.minimum(places.above_T, length)
+    last_T = np.minimum(places.above_T + places.tied_T, length)
+    gain_T = (gain_to_place[last_T] - gain_to_place[first_T]) / places.tied_T
+    sum_U = np.zeros(len(places.num_targets_U))
+    np.add.at(sum_U, places.user_T, gain_T)
+    return sum_U
+
+
+def _first_target(places: TargetPlaces, k: Sequence[int]) -> tuple[Floats, Floats]:
+    """HR and MRR [U, lengths]: both ask only for the first target of a user.
+
+    It is one of the r targets in the user's highest group of t equal scores that holds any. Its
+    place within the group is above j with chance (t - r)/t · (t - r - 1)/(t - 1) · ... (j factors).
+    """
+    above_U, tied_U, targets_U = _first_groups(places)
+    place_P = np.arange(1, max(k) + 1)
+    at_K = np.asarray(k) - 1
+    hr_UK = np.empty((len(above_U), len(k)))
+    mrr_UK = np.empty_like(hr_UK)
+    num_at_once = max(1, _CELLS_AT_ONCE // max(k))
+    for start in range(0, len(above_U), num_at_once):
+        users = slice(start, start + num_at_once)
+        passed_UP = place_P - 1 - above_U[users, None]
+        left_UP = tied_U[users, None] - passed_UP
+        others_UP = np.maximum(left_UP - targets_U[users, None], 0)
+        not_here_UP = np.where(passed_UP < 0, 1.0, others_UP / np.maximum(left_UP, 1))
+        not_yet_UP = np.cumprod(not_here_UP, axis=1)
+        first_here_UP = -np.diff(not_yet_UP, axis=1, prepend=1.0)
+        hr_UK[users] = 1.0 - not_yet_UP[:, at_K]
+        mrr_UK[users] = np.cumsum(first_here_UP / place_P, axis=1)[:, at_K]
+    return hr_UK, mrr_UK
+
+
+def _first_groups(places: TargetPlaces) -> tuple[Integers, Integers, Integers]:
+    """Each user's highest group with a target [U]: candidates above, its size, its targets."""
+    num_users = len(places.num_targets_U)
+    above_U = np.full(num_users, _BELOW_EVERY_LIST)
+    np.minimum.at(above_U, places.user_T, places.above_T)
+    in_first_T = places.above_T == above_U[places.user_T]
+    user_F = places.user_T[in_first_T]
+    tied_U = np.ones(num_users, dtype=np.int64)
+    tied_U[user_F] = places.tied_T[in_first_T]
+    return above_U, tied_U, np.bincount(user_F, minlength=num_users)

@@ -1,0 +1,117 @@
+"""What an evaluation found: numbers with their intervals, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretaste.evaluation.definitions import INTERVALS, METRICS, TIES, describe_candidates, parse_metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number, with its 95 % interval over users where one is defined."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+def _no_users() -> NDArray[np.int32]:
+    return np.zeros(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Metrics of one model on one held-out part, and all that must be named beside them."""
+
+    split: str
+    """`validation` or `test`."""
+
+    protocol: str
+    """How the dataset was split."""
+
+    candidates: str
+    """What held-out items were ranked against."""
+
+    metrics: dict[str, Metric]
+    """By name: ``metrics["ndcg@10"]``."""
+
+    num_users: int
+    """Users the metrics are means over: those with at least one held-out item."""
+
+    num_users_without_target: int
+    """Users left out because nothing of theirs is held out."""
+
+    num_unseen_targets: int
+    """Held-out items that training never saw; they count as misses."""
+
+    num_short_candidate_lists: int
+    """Users with fewer items to draw from than the negatives asked for; they got all of them
+    (`sampled-N`) or draws from what there is (`nvidia-N`)."""
+
+    elapsed_s: float
+    """Wall-clock time of scoring and ranking, in seconds."""
+
+    user_index: NDArray[np.int32] = field(default_factory=_no_users, repr=False, compare=False)
+    """The users counted, [num_users]; not kept by `as_dict`."""
+
+    per_user: dict[str, NDArray[np.float64]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """Each metric's value for each of these users, [num_users]; not kept by `as_dict`."""
+
+    def __getitem__(self, name: str) -> float:
+        """The value of a metric: ``evaluation["ndcg@10"]``."""
+        return self.metrics[name].value
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the per-user values, as plain JSON-safe values."""
+        kept = {name: getattr(self, name) for name in _JSON_FIELDS}
+        return kept | {"metrics": {name: asdict(metric) for name, metric in self.metrics.items()}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
+        """The evaluation that `as_dict` wrote down; entries it does not know are passed over."""
+        kept = {name: values[name] for name in _JSON_FIELDS}
+        metrics = {name: Metric(**metric) for name, metric in values["metrics"].items()}
+        return cls(**kept | {"metrics": metrics})
+
+    def definitions(self) -> list[str]:
+        """Lines to print beside the numbers: protocol, candidates, metrics and what was counted."""
+        kinds = dict.fromkeys(parse_metric(name)[0] for name in self.metrics)
+        lines = [
+            f"{self.split} part, protocol {self.protocol}, {self.num_users:,} users",
+            f"candidates {self.candidates}: {describe_candidates(self.candidates, self.split)}",
+            *(f"{kind}@k: {METRICS[kind]}" for kind in kinds),
+            TIES,
+            INTERVALS,
+        ]
+        return lines + [line for count, line in self._counted() if count]
+
+    def _counted(self) -> list[tuple[int, str]]:
+        return [
+            (
+                self.num_users_without_target,
+                f"{self.num_users_without_target:,} users without any held-out item are left out",
+            ),
+            (
+                self.num_unseen_targets,
+                f"{self.num_unseen_targets:,} held-out items were never seen in training and "
+                "count as misses",
+            ),
+            (
+                self.num_short_candidate_lists,
+                f"{self.num_short_candidate_lists:,} users have fewer negatives than asked for "
+                "and were ranked against what there is",
+            ),
+        ]
+
+
+_NOT_IN_JSON = {"metrics", "user_index", "per_user"}
+_JSON_FIELDS = tuple(entry.name for entry in fields(Evaluation) if entry.name not in _NOT_IN_JSON)

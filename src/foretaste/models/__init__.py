@@ -1,0 +1,36 @@
+"""What is learned: the models behind one seam, and their names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretaste.models.base import ClosedFormModel, NeuralModel, RecommenderModel, UserState
+    from foretaste.models.registry import MODEL_NAMES, build_model, config_class
+
+_MODULE_OF = {
+    "MODEL_NAMES": "registry",
+    "ClosedFormModel": "base",
+    "NeuralModel": "base",
+    "RecommenderModel": "base",
+    "UserState": "base",
+    "build_model": "registry",
+    "config_class": "registry",
+}
+
+__all__ = [
+    "MODEL_NAMES",
+    "ClosedFormModel",
+    "NeuralModel",
+    "RecommenderModel",
+    "UserState",
+    "build_model",
+    "config_class",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

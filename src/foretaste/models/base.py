@@ -1,0 +1,132 @@
+"""The seam every model shares: four questions, asked by evaluation, recommendation and export.
+
+Shape suffixes: B users, K candidates per user, I items of the catalogue, D width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foretaste.errors import UnsupportedError
+from foretaste.ops.histories import HistoryTensors
+
+
+@dataclass(frozen=True, eq=False)
+class UserState:
+    """What a model knows of B users; opaque to callers, sliced by user (``state[a:b]``).
+
+    ``has_history_B`` is False for users nothing is known of: they are answered in popularity order.
+    """
+
+    has_history_B: Tensor
+    parts: tuple[Tensor | HistoryTensors, ...]
+
+    def __len__(self) -> int:
+        return self.has_history_B.numel()
+
+    def __getitem__(self, rows: slice) -> UserState:
+        return UserState(self.has_history_B[rows], tuple(part[rows] for part in self.parts))
+
+
+class RecommenderModel(nn.Module, ABC):
+    """A model that scores the catalogue for known and new users.
+
+    Scores are float32; only their order within a user means anything.
+    """
+
+    name: str
+
+    def __init__(self, num_users: int, num_items: int) -> None:
+        super().__init__()
+        self.num_users = num_users
+        self.num_items = num_items
+        self.item_count_I: Tensor
+        self.register_buffer("item_count_I", torch.zeros(num_items))
+
+    @property
+    def device(self) -> torch.device:
+        return self.item_count_I.device
+
+    def count_items(self, histories: HistoryTensors) -> None:
+        """Learn how many training users have each item: the order for users without a history."""
+        counts = torch.bincount(histories.item_index, minlength=self.num_items)
+        self.item_count_I.copy_(counts)
+
+    def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
+        """State of users known from training, row for row with their ``histories``."""
+        return UserState(histories.lengths() > 0, self._known_users(user_index_B, histories))
+
+    def fold_in(self, histories: HistoryTensors) -> UserState:
+        """State of users unseen in training, from their histories alone."""
+        return UserState(histories.lengths() > 0, self._new_users(histories))
+
+    @torch.no_grad()
+    def score_catalogue(self, state: UserState) -> Tensor:
+        """Scores [B, I] of the whole catalogue; what lies between is of bounded memory."""
+        return self._popularity_without_history(state, self._score_catalogue(state), None)
+
+    @torch.no_grad()
+    def score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        """Scores [B, K] of the given items of each user."""
+        scores_BK = self._score_candidates(state, item_index_BK)
+        return self._popularity_without_history(state, scores_BK, item_index_BK)
+
+    @torch.no_grad()
+    def similarity(self, item_index_B: Tensor) -> Tensor:
+        """Similarity [B, I] of items to every item: cosine of the item vectors."""
+        vectors_ID = nn.functional.normalize(self.item_vectors())
+        return vectors_ID[item_index_B] @ vectors_ID.T
+
+    def item_vectors(self) -> Tensor:
+        """What the model learned of each item, [I, D]."""
+        raise UnsupportedError(
+            f"{self.name} learns nothing about items that could be compared; "
+            "train neumf, vae or ease for similar items"
+        )
+
+    @abstractmethod
+    def _known_users(
+        self, user_index_B: Tensor, histories: HistoryTensors
+    ) -> tuple[Tensor | HistoryTensors, ...]: ...
+
+    @abstractmethod
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor | HistoryTensors, ...]: ...
+
+    @abstractmethod
+    def _score_catalogue(self, state: UserState) -> Tensor: ...
+
+    @abstractmethod
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor: ...
+
+    def _popularity_without_history(
+        self, state: UserState, scores: Tensor, item_index_BK: Tensor | None
+    ) -> Tensor:
+        if bool(state.has_history_B.all()):
+            return scores
+        popularity = (
+            self.item_count_I if item_index_BK is None else self.item_count_I[item_index_BK]
+        )
+        return torch.where(state.has_history_B[:, None], scores, popularity)
+
+
+class NeuralModel(RecommenderModel):
+    """A model trained by gradient steps: ``model(batch)`` is the batch's loss."""
+
+    compute_dtype: torch.dtype | None = None
+    """What the large products of training are computed in; None means as the weights are."""
+
+    @abstractmethod
+    def reset_parameters(self, seed: int) -> None:
+        """Fill the parameters as the model's paper does; the same for a seed on every device."""
+
+
+class ClosedFormModel(RecommenderModel):
+    """A model fitted in one pass over the training histories."""
+
+    @abstractmethod
+    def fit(self, histories: HistoryTensors) -> None:
+        """Fit to the training histories, one row per training user."""

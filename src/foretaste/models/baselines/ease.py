@@ -1,0 +1,126 @@
+"""EASE: a linear item-to-item model in closed form (Steck 2019, arXiv 1905.03375).
+
+Shape suffixes: B users, K candidates per user, I items of the catalogue, c users of a chunk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.models.base import ClosedFormModel, UserState
+from foretaste.ops.histories import HistoryTensors
+
+_CELLS_AT_ONCE = 1 << 24
+_WEIGHT_BYTES = 4
+_FIT_BYTES = 28
+"""Of each item pair while fitting: float32 weights, and three float64 matrices in the solver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EaseConfig:
+    """EASE has one setting."""
+
+    l2: float = 500.0
+    """Weight of the squared weights against the squared error, in interactions: the higher, the
+    more two items must share users to count. The paper's best lie between 200 and 1,000."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.l2 < float("inf"):
+            raise SettingError(f"l2 is {self.l2}; it must be a positive number, such as 500")
+
+
+class Ease(ClosedFormModel):
+    """Scores an item by the summed weights towards it of the items in the history.
+
+    With X the users' 0/1 histories, the weights W minimise ``|X - XW|² + l2 |W|²`` with a zero
+    diagonal: for ``P = (XᵀX + l2)⁻¹`` they are ``W[i, j] = -P[i, j] / P[j, j]``.
+    """
+
+    name = "ease"
+
+    def __init__(self, config: EaseConfig, num_users: int, num_items: int) -> None:
+        super().__init__(num_users, num_items)
+        _require_memory(num_items, _WEIGHT_BYTES, self.device)
+        self.config = config
+        self.weight_II: Tensor
+        self.register_buffer("weight_II", torch.zeros(num_items, num_items))
+
+    @torch.no_grad()
+    def fit(self, histories: HistoryTensors) -> None:
+        """Fit to the training histories; UnsupportedError if the item pairs exceed the memory."""
+        _require_memory(self.num_items, _FIT_BYTES, self.device)
+        self.count_items(histories)
+        self.weight_II.zero_()
+        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
+        for start in range(0, len(histories), users_at_once):
+            dense_cI = histories[start : start + users_at_once].to_dense()
+            self.weight_II.addmm_(dense_cI.T, dense_cI)
+        self.weight_II.diagonal().add_(self.config.l2)
+        precision_II = _inverse(self.weight_II)
+        self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
+        self.weight_II.fill_diagonal_(0.0)
+
+    @torch.no_grad()
+    def similarity(self, item_index_B: Tensor) -> Tensor:
+        """Similarity [B, I] of items to every item: the learned weight towards it."""
+        return self.weight_II[item_index_B]
+
+    def _known_users(
+        self, user_index_B: Tensor, histories: HistoryTensors
+    ) -> tuple[HistoryTensors]:
+        return (histories,)
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[HistoryTensors]:
+        return (histories,)
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        (histories,) = state.parts
+        assert isinstance(histories, HistoryTensors)
+        return F.embedding_bag(
+            histories.item_index,
+            self.weight_II,
+            histories.offsets.to(histories.item_index.dtype),
+            mode="sum",
+            include_last_offset=True,
+        )
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        scores_BK = torch.empty(item_index_BK.shape, device=self.device)
+        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
+        for start in range(0, len(state), users_at_once):
+            rows = slice(start, start + users_at_once)
+            scores_cI = self._score_catalogue(state[rows])
+            scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
+        return scores_BK
+
+
+def _inverse(matrix_II: Tensor) -> Tensor:
+    """The inverse, in float64: a popular catalogue's Gram matrix is too steep for float32."""
+    return torch.cholesky_inverse(torch.linalg.cholesky(matrix_II.double()))
+
+
+def _require_memory(num_items: int, bytes_per_pair: int, device: torch.device) -> None:
+    needed = num_items * num_items * bytes_per_pair
+    available = _memory_bytes(device)
+    if needed > available:
+        raise UnsupportedError(
+            f"ease keeps a weight for every pair of items: {num_items:,} items need {needed:,} "
+            f"bytes and {device} has {available:,}; keep fewer items (--min-item-users), or train "
+            "vae or neumf, which grow with the number of items only"
+        )
+
+
+def _memory_bytes(device: torch.device) -> int:
+    """Memory that could be used: free on a GPU; all there is on the CPU, where the system tells."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,40 @@
+"""Popularity: every user is shown what most users have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from foretaste.models.base import ClosedFormModel, UserState
+from foretaste.ops.histories import HistoryTensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularityConfig:
+    """Popularity has nothing to set."""
+
+
+class Popularity(ClosedFormModel):
+    """Scores an item by the number of training users that have it."""
+
+    name = "popularity"
+
+    def __init__(self, config: PopularityConfig, num_users: int, num_items: int) -> None:
+        super().__init__(num_users, num_items)
+        self.config = config
+
+    def fit(self, histories: HistoryTensors) -> None:
+        self.count_items(histories)
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[()]:
+        return ()
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[()]:
+        return ()
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        return self.item_count_I.expand(len(state), -1)
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        return self.item_count_I[item_index_BK]

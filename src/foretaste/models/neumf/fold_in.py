@@ -1,0 +1,125 @@
+"""New users for NeuMF: fit a row of its user tables to a history, everything else frozen.
+
+The loss is the training loss over the history's items and a few fixed negatives of each, chosen
+by a hash of the history and the position, so that an answer depends on the history alone and not
+on who else is asked about in the same request. Every user's loss is a mean of its own and Adam
+moves each number by its own gradient, so all users of a request are fitted at once.
+
+Shape suffixes: B users, N interactions, K candidates (the item, then its negatives), F factors,
+E embedding width, H width of the tower's first layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.interaction import InteractionInputs, Samples, chunked
+from foretaste.ops.negatives import Complement
+from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
+
+NUM_NEGATIVES = 4
+NUM_STEPS = 40
+LEARNING_RATE = 0.05
+_INTERACTIONS_AT_ONCE = 1 << 16
+
+
+def fit_users(
+    user_tables: Sequence[Tensor],
+    user_weight_HE: Tensor,
+    frozen: InteractionInputs,
+    histories: HistoryTensors,
+) -> tuple[Tensor, ...]:
+    """Factors [B, F] and embeddings [B, E] fitted to the histories, from the mean user row.
+
+    Args:
+        user_tables: the trained factors and embeddings of known users; their mean is the start.
+        user_weight_HE: the users' half of the tower's first layer.
+        frozen: items and weights, fixed; its user sides are replaced.
+        histories: the new users' items.
+    """
+    means = [table.detach().mean(0, keepdim=True) for table in user_tables]
+    user_weight_HE = user_weight_HE.detach()
+    parts = [
+        _fit(means, user_weight_HE, frozen, histories[start:stop])
+        for start, stop in _shares(histories)
+    ] or [tuple(mean[:0] for mean in means)]
+    return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
+
+
+def _fit(
+    means: list[Tensor],
+    user_weight_HE: Tensor,
+    frozen: InteractionInputs,
+    histories: HistoryTensors,
+) -> tuple[Tensor, ...]:
+    rows = [mean.expand(len(histories), -1).clone().requires_grad_() for mean in means]
+    if histories.item_index.numel() == 0:
+        return tuple(row.detach() for row in rows)
+    row_index_N = histories.row_index()
+    samples = _samples(histories, row_index_N)
+    fitted = [row for row in rows if row.numel()]
+    optimizer = torch.optim.Adam(fitted, lr=LEARNING_RATE, fused=True)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, NUM_STEPS)
+    for _ in range(NUM_STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            user_tower_BH = F.linear(rows[1], user_weight_HE)
+            inputs = replace(
+                frozen,
+                user_product_BF=rows[0].index_select(0, row_index_N),
+                user_tower_BH=user_tower_BH.index_select(0, row_index_N),
+            )
+            loss = chunked.loss(inputs, samples)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    return tuple(row.detach() for row in rows)
+
+
+def _samples(histories: HistoryTensors, row_index_N: Tensor) -> Samples:
+    """Each item with its negatives; a user's weights add up to one."""
+    lengths_B = histories.lengths()
+    num_negatives_B = histories.num_items - lengths_B
+    position_N = torch.arange(len(row_index_N), device=row_index_N.device)
+    position_N -= histories.offsets[row_index_N]
+    draw_NK = position_N[:, None] * NUM_NEGATIVES + torch.arange(
+        NUM_NEGATIVES, device=row_index_N.device
+    )
+    word_NK = hash_words(_history_keys(histories, row_index_N)[row_index_N, None], draw_NK)
+    rank_NK = bounded(word_NK, num_negatives_B[row_index_N, None])
+    negative_NK = Complement.of(histories).select(row_index_N[:, None], rank_NK)
+    item_index_NK = torch.cat(
+        [histories.item_index[:, None], negative_NK.clamp_(max=histories.num_items - 1)], dim=1
+    )
+    label_K = torch.zeros(1, 1 + NUM_NEGATIVES, device=row_index_N.device)
+    label_K[0, 0] = 1.0
+    weight_BK = torch.ones(len(histories), 1 + NUM_NEGATIVES, device=row_index_N.device)
+    weight_BK[:, 1:] *= (num_negatives_B > 0)[:, None]
+    weight_BK /= (weight_BK.sum(1) * lengths_B).clamp_(min=1.0)[:, None]
+    return Samples(item_index_NK, label_K, weight_BK.index_select(0, row_index_N))
+
+
+def _history_keys(histories: HistoryTensors, row_index_N: Tensor) -> Tensor:
+    """A key for each history, of its items alone: sum of their hashes, int64 [B]."""
+    item_key = stream_key(0, Purpose.FOLD_IN_NEGATIVES)
+    item_word_N = hash_words(item_key, histories.item_index.long())
+    key_B = torch.zeros(len(histories), dtype=torch.int64, device=item_word_N.device)
+    return key_B.index_add_(0, row_index_N, item_word_N)
+
+
+def _shares(histories: HistoryTensors) -> Iterator[tuple[int, int]]:
+    """Consecutive users whose interactions together stay within the memory set aside."""
+    ends = histories.offsets[1:].cpu()
+    start = 0
+    while start < len(ends):
+        first = int(histories.offsets[start])
+        stop = int(torch.searchsorted(ends, first + _INTERACTIONS_AT_ONCE, right=True))
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop

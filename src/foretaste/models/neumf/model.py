@@ -1,0 +1,151 @@
+"""NeuMF (He et al. 2017, arXiv 1708.05031), with GMF and the MLP alone as its halves.
+
+Shape suffixes: B rows, K candidates per row, U users, I items, F factors, E embedding width of the
+tower, H width of its first layer, D of its last.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.neumf.batch import InteractionBatch
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.neumf.fold_in import fit_users
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.interaction import InteractionInputs, Samples, TowerDropout, chunked
+from foretaste.ops.random import Purpose, stream_key
+
+_EMBEDDING_STD = 0.01
+
+
+class NeuMF(NeuralModel):
+    """Scores ``output . [product of factors ; tower of embeddings]`` for a user and an item.
+
+    `GMFConfig` leaves out the tower, `MLPConfig` the factors: their widths are zero.
+    """
+
+    def __init__(
+        self, config: NeuMFConfig | GMFConfig | MLPConfig, num_users: int, num_items: int
+    ) -> None:
+        super().__init__(num_users, num_items)
+        self.config = config
+        factors = 0 if isinstance(config, MLPConfig) else config.factors
+        layers = () if isinstance(config, GMFConfig) else config.layers
+        widths = (layers[0] // 2, layers[-1]) if layers else (0, 0)
+        self.dropout = 0.0 if isinstance(config, GMFConfig) else config.dropout
+        self.name = {NeuMFConfig: "neumf", GMFConfig: "gmf", MLPConfig: "mlp"}[type(config)]
+        self.user_factors = nn.Parameter(torch.empty(num_users, factors))
+        self.item_factors = nn.Parameter(torch.empty(num_items, factors))
+        self.user_embedding = nn.Parameter(torch.empty(num_users, widths[0]))
+        self.item_embedding = nn.Parameter(torch.empty(num_items, widths[0]))
+        self.tower = nn.ModuleList(
+            nn.Linear(width, next_width) for width, next_width in pairwise(layers)
+        )
+        self.output = nn.Linear(factors + widths[1], 1)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform, biases zero."""
+        generator = torch.Generator().manual_seed(stream_key(seed, Purpose.INITIALISE))
+        for table in self._tables():
+            _fill(table, torch.randn(table.shape, generator=generator) * _EMBEDDING_STD)
+        for layer in self._layers():
+            _fill_uniform(layer, math.sqrt(6.0 / max(1, sum(layer.weight.shape))), generator)
+        _fill_uniform(self.output, math.sqrt(3.0 / self.output.in_features), generator)
+
+    def forward(self, batch: InteractionBatch) -> Tensor:
+        """The batch's loss: weighted sum of binary cross-entropies."""
+        item_index_BK = batch.item_index_BK
+        items = None
+        if batch.num_samples < self.num_items:
+            items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
+        user_rows = [table.index_select(0, batch.user_index_B) for table in self._user_tables()]
+        inputs = self._inputs(user_rows, self._item_rows(items))
+        samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
+        dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
+        return chunked.loss(inputs, samples, dropout, compute_dtype=self.compute_dtype)
+
+    def item_vectors(self) -> Tensor:
+        return torch.cat(self._item_rows(None), dim=1)
+
+    def _tables(self) -> list[Tensor]:
+        return [*self._user_tables(), *self._item_rows(None)]
+
+    def _user_tables(self) -> list[Tensor]:
+        return [self.user_factors, self.user_embedding]
+
+    def _item_rows(self, items: Tensor | None) -> list[Tensor]:
+        tables: list[Tensor] = [self.item_factors, self.item_embedding]
+        return tables if items is None else [table.index_select(0, items) for table in tables]
+
+    def _inputs(self, user_rows: list[Tensor], item_rows: list[Tensor]) -> InteractionInputs:
+        """Gathered rows to what the operations take: the tower's first layer, split in two."""
+        user_tower_BH, item_tower_IH = self._project(user_rows[1], item_rows[1])
+        factors = user_rows[0].shape[1]
+        return InteractionInputs(
+            user_product_BF=user_rows[0],
+            item_product_IF=item_rows[0],
+            user_tower_BH=user_tower_BH,
+            item_tower_IH=item_tower_IH,
+            output_product_F=self.output.weight[0, :factors],
+            output_tower_D=self.output.weight[0, factors:],
+            output_bias_1=self.output.bias,
+            hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
+        )
+
+    def _project(self, embedding_BE: Tensor, embedding_IE: Tensor) -> tuple[Tensor, Tensor]:
+        """``W [u ; i] + b = W_u u + (W_i i + b)``, each user and each item projected once."""
+        if not self.tower:
+            return embedding_BE, embedding_IE
+        first = self._layers()[0]
+        item_weight_HE = first.weight[:, embedding_IE.shape[1] :]
+        user_tower_BH = F.linear(embedding_BE, self._user_weight())
+        return user_tower_BH, F.linear(embedding_IE, item_weight_HE, first.bias)
+
+    def _user_weight(self) -> Tensor:
+        """The users' half [H, E] of the tower's first layer; empty without a tower."""
+        embedding_width = self.user_embedding.shape[1]
+        if not self.tower:
+            return self.user_embedding.new_empty(embedding_width, embedding_width)
+        return self._layers()[0].weight[:, :embedding_width]
+
+    def _layers(self) -> list[nn.Linear]:
+        return [layer for layer in self.tower if isinstance(layer, nn.Linear)]
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor, ...]:
+        return tuple(table.detach().index_select(0, user_index_B) for table in self._user_tables())
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
+        return fit_users(self._user_tables(), self._user_weight(), self._frozen_items(), histories)
+
+    @torch.no_grad()
+    def _frozen_items(self) -> InteractionInputs:
+        """The inputs with every item and weight fixed, for one user row still to be replaced."""
+        no_users = [table[:0] for table in self._user_tables()]
+        return self._inputs(no_users, self._item_rows(None))
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        return chunked.catalogue_logits(self._state_inputs(state))
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        return chunked.logits(self._state_inputs(state), item_index_BK)
+
+    def _state_inputs(self, state: UserState) -> InteractionInputs:
+        user_rows = [part for part in state.parts if isinstance(part, Tensor)]
+        return self._inputs(user_rows, self._item_rows(None))
+
+
+@torch.no_grad()
+def _fill(parameter: Tensor, values: Tensor) -> None:
+    parameter.copy_(values)
+
+
+def _fill_uniform(layer: nn.Linear, bound: float, generator: torch.Generator) -> None:
+    values = torch.rand(layer.weight.shape, generator=generator)
+    _fill(layer.weight, values.mul_(2.0 * bound).sub_(bound))
+    _fill(layer.bias, torch.zeros_like(layer.bias))

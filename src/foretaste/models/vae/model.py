@@ -1,0 +1,149 @@
+"""Mult-VAE and Mult-DAE (Liang et al. 2018, arXiv 1802.05814).
+
+Shape suffixes: B users, I items, H first hidden width, D last hidden width, L latent width,
+K candidates per user, c users of a chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.vae.batch import HistoryBatch
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.history_encoder import encode
+from foretaste.ops.multinomial import chunked
+from foretaste.ops.random import Purpose, normal, stream_key
+
+_BIAS_STD = 0.001
+_GATHERED_AT_ONCE = 1 << 24
+
+
+class MultVAE(NeuralModel):
+    """An autoencoder over histories: I - hidden - latent - hidden - I.
+
+    With `DAEConfig` the latent vector is deterministic and there is no KL term.
+    """
+
+    def __init__(self, config: VAEConfig | DAEConfig, num_users: int, num_items: int) -> None:
+        super().__init__(num_users, num_items)
+        self.config = config
+        self.name = "vae" if isinstance(config, VAEConfig) else "dae"
+        code_width = config.latent * (2 if isinstance(config, VAEConfig) else 1)
+        encoder = [*config.hidden, code_width]
+        decoder = [config.latent, *reversed(config.hidden)]
+        self.encoder_table = nn.Parameter(torch.empty(num_items, config.hidden[0]))
+        self.encoder_bias = nn.Parameter(torch.empty(config.hidden[0]))
+        self.encoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(encoder))
+        self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(decoder))
+        self.output = nn.Linear(decoder[-1], num_items)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Weights Glorot-uniform, biases N(0, 0.001)."""
+        generator = torch.Generator().manual_seed(stream_key(seed, Purpose.INITIALISE))
+        with torch.no_grad():
+            for parameter in self.parameters():
+                if parameter.dim() == 2:
+                    bound = math.sqrt(6.0 / sum(parameter.shape))
+                    values = torch.rand(parameter.shape, generator=generator)
+                    parameter.copy_(values.mul_(2.0 * bound).sub_(bound))
+                else:
+                    values = torch.randn(parameter.shape, generator=generator)
+                    parameter.copy_(values.mul_(_BIAS_STD))
+
+    def kl_weight(self, update: int) -> float:
+        """Beta at an update: ``min(anneal_cap, update / anneal_steps)``."""
+        if isinstance(self.config, DAEConfig):
+            return 0.0
+        return min(self.config.anneal_cap, update / self.config.anneal_steps)
+
+    def forward(self, batch: HistoryBatch) -> Tensor:
+        """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
+        dropout = self.config.dropout if self.training else 0.0
+        mean_BL, log_variance_BL = self._encode(batch.histories, dropout, batch.dropout_key)
+        latent_BL = mean_BL
+        if log_variance_BL is not None and self.training:
+            noise_BL = self._noise(mean_BL.shape, batch.noise_key)
+            latent_BL = mean_BL + noise_BL * torch.exp(0.5 * log_variance_BL)
+        loss = chunked.loss(
+            self._decode(latent_BL),
+            self.output.weight,
+            self.output.bias,
+            batch.histories,
+            compute_dtype=self.compute_dtype,
+        )
+        if log_variance_BL is not None:
+            loss = loss + self.kl_weight(batch.update) * _kl(mean_BL, log_variance_BL)
+        loss = loss / len(batch.histories)
+        if self.config.l2 > 0.0:
+            matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
+            loss = loss + self.config.l2 * sum(matrix.square().sum() for matrix in matrices)
+        return loss
+
+    def item_vectors(self) -> Tensor:
+        return self.output.weight
+
+    def _encode(
+        self, histories: HistoryTensors, dropout: float = 0.0, key: int = 0
+    ) -> tuple[Tensor, Tensor | None]:
+        """Mean and log-variance [B, L] of the latent vector; no variance for the DAE."""
+        first_BH = encode(self.encoder_table, histories, dropout=dropout, key=key)
+        hidden = self._activate(first_BH + self.encoder_bias)
+        *middle, last = self.encoder
+        for layer in middle:
+            hidden = self._activate(layer(hidden))
+        code = last(hidden)
+        if isinstance(self.config, DAEConfig):
+            return self._activate(code), None
+        mean_BL, log_variance_BL = code.chunk(2, dim=1)
+        return mean_BL, log_variance_BL
+
+    def _decode(self, latent_BL: Tensor) -> Tensor:
+        """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
+        hidden = latent_BL
+        for layer in self.decoder:
+            hidden = self._activate(layer(hidden))
+        return hidden
+
+    def _activate(self, hidden: Tensor) -> Tensor:
+        return torch.tanh(hidden) if self.config.activation == "tanh" else torch.relu(hidden)
+
+    def _noise(self, shape: torch.Size, key: int) -> Tensor:
+        counter = torch.arange(shape.numel(), device=self.device).view(shape)
+        return normal(key, counter)
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
+        return self._new_users(histories)
+
+    @torch.no_grad()
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
+        return (self._encode(histories)[0],)
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        return F.linear(self._decoded(state), self.output.weight, self.output.bias)
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        hidden_BD = self._decoded(state)
+        scores_BK = self.output.bias[item_index_BK]
+        rows_at_once = max(1, _GATHERED_AT_ONCE // (item_index_BK.shape[1] * hidden_BD.shape[1]))
+        for start in range(0, len(state), rows_at_once):
+            rows = slice(start, start + rows_at_once)
+            weight_cKD = self.output.weight[item_index_BK[rows]]
+            scores_BK[rows] += torch.bmm(weight_cKD, hidden_BD[rows, :, None]).squeeze(2)
+        return scores_BK
+
+    def _decoded(self, state: UserState) -> Tensor:
+        (latent_BL,) = state.parts
+        assert isinstance(latent_BL, Tensor)
+        return self._decode(latent_BL)
+
+
+def _kl(mean_BL: Tensor, log_variance_BL: Tensor) -> Tensor:
+    """Sum over users of KL(N(mean, variance) || N(0, 1)) (Kingma & Welling 2014, appendix B)."""
+    return 0.5 * (mean_BL.square() + log_variance_BL.exp() - log_variance_BL - 1.0).sum()

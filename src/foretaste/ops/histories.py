@@ -1,0 +1,78 @@
+"""Histories of many users as CSR tensors on one device.
+
+Shape suffixes: B users (rows), N interactions of these users, I items of the catalogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryTensors:
+    """The items of B users: row b holds ``item_index[offsets[b]:offsets[b + 1]]``, ascending.
+
+    ``offsets`` is int64 [B + 1], ``item_index`` int32 [N] with values in [0, num_items).
+    Slicing (``histories[a:b]``) gives consecutive rows, ``rows(index)`` any rows.
+    """
+
+    offsets: Tensor
+    item_index: Tensor
+    num_items: int
+
+    @classmethod
+    def from_numpy(
+        cls, offsets: np.ndarray, item_index: np.ndarray, num_items: int, device: torch.device | str
+    ) -> HistoryTensors:
+        """Copy a CSR pair from NumPy to ``device``."""
+        return cls(
+            torch.tensor(offsets, dtype=torch.int64, device=device),
+            torch.tensor(item_index, dtype=torch.int32, device=device),
+            num_items,
+        )
+
+    def __len__(self) -> int:
+        return self.offsets.numel() - 1
+
+    def __getitem__(self, rows: slice) -> HistoryTensors:
+        start, stop, step = rows.indices(len(self))
+        assert step == 1, "histories slice by consecutive rows only"
+        offsets = self.offsets[start : max(start, stop) + 1]
+        first, last = offsets[[0, -1]].tolist()
+        return HistoryTensors(offsets - first, self.item_index[first:last], self.num_items)
+
+    @property
+    def device(self) -> torch.device:
+        return self.item_index.device
+
+    def lengths(self) -> Tensor:
+        """Number of items of each row, int64 [B]."""
+        return self.offsets.diff()
+
+    def row_index(self) -> Tensor:
+        """The row each entry of ``item_index`` belongs to, int64 [N]."""
+        rows = torch.arange(len(self), device=self.device)
+        return torch.repeat_interleave(rows, self.lengths(), output_size=self.item_index.numel())
+
+    def rows(self, row_index_B: Tensor) -> HistoryTensors:
+        """The given rows, in the given order; a row may be given more than once."""
+        starts_B = self.offsets[row_index_B]
+        lengths_B = self.offsets[row_index_B + 1] - starts_B
+        offsets = torch.zeros(row_index_B.numel() + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(lengths_B, 0, out=offsets[1:])
+        shift_N = torch.repeat_interleave(starts_B - offsets[:-1], lengths_B)
+        position_N = torch.arange(shift_N.numel(), device=self.device) + shift_N
+        return HistoryTensors(offsets, self.item_index[position_N], self.num_items)
+
+    def to_dense(self) -> Tensor:
+        """A float32 [B, I] matrix of zeros and ones; for small B only."""
+        dense_BI = torch.zeros(len(self), self.num_items, device=self.device)
+        dense_BI[self.row_index(), self.item_index.long()] = 1.0
+        return dense_BI

@@ -1,0 +1,116 @@
+"""Counted randomness: every draw is a hash of (seed, purpose, epoch or step, position).
+
+Nothing is drawn from a generator, so the same seed gives the same integers on every device, for
+every chunking and rank count, and there is no generator state to store. The hash is SplitMix64
+(Steele, Lea & Flood 2014), which costs a few int64 tensor operations a word.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_MASK_64 = (1 << 64) - 1
+
+
+class Purpose(IntEnum):
+    """What a stream of random words is for; each purpose has streams of its own."""
+
+    INITIALISE = 1
+    SHUFFLE = 2
+    NEGATIVES = 3
+    DROPOUT = 4
+    NOISE = 5
+    FOLD_IN_NEGATIVES = 6
+    CANDIDATES = 7
+    VALIDATION_USERS = 8
+
+
+def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
+    """The 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer..."""
+    key = seed & _MASK_64
+    for part in (int(purpose), *parts):
+        key = _mix_int((key + (part + 1) * _GOLDEN) & _MASK_64)
+    return _signed(key)
+
+
+def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
+    """Random 64-bit words, int64 of ``counter``'s shape: word number ``counter`` of a stream.
+
+    Args:
+        key: from `stream_key`; an int64 tensor broadcast against ``counter`` also serves.
+        counter: int64 positions in the stream.
+    """
+    word = counter * _signed(_GOLDEN)
+    word += key
+    return mix_(word)
+
+
+def mix_(word: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64 words, in place: every bit in moves every bit out."""
+    word ^= logical_shift_right(word, 30)
+    word *= _signed(_MIX_1)
+    word ^= logical_shift_right(word, 27)
+    word *= _signed(_MIX_2)
+    word ^= logical_shift_right(word, 31)
+    return word
+
+
+def logical_shift_right(word: Tensor, bits: int) -> Tensor:
+    """``word >> bits`` with zeros shifted in; torch shifts in the sign."""
+    return (word >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+
+
+def bounded(word: Tensor, bound: Tensor | int) -> Tensor:
+    """Integers in [0, bound), int64, from random words; ``bound`` at most 2**31.
+
+    Multiply and shift (Lemire 2019): the bias is below bound / 2**32.
+    """
+    return (logical_shift_right(word, 32) * bound) >> 32
+
+
+def normal(key: int | Tensor, counter: Tensor) -> Tensor:
+    """Standard normal float32 values of ``counter``'s shape (Box & Muller 1958)."""
+    word = hash_words(key, counter)
+    radius = (logical_shift_right(word, 32).float() + 0.5).mul_(2.0**-32)
+    angle = (word & 0xFFFFFFFF).float().mul_(2.0 * torch.pi / 2.0**32)
+    return radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_() * angle.cos_()
+
+
+def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
+    """A keyed permutation of 0..size-1, int64 [size]: nothing is sorted, nothing is stored.
+
+    Four Feistel rounds over the next power of two; values beyond ``size`` are skipped.
+    """
+    if size == 0:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    num_bits = max(2, (size - 1).bit_length())
+    low_bits = num_bits // 2
+    high_bits = num_bits - low_bits
+    position = torch.arange(1 << num_bits, dtype=torch.int64, device=device)
+    high, low = position >> low_bits, position & ((1 << low_bits) - 1)
+    del position
+    for round_number in range(0, 4, 2):
+        high ^= _round_word(key, round_number, low) & ((1 << high_bits) - 1)
+        low ^= _round_word(key, round_number + 1, high) & ((1 << low_bits) - 1)
+    value = (high << low_bits) | low
+    return value[value < size]
+
+
+def _round_word(key: int, round_number: int, half: Tensor) -> Tensor:
+    return hash_words(stream_key(key, Purpose.SHUFFLE, round_number), half)
+
+
+def _mix_int(word: int) -> int:
+    word = ((word ^ (word >> 30)) * _MIX_1) & _MASK_64
+    word = ((word ^ (word >> 27)) * _MIX_2) & _MASK_64
+    return word ^ (word >> 31)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,111 @@
+"""What a recommender answers, and the same as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from foretaste.recommend.ids import Id
+
+if TYPE_CHECKING:
+    from foretaste.data.ids import IdTable
+    from foretaste.recommend.ranker import Ranked
+
+Kind = Literal["user", "history", "item"]
+
+_HEADINGS = {"user": "user {}", "history": "new user", "item": "similar to item {}"}
+
+
+@dataclass(frozen=True)
+class ScoredItem:
+    """One recommended item."""
+
+    item_id: Id
+    score: float
+    """Only its order within one answer means anything."""
+    title: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One list of items, best first; equal scores in the order of the catalogue."""
+
+    id: Id | None
+    """The user or item that was asked about; None for a history."""
+    items: list[ScoredItem]
+    reason: str | None = None
+    """Why the list is short or in popularity order, and which given ids were ignored."""
+    kind: Kind = "user"
+    """What was asked about: a ``user`` by id, a ``history``, or an ``item`` by id."""
+
+    @property
+    def item_ids(self) -> list[Id]:
+        """The items' ids, best first."""
+        return [item.item_id for item in self.items]
+
+    def __str__(self) -> str:
+        lines = [_HEADINGS[self.kind].format(self.id)]
+        width = max((len(str(item.item_id)) for item in self.items), default=0)
+        for rank, item in enumerate(self.items, start=1):
+            title = "" if item.title is None else f"  {item.title}"
+            lines.append(f"{rank:4}.  {item.item_id!s:>{width}}  {item.score:9.4f}{title}")
+        if self.reason:
+            lines.append(f"      ({self.reason})")
+        return "\n".join(lines)
+
+
+def make_answers(
+    kind: Kind,
+    asked: Sequence[Id | None],
+    ranked: Ranked,
+    items: IdTable,
+    reasons: Sequence[Sequence[str]],
+) -> list[Answer]:
+    """One answer per row of ``ranked``, in the ids and titles of ``items``."""
+    filled = ranked.filled()
+    index = ranked.item_index[filled]
+    titles = items.titles(index) or [None] * len(index)
+    listed = [
+        ScoredItem(*values)
+        for values in zip(items.ids(index), ranked.score[filled].tolist(), titles, strict=True)
+    ]
+    ends = np.cumsum(ranked.length)
+    return [
+        Answer(
+            id=about,
+            items=listed[end - length : end],
+            reason="; ".join(why) or None,
+            kind=kind,
+        )
+        for about, end, length, why in zip(asked, ends, ranked.length, reasons, strict=True)
+    ]
+
+
+def to_table(answers: Sequence[Answer]) -> pa.Table:
+    """One row per recommended item, in order; all answers must be of one kind.
+
+    Columns: ``user_id`` (for a history: ``history``, its position from 0; for similar items:
+    ``similar_to``), ``rank`` from 1, ``item_id``, ``score``, and ``title`` where any is known.
+    """
+    kinds = {answer.kind for answer in answers} or {"user"}
+    assert len(kinds) == 1, "answers of one kind make one table"
+    asked = {"user": "user_id", "history": "history", "item": "similar_to"}[kinds.pop()]
+    rows: list[tuple[Any, int, Any]] = [
+        (number if answer.id is None else answer.id, rank, item)
+        for number, answer in enumerate(answers)
+        for rank, item in enumerate(answer.items, start=1)
+    ]
+    columns: dict[str, Any] = {
+        asked: pa.array([about for about, _, _ in rows]),
+        "rank": pa.array([rank for _, rank, _ in rows], pa.int32()),
+        "item_id": pa.array([item.item_id for _, _, item in rows]),
+        "score": pa.array([item.score for _, _, item in rows], pa.float32()),
+    }
+    titles = [item.title for _, _, item in rows]
+    if any(title is not None for title in titles):
+        columns["title"] = pa.array(titles, pa.string())
+    return pa.table(columns)

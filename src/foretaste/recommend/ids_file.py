@@ -1,0 +1,83 @@
+"""Ids from a file: users to answer, items in stock, items to leave out."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from foretaste.errors import InputError
+from foretaste.recommend.ids import Id
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+def read_ids(path: Path | str) -> list[Id]:
+    """The ids in a file, in order, repeats included.
+
+    ``.parquet``: the first column, integers or text. ``.csv`` and ``.tsv``: the first column below
+    a header line. Anything else: one id per line, as it stands. Blank lines, a byte order mark and
+    Windows line ends are passed over. Raises InputError naming the file and the line.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if path.suffix == ".parquet":
+        ids = _from_parquet(path)
+    else:
+        separator = _SEPARATORS.get(path.suffix)
+        ids = [*(_from_lines(path) if separator is None else _from_csv(path, separator))]
+    if not ids:
+        raise InputError(f"{path}: holds no ids")
+    return ids
+
+
+def _from_lines(path: Path) -> list[str]:
+    return [line for line in _text(path).splitlines() if line.strip()]
+
+
+def _from_csv(path: Path, separator: str) -> list[str]:
+    reader = csv.reader(_text(path).splitlines(keepends=True), delimiter=separator, strict=True)
+    try:
+        header = next(reader, None)
+        if header and header[0].lstrip("-").isdecimal():
+            raise InputError(
+                f"{path}, line 1: a header belongs here, found the id {header[0]!r}; add a "
+                "header, or name the file .txt with one id per line"
+            )
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+    for line, row in rows:
+        if not row[0].strip():
+            raise InputError(f"{path}, line {line}: the id is empty")
+    return [row[0] for _, row in rows]
+
+
+def _from_parquet(path: Path) -> list[Id]:
+    try:
+        table = pq.read_table(path, columns=pq.read_schema(path).names[:1])
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: is not readable Parquet: {error}") from error
+    if not table.num_columns:
+        raise InputError(f"{path}: has no column")
+    column, kind = table.column(0), table.schema.field(0).type
+    if not (
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    ):
+        raise InputError(
+            f"{path}: column {table.column_names[0]!r} is {kind}; ids are integers or text"
+        )
+    ids: list[Id | None] = column.to_pylist()
+    if None in ids:
+        raise InputError(f"{path}, row {ids.index(None) + 1}: the id is missing")
+    return [value for value in ids if value is not None]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text: {error}; save it as UTF-8") from error

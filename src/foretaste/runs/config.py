@@ -1,0 +1,140 @@
+"""What a run must remember to be repeated: ``config.json``."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import foretaste
+from foretaste.errors import RunError
+
+if TYPE_CHECKING:
+    from foretaste.data.dataset import Dataset
+
+FORMAT = "foretaste run"
+FORMAT_VERSION = 1
+
+_JSON_TYPES = {"str": str, "int": int, "DatasetReference": dict}
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of what decides a run's numbers."""
+    return {
+        "foretaste": foretaste.__version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetReference:
+    """The prepared dataset a run was trained on."""
+
+    name: str
+    """Name of its directory."""
+    path: str
+    """Where it was at the time of training."""
+    digest: str
+    """Content digest of the whole dataset, from its manifest."""
+    protocol: str
+    """How it is split, as printed."""
+    seed: int
+    """Seed of the split."""
+    num_users: int
+    """Users, those unseen in training included."""
+    num_train_users: int
+    """Users seen in training: the first ones of ``users.parquet``."""
+    num_items: int
+    """Items of the catalogue: the first ones of ``items.parquet``."""
+    num_all_items: int
+    """Items, those never seen in training included."""
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> DatasetReference:
+        """Refer to an opened dataset."""
+        manifest = dataset.manifest
+        path = Path(dataset.path).resolve()
+        return cls(
+            name=path.name,
+            path=str(path),
+            digest=manifest.digest,
+            protocol=manifest.protocol,
+            seed=manifest.seed,
+            num_users=manifest.num_users,
+            num_train_users=manifest.num_train_users,
+            num_items=manifest.num_items,
+            num_all_items=manifest.num_all_items,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything needed to repeat a run; mappings hold JSON values."""
+
+    model: str
+    """Name of the model."""
+    model_config: Mapping[str, Any]
+    """Settings of the model."""
+    asked: Mapping[str, Any]
+    """Settings of the training as they were asked for."""
+    resolved: Mapping[str, Any]
+    """The same settings after every ``auto`` became a number."""
+    seed: int
+    """Seed of the training."""
+    dataset: DatasetReference
+    """What it was trained on."""
+    versions: Mapping[str, str] = field(default_factory=installed_versions)
+    """Versions of foretaste, Python, torch and numpy."""
+    created: str = field(default_factory=_now)
+    """When the run began, ISO 8601 in UTC."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of each file written with the run and never changed; filled in by ``Run.create``."""
+
+    def to_json(self) -> str:
+        """The text of ``config.json``."""
+        document = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_run_config(path: Path) -> RunConfig:
+    """Read ``config.json``; RunError says when it is torn, foreign or of another version."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{path} is torn or not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise RunError(f'{path} is not the config of a foretaste run: no "format": "{FORMAT}"')
+    if document.get("format_version") != FORMAT_VERSION:
+        raise RunError(
+            f"{path} has format version {document.get('format_version')!r}, this foretaste "
+            f"({foretaste.__version__}) reads {FORMAT_VERSION}; use the version that wrote it"
+        )
+    values = _checked_values(RunConfig, document, path)
+    reference = DatasetReference(**_checked_values(DatasetReference, values["dataset"], path))
+    return RunConfig(**{**values, "dataset": reference})
+
+
+def _checked_values(kind: type[Any], document: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The values of the fields of ``kind``, each there and of its JSON type."""
+    values = {}
+    for wanted in fields(kind):
+        value = document.get(wanted.name)
+        expected = _JSON_TYPES.get(str(wanted.type), dict)
+        if not isinstance(value, expected) or isinstance(value, bool):
+            raise RunError(
+                f'{path} is damaged: "{wanted.name}" is {value!r:.80} where '
+                f"{'an object' if expected is dict else expected.__name__} belongs"
+            )
+        values[wanted.name] = value
+    return values

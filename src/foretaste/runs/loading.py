@@ -1,0 +1,62 @@
+"""From a run directory back to the model it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from foretaste.errors import RunError, SettingError
+from foretaste.models.registry import build_model, config_class
+from foretaste.ops.device import resolve_device
+from foretaste.runs.run import CONFIG, WEIGHTS, Run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from foretaste.models.base import RecommenderModel
+
+
+def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
+    """The trained model of a run on ``device``, ready to answer (not to train).
+
+    Raises RunError where the settings or the weights are not those of such a model, naming the
+    first that differs.
+    """
+    place = device if isinstance(device, torch.device) else resolve_device(device)
+    model = build_model(run.config.model, model_config(run), run.num_train_users, run.num_items)
+    weights = run.load_weights()
+    _check_weights(run, model.state_dict(), weights)
+    model.load_state_dict(weights)
+    return model.to(place).eval()
+
+
+def model_config(run: Run) -> Any:
+    """The settings of the model of a run, as an instance of its config class."""
+    try:
+        kind = config_class(run.config.model)
+        return kind(**{name: _tuples(value) for name, value in run.config.model_config.items()})
+    except (TypeError, SettingError) as error:
+        raise RunError(f"{run.path / CONFIG}: {error}") from error
+
+
+def _tuples(value: Any) -> Any:
+    """JSON turns tuples into lists; settings hold tuples only."""
+    return tuple(_tuples(inner) for inner in value) if isinstance(value, list) else value
+
+
+def _check_weights(run: Run, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    path = run.path / WEIGHTS
+    if missing := sorted(expected.keys() - found.keys()):
+        raise RunError(f"{path} lacks {missing[0]!r}, which {run.config.model} needs")
+    if foreign := sorted(found.keys() - expected.keys()):
+        raise RunError(f"{path} holds {foreign[0]!r}, which {run.config.model} does not have")
+    for name, tensor in expected.items():
+        if found[name].shape != tensor.shape:
+            raise RunError(
+                f"{path}: {name!r} has shape {list(found[name].shape)}, "
+                f"{run.config.model} expects {list(tensor.shape)}"
+            )
+        if not bool(torch.isfinite(found[name]).all()):
+            raise RunError(f"{path}: {name!r} holds numbers that are not finite")

@@ -1,0 +1,108 @@
+"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from foretaste.errors import RunError
+
+UNITS = {
+    "event": "kind of event",
+    "time": "ISO 8601, UTC",
+    "epoch": "epochs, counted from 1",
+    "step": "optimizer steps since the start",
+    "num_epochs": "epochs",
+    "num_steps": "optimizer steps",
+    "num_samples": "samples",
+    "num_parameters": "parameters",
+    "num_users": "users",
+    "num_items": "items",
+    "num_interactions": "interactions",
+    "loss": "mean over samples (neumf, gmf, mlp) or users (vae, dae), nats",
+    "learning_rate": "per step",
+    "evaluation": "protocol, candidates, counts and metrics of one evaluation",
+    "metrics": "by name@k: value with its 95 % interval (low, high), 0 to 1",
+    "select_by": "name of the metric that chooses the epoch",
+    "best_epoch": "epochs, counted from 1",
+    "best_value": "of select_by, 0 to 1",
+    "target_epoch": "first epoch that reached the target, counted from 1",
+    "elapsed_s": "seconds",
+    "train_s": "seconds",
+    "evaluate_s": "seconds",
+    "samples_per_s": "samples per second",
+    "users_per_s": "users per second",
+    "stopped_because": "why training ended",
+    "min_epoch_s": "seconds",
+    "avg_epoch_s": "seconds",
+    "evaluated_users_per_s": "users per second",
+    "selection_split": "held-out part that chose the epoch",
+    "memory_mib": "MiB",
+}
+"""Every name an event may carry at its top level, with its unit or meaning."""
+
+
+class MetricsLog:
+    """The events of one run, in the order they happened; the first declares names and units."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def start(self, units: Mapping[str, str] = UNITS) -> None:
+        """Write the first line."""
+        self._write({"event": "schema", "not finite": "null", "units": dict(units)})
+
+    def append(self, event: str, **values: Any) -> None:
+        """Add one event with the present time; numbers that are not finite become null.
+
+        Every name must be declared in ``UNITS``. What an interrupted writer left of a last line
+        is dropped first.
+        """
+        undeclared = values.keys() - UNITS.keys()
+        assert not undeclared, f"declare in UNITS first: {sorted(undeclared)}"
+        self._drop_torn_line()
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._write({"event": event, "time": time, **values})
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every event, the schema first; a torn last line is left out.
+
+        Raises RunError naming the line that is not a JSON object.
+        """
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        return [self._parse(number, line) for number, line in enumerate(lines[:-1], start=1)]
+
+    def _parse(self, number: int, line: str) -> dict[str, Any]:
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise RunError(f"{self.path}, line {number} is not JSON: {error}") from error
+        if not isinstance(event, dict):
+            raise RunError(f"{self.path}, line {number} is not a JSON object: {line[:80]}")
+        return event
+
+    def _write(self, event: dict[str, Any]) -> None:
+        line = json.dumps(_finite(event), ensure_ascii=False, allow_nan=False)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def _drop_torn_line(self) -> None:
+        with self.path.open("r+b") as file:
+            text = file.read()
+            if not text.endswith(b"\n"):
+                file.truncate(text.rfind(b"\n") + 1)
+
+
+def _finite(value: Any) -> Any:
+    """The same JSON value with null for every number that JSON cannot write."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value

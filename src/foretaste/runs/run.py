@@ -1,0 +1,174 @@
+"""The run directory: one training, and all that is needed to answer from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretaste.data.histories import Histories
+from foretaste.data.ids import IdTable
+from foretaste.data.manifest import file_sha256
+from foretaste.errors import RunError
+from foretaste.runs.atomic import atomic_directory
+from foretaste.runs.config import RunConfig, read_run_config
+from foretaste.runs.histories_file import read_histories, write_histories
+from foretaste.runs.metrics_log import MetricsLog
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from foretaste.data.dataset import Dataset
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+WEIGHTS = "best.safetensors"
+USERS = "users.parquet"
+ITEMS = "items.parquet"
+HISTORIES = "histories.parquet"
+
+
+class Run:
+    """An open run directory; make one with ``Run.create`` or ``Run.open``.
+
+    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``.
+    """
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path = path
+        self.config = config
+        self.log = MetricsLog(path / METRICS)
+
+    @classmethod
+    def create(cls, path: Path | str, *, config: RunConfig, dataset: Dataset) -> Run:
+        """Make the directory with its config, ids, histories and an empty log, at one stroke.
+
+        Raises RunError when ``path`` exists: a run is never written over.
+        """
+        path = Path(path)
+        assert config.dataset.digest == dataset.manifest.digest, "config of another dataset"
+        try:
+            with atomic_directory(path) as temporary:
+                dataset.users.write(temporary / USERS)
+                dataset.items.write(temporary / ITEMS)
+                write_histories(temporary / HISTORIES, dataset.all_interactions())
+                files = {name: file_sha256(temporary / name) for name in (USERS, ITEMS, HISTORIES)}
+                config = replace(config, files=files)
+                (temporary / CONFIG).write_text(config.to_json(), encoding="utf-8")
+                MetricsLog(temporary / METRICS).start()
+        except FileExistsError as error:
+            raise RunError(
+                f"{path} exists already and a run is never written over; "
+                "choose another directory or remove it"
+            ) from error
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """Open a run; RunError names the file that is missing, torn, changed or foreign."""
+        path = Path(path)
+        if not path.is_dir():
+            raise RunError(f"{path} is not a run: there is no such directory")
+        if not (path / CONFIG).is_file():
+            raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
+        run = cls(path, read_run_config(path / CONFIG))
+        run._check_files()
+        return run
+
+    @cached_property
+    def users(self) -> IdTable:
+        """All users; those seen in training are the first ``num_train_users``."""
+        return self._id_table(USERS, self.config.dataset.num_users)
+
+    @cached_property
+    def items(self) -> IdTable:
+        """All items; the catalogue is the first ``num_items``."""
+        return self._id_table(ITEMS, self.config.dataset.num_all_items)
+
+    @cached_property
+    def histories(self) -> Histories:
+        """Every kept interaction of every user, one row per entry of ``users``."""
+        reference = self.config.dataset
+        return read_histories(
+            self.path / HISTORIES,
+            num_users=reference.num_users,
+            num_items=reference.num_all_items,
+        )
+
+    @property
+    def num_train_users(self) -> int:
+        """Users seen in training."""
+        return self.config.dataset.num_train_users
+
+    @property
+    def num_items(self) -> int:
+        """Items of the catalogue."""
+        return self.config.dataset.num_items
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights were ever saved."""
+        return (self.path / WEIGHTS).is_file()
+
+    def save_weights(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Keep these as the best weights, replacing earlier ones atomically."""
+        from foretaste.runs.weights import write_weights
+
+        write_weights(self.path / WEIGHTS, state_dict, self._owner())
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """The best weights, on the CPU; RunError when absent, torn or of another run."""
+        from foretaste.runs.weights import read_weights
+
+        if not self.has_weights:
+            raise RunError(
+                f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
+                "train again into a new run"
+            )
+        return read_weights(self.path / WEIGHTS, self._owner())
+
+    def _owner(self) -> dict[str, Any]:
+        reference = self.config.dataset
+        return {
+            "model": self.config.model,
+            "dataset_digest": reference.digest,
+            "num_users": reference.num_train_users,
+            "num_items": reference.num_items,
+        }
+
+    def _check_files(self) -> None:
+        for name in (USERS, ITEMS, HISTORIES, METRICS):
+            if not (self.path / name).is_file():
+                raise RunError(f"{self.path / name} is missing: the run is not whole")
+        for name in (USERS, ITEMS, HISTORIES):
+            if file_sha256(self.path / name) != self.config.files.get(name):
+                raise RunError(
+                    f"{self.path / name} is torn or was changed: its sha256 is not the one in "
+                    f"{CONFIG}"
+                )
+
+    def _id_table(self, name: str, expected: int) -> IdTable:
+        table = IdTable.read(self.path / name)
+        if len(table) != expected:
+            raise RunError(
+                f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
+            )
+        return table
+
+
+def default_run_name(model: str, dataset_name: str, now: datetime) -> str:
+    """``model-dataset-time``, the name of a run that was given none."""
+    return f"{model}-{dataset_name}-{now:%Y%m%d-%H%M%S}"
+
+
+def unused_run_path(root: Path, name: str) -> Path:
+    """``root/name``, or ``root/name-2``, ``-3``, ... where that is taken."""
+    path = root / name
+    number = 2
+    while path.exists():
+        path = root / f"{name}-{number}"
+        number += 1
+    return path

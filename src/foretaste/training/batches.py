@@ -1,0 +1,144 @@
+"""Batches on the device: shuffled, sampled and counted there, nothing drawn from a generator.
+
+Shape suffixes: N interactions of the training part, B rows of a batch, K candidates per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from foretaste.models.neumf.batch import InteractionBatch
+from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.vae.batch import HistoryBatch
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.negatives import Complement, sample_items, sample_negatives
+from foretaste.ops.random import Purpose, permutation, stream_key
+
+
+class Batch(Protocol):
+    """What the loop needs to know of a batch; the rest is between it and its model."""
+
+    @property
+    def num_samples(self) -> int: ...
+
+
+class Batches(Protocol):
+    """The training data, cut into the batches of an epoch."""
+
+    @property
+    def num_batches(self) -> int: ...
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in an epoch."""
+        ...
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of one epoch; the last holds what is left."""
+        ...
+
+
+class InteractionBatches:
+    """Interactions and fresh negatives, for the NeuMF family."""
+
+    def __init__(
+        self, histories: HistoryTensors, sampling: SamplingConfig, batch_size: int, seed: int
+    ) -> None:
+        self.sampling = sampling
+        self.seed = seed
+        self.item_index_N = histories.item_index
+        self.user_index_N = histories.row_index().int()
+        self.complement = Complement.of(histories)
+        self.has_negatives_U = self.complement.sizes() > 0
+        self.all_have_negatives = bool(self.has_negatives_U.all())
+        self.group_size = 1 + sampling.negatives
+        self.num_samples = self.item_index_N.numel() * self.group_size
+        per_row = self.group_size if sampling.batch_layout == "grouped" else 1
+        self.num_rows = self.num_samples // per_row
+        self.rows_per_batch = max(1, batch_size // per_row)
+        self.label_K = torch.zeros(1, self.group_size, device=histories.device)
+        self.label_K[0, 0] = 1.0
+
+    @property
+    def num_batches(self) -> int:
+        return -(-self.num_rows // self.rows_per_batch)
+
+    def epoch(self, number: int) -> Iterator[InteractionBatch]:
+        negatives_NK = self._negatives(number)
+        device = negatives_NK.device
+        order = permutation(stream_key(self.seed, Purpose.SHUFFLE, number), self.num_rows, device)
+        grouped = self.sampling.batch_layout == "grouped"
+        for batch_number, row_B in enumerate(_slices(order, self.rows_per_batch)):
+            update = number * self.num_batches + batch_number
+            key = stream_key(self.seed, Purpose.DROPOUT, update)
+            make = self._grouped if grouped else self._shuffled
+            yield make(row_B, negatives_NK, key)
+
+    def _negatives(self, epoch: int) -> Tensor:
+        key = stream_key(self.seed, Purpose.NEGATIVES, epoch)
+        if self.sampling.verified_negatives:
+            return sample_negatives(
+                self.complement, self.user_index_N, self.sampling.negatives, key
+            )
+        num_items = self.complement.num_items
+        return sample_items(num_items, self.user_index_N, self.sampling.negatives, key)
+
+    def _grouped(self, row_B: Tensor, negatives_NK: Tensor, key: int) -> InteractionBatch:
+        """An interaction and its negatives side by side, the interaction in column 0."""
+        user_index_B = self.user_index_N[row_B]
+        items_BK = torch.cat([self.item_index_N[row_B, None], negatives_NK[row_B]], dim=1)
+        weight_BK = self._weights(user_index_B[:, None], self.label_K, items_BK.numel())
+        return InteractionBatch(user_index_B, items_BK, self.label_K, weight_BK, key)
+
+    def _shuffled(self, row_B: Tensor, negatives_NK: Tensor, key: int) -> InteractionBatch:
+        """Samples on their own: number s is candidate ``s % (1 + K)`` of interaction ``s // (1 + K)``."""
+        interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
+        user_index_B = self.user_index_N[interaction_B]
+        negative_B = negatives_NK[interaction_B, (candidate_B - 1).clamp_(min=0)]
+        positive_B = candidate_B == 0
+        item_B = torch.where(positive_B, self.item_index_N[interaction_B], negative_B)
+        label_B1 = positive_B.float()[:, None]
+        weight_B1 = self._weights(user_index_B[:, None], label_B1, item_B.numel())
+        return InteractionBatch(user_index_B, item_B[:, None], label_B1, weight_B1, key)
+
+    def _weights(self, user_index_B1: Tensor, label: Tensor, num_samples: int) -> Tensor:
+        """1 / count for the batch's mean; 0 for the negatives of users who have every item."""
+        if self.all_have_negatives or not self.sampling.verified_negatives:
+            return torch.full((1, 1), 1.0 / num_samples, device=label.device)
+        counts = (label > 0) | self.has_negatives_U[user_index_B1]
+        return counts.float() / num_samples
+
+
+class HistoryBatches:
+    """Whole histories, for the autoencoders; every user is used in every epoch."""
+
+    def __init__(self, histories: HistoryTensors, batch_size: int, seed: int) -> None:
+        self.histories = histories
+        self.batch_size = batch_size
+        self.seed = seed
+        self.num_samples = len(histories)
+
+    @property
+    def num_batches(self) -> int:
+        return -(-self.num_samples // self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[HistoryBatch]:
+        key = stream_key(self.seed, Purpose.SHUFFLE, number)
+        order = permutation(key, self.num_samples, self.histories.device)
+        for batch_number, user_B in enumerate(_slices(order, self.batch_size)):
+            update = number * self.num_batches + batch_number
+            yield HistoryBatch(
+                histories=self.histories.rows(user_B),
+                update=update,
+                dropout_key=stream_key(self.seed, Purpose.DROPOUT, update),
+                noise_key=stream_key(self.seed, Purpose.NOISE, update),
+            )
+
+
+def _slices(order: Tensor, size: int) -> Iterator[Tensor]:
+    for start in range(0, order.numel(), size):
+        yield order[start : start + size]

@@ -1,0 +1,98 @@
+"""How a training runs: what may be asked, ``auto`` included. `resolve` turns it into numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from foretaste.errors import SettingError
+from foretaste.evaluation.config import CandidateRule
+
+Auto = Literal["auto"]
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How long, how fast and on what a neural model is trained."""
+
+    epochs: int | Auto = "auto"
+    """Passes over the training data, at most: early stopping may end it sooner."""
+
+    batch_size: int | Auto = "auto"
+    """Samples (NeuMF: interactions and their negatives) or users (Mult-VAE) per update."""
+
+    learning_rate: float | Auto = "auto"
+    """Adam's step size."""
+
+    beta1: float | Auto = "auto"
+    """Adam's decay of the gradient's mean."""
+
+    beta2: float | Auto = "auto"
+    """Adam's decay of the gradient's square."""
+
+    eps: float = 1e-8
+    """Added to the root of Adam's second moment."""
+
+    seed: int = 1
+    """Decides initial weights, order, negatives, dropout and noise."""
+
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+
+    precision: Precision = "fp32"
+    """What the large products are computed in; weights and ranks are always fp32."""
+
+    eval_every: int | Auto = "auto"
+    """Epochs from one validation to the next."""
+
+    patience: int | Auto = "auto"
+    """Validations without a better result before training stops; 0 never stops early."""
+
+    target: float | None = None
+    """Stop once the selected metric reaches this value."""
+
+    select_by: str = "auto"
+    """Metric that chooses the best epoch: ndcg@10, or ndcg@100 for held-out users."""
+
+    validation_users: int = 10_000
+    """Validation uses at most this many users, chosen by hash; final numbers use everyone."""
+
+    candidates: str = "full"
+    """What held-out items are ranked against: full, sampled-N or nvidia-N."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "eval_every"):
+            _check(name, getattr(self, name), at_least=1)
+        for name in ("learning_rate", "eps"):
+            _check(name, getattr(self, name), above=0.0)
+        for name in ("beta1", "beta2"):
+            _check(name, getattr(self, name), at_least=0.0, below=1.0)
+        _check("patience", self.patience, at_least=0)
+        _check("seed", self.seed, at_least=0, below=2**63)
+        _check("validation_users", self.validation_users, at_least=1)
+        if self.target is not None:
+            _check("target", self.target, above=0.0)
+        if self.precision not in ("fp32", "bf16"):
+            raise SettingError(f"precision is {self.precision!r}; use fp32 or bf16")
+        CandidateRule.parse(self.candidates)
+
+
+def _check(
+    name: str,
+    value: float | Auto,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> None:
+    if value == "auto":
+        return
+    bounds = [("at least", at_least), ("above", above), ("below", below)]
+    allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    inside = isinstance(value, int | float) and math.isfinite(value)
+    inside = inside and (at_least is None or value >= at_least)
+    inside = inside and (above is None or value > above) and (below is None or value < below)
+    if not inside:
+        raise SettingError(f"{name} is {value}; it must be {allowed}")

@@ -1,0 +1,103 @@
+"""The one training loop of all neural models, on any device."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from foretaste.errors import TrainingError
+from foretaste.evaluation.result import Evaluation
+from foretaste.models.base import NeuralModel
+from foretaste.training.batches import Batches
+from foretaste.training.progress import EpochReport, Progress
+from foretaste.training.resolve import TrainingPlan
+from foretaste.training.selection import Selection
+
+
+@dataclass
+class Clock:
+    """Seconds per epoch and in evaluation, and users evaluated."""
+
+    epoch_s: list[float] = field(default_factory=list)
+    evaluate_s: float = 0.0
+    num_evaluated: int = 0
+
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        self.evaluate_s += evaluation.elapsed_s
+        self.num_evaluated += evaluation.num_users
+
+
+def fit(
+    model: NeuralModel,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    plan: TrainingPlan,
+    *,
+    evaluate: Callable[[], Evaluation] | None,
+    keep: Callable[[], None],
+    report: Callable[[EpochReport], None],
+    progress: Progress,
+) -> tuple[Selection, Clock, str]:
+    """Train until the plan's epochs are done, patience runs out or the target is met.
+
+    Args:
+        evaluate: ranks the held-out users; without it the last epoch is the best.
+        keep: saves the weights; called after every evaluation that is the best so far.
+        report: told of every epoch.
+
+    Returns what was selected, the times, and why training ended. Raises TrainingError when the
+    loss is no longer finite.
+    """
+    selection, clock = Selection(plan), Clock()
+    for epoch in range(1, plan.epochs + 1):
+        started = time.perf_counter()
+        model.train()
+        loss_sum = torch.zeros((), device=model.device)
+        for step, batch in enumerate(batches.epoch(epoch - 1), start=1):
+            optimizer.zero_grad(set_to_none=True)
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+            loss_sum += loss.detach() * batch.num_samples
+            progress.stepped(epoch, step, batches.num_batches)
+        epoch_loss = loss_sum.item() / batches.num_samples  # sync: the one of the epoch
+        clock.epoch_s.append(time.perf_counter() - started)
+        _check_finite(epoch_loss, epoch, plan)
+
+        evaluation = None
+        is_best = epoch == plan.epochs and evaluate is None
+        if evaluate is not None and (epoch % plan.eval_every == 0 or epoch == plan.epochs):
+            model.eval()
+            evaluation = evaluate()
+            clock.add_evaluation(evaluation)
+            is_best = selection.update(epoch, evaluation[plan.select_by])
+        if is_best:
+            selection.best_epoch = epoch
+            keep()
+        report(
+            EpochReport(
+                epoch=epoch,
+                step=epoch * batches.num_batches,
+                loss=epoch_loss,
+                train_s=clock.epoch_s[-1],
+                samples_per_s=batches.num_samples / clock.epoch_s[-1],
+                evaluation=evaluation,
+                is_best=is_best,
+            )
+        )
+        reason = selection.reason_to_stop()
+        if reason is not None:
+            return selection, clock, reason
+    return selection, clock, f"all {plan.epochs} epochs are done"
+
+
+def _check_finite(loss: float, epoch: int, plan: TrainingPlan) -> None:
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"the loss became {loss} in epoch {epoch}; lower --learning-rate "
+            f"(now {plan.learning_rate:g})"
+        )

@@ -1,0 +1,114 @@
+"""Turns ``auto`` into numbers: the reference settings at the reference's size, less below it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from foretaste.evaluation.definitions import parse_metric
+from foretaste.training.config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSize:
+    """What the choices depend on."""
+
+    num_interactions: int
+    num_users: int
+    protocol: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A `TrainingConfig` without any ``auto`` left: what one training does."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    seed: int
+    device: str
+    precision: str
+    eval_every: int
+    patience: int
+    target: float | None
+    select_by: str
+    validation_users: int
+    candidates: str
+
+
+def resolve(
+    config: TrainingConfig,
+    size: TrainingSize,
+    *,
+    samples_per_interaction: int | None,
+    device: str,
+) -> TrainingPlan:
+    """The plan for ``config`` on data of that size.
+
+    Args:
+        samples_per_interaction: an interaction and its negatives, for the NeuMF family; None for
+            an autoencoder, whose samples are users.
+        device: the device found for ``config.device``.
+    """
+    if samples_per_interaction is None:
+        chosen = _autoencoder_plan(size)
+    else:
+        chosen = _neumf_plan(size.num_interactions * samples_per_interaction)
+    chosen["select_by"] = "ndcg@100" if size.protocol == "held-out-users" else "ndcg@10"
+    asked = {name: value for name, value in asdict(config).items() if value != "auto"}
+    plan = TrainingPlan(**(chosen | asked | {"device": device}))
+    parse_metric(plan.select_by)
+    return plan
+
+
+def _neumf_plan(num_samples: int) -> dict[str, Any]:
+    """NVIDIA's settings from 50 M samples an epoch on; smaller batches and steps below."""
+    if num_samples >= 50_000_000:
+        return {
+            "epochs": 40,
+            "batch_size": 1 << 20,
+            "learning_rate": 0.0045,
+            "beta1": 0.25,
+            "beta2": 0.5,
+            "eval_every": 1,
+            "patience": 5,
+        }
+    return {
+        "epochs": 40,
+        "batch_size": _power_of_two(num_samples // 100, 1 << 11, 1 << 16),
+        "learning_rate": 0.002,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eval_every": 1,
+        "patience": 5,
+    }
+
+
+def _autoencoder_plan(size: TrainingSize) -> dict[str, Any]:
+    """NVIDIA's settings from 100,000 users on; smaller batches and steps below."""
+    if size.num_users >= 100_000:
+        return {
+            "epochs": 400,
+            "batch_size": 24_576,
+            "learning_rate": 0.004,
+            "beta1": 0.9,
+            "beta2": 0.9,
+            "eval_every": 10,
+            "patience": 5,
+        }
+    return {
+        "epochs": 200,
+        "batch_size": _power_of_two(size.num_users // 10, 1 << 6, 1 << 13),
+        "learning_rate": 0.001,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eval_every": 5,
+        "patience": 5,
+    }
+
+
+def _power_of_two(value: int, smallest: int, largest: int) -> int:
+    return min(max(1 << max(0, value).bit_length() >> 1, smallest), largest)

@@ -1,0 +1,136 @@
+"""From a prepared dataset to a run: build, fit, keep the best epoch, judge it on the test part."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from foretaste.data.dataset import Dataset
+from foretaste.errors import SettingError, TrainingError
+from foretaste.models.base import ClosedFormModel, NeuralModel
+from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.registry import build_model, config_class
+from foretaste.ops.device import resolve_device
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs.config import DatasetReference, RunConfig
+from foretaste.runs.run import Run, default_run_name, unused_run_path
+from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
+from foretaste.training.config import TrainingConfig
+from foretaste.training.job import train_closed_form, train_neural
+from foretaste.training.judging import Judging
+from foretaste.training.progress import Progress
+from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+SAMPLING_MODELS = ("neumf", "gmf", "mlp")
+"""Models that learn from sampled negatives."""
+
+
+def train(
+    model: str,
+    dataset: Dataset,
+    *,
+    model_config: DataclassInstance | None = None,
+    config: TrainingConfig | None = None,
+    sampling: SamplingConfig | None = None,
+    run_path: Path | str | None = None,
+    runs_root: Path | str = "runs",
+    progress: Progress | None = None,
+) -> Run:
+    """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
+
+    Args:
+        model: one of `foretaste.models.registry.MODEL_NAMES`.
+        model_config: settings of the model; its defaults if not given.
+        config: how to train; popularity and EASE heed its device and candidates only.
+        sampling: negatives and batch layout, for neumf, gmf and mlp only.
+        run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
+
+    Raises SettingError for settings out of range, TrainingError where there is nothing to learn
+    from or the loss diverges, RunError where ``run_path`` exists.
+    """
+    asked = config or TrainingConfig()
+    progress = progress or Progress()
+    settings = model_config if model_config is not None else config_class(model)()
+    sampling = _checked_sampling(model, sampling)
+    device = resolve_device(asked.device)
+    histories = _training_histories(dataset, device)
+    network = build_model(model, settings, len(histories), histories.num_items).to(device)
+    network.count_items(histories)
+    judging = Judging(dataset, asked.candidates, asked.validation_users, progress)
+    plan = None
+    if isinstance(network, NeuralModel):
+        plan = _plan(asked, dataset, sampling, device)
+    run_config = RunConfig(
+        model=model,
+        model_config=asdict(settings),
+        asked=asdict(asked) | (asdict(sampling) if sampling else {}),
+        resolved=asdict(plan) if plan else {"device": str(device), "candidates": asked.candidates},
+        seed=asked.seed,
+        dataset=DatasetReference.of(dataset),
+    )
+    run = Run.create(
+        _run_path(model, dataset, run_path, runs_root), config=run_config, dataset=dataset
+    )
+    if isinstance(network, ClosedFormModel):
+        train_closed_form(run, network, histories, judging)
+    else:
+        assert isinstance(network, NeuralModel)
+        assert plan is not None
+        batches = _batches(histories, sampling, plan)
+        train_neural(run, network, batches, plan, judging)
+    return run
+
+
+def _training_histories(dataset: Dataset, device: torch.device) -> HistoryTensors:
+    train = dataset.train
+    if train.num_interactions == 0:
+        raise TrainingError(f"{dataset.path}: the training part is empty, nothing to learn from")
+    return HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, device)
+
+
+def _plan(
+    asked: TrainingConfig, dataset: Dataset, sampling: SamplingConfig | None, device: torch.device
+) -> TrainingPlan:
+    manifest = dataset.manifest
+    size = TrainingSize(
+        num_interactions=dataset.train.num_interactions,
+        num_users=manifest.num_train_users,
+        protocol=manifest.protocol,
+    )
+    samples_each = 1 + sampling.negatives if sampling else None
+    return resolve(asked, size, samples_per_interaction=samples_each, device=str(device))
+
+
+def _batches(
+    histories: HistoryTensors, sampling: SamplingConfig | None, plan: TrainingPlan
+) -> Batches:
+    if sampling is None:
+        return HistoryBatches(histories, plan.batch_size, plan.seed)
+    return InteractionBatches(histories, sampling, plan.batch_size, plan.seed)
+
+
+def _checked_sampling(model: str, sampling: SamplingConfig | None) -> SamplingConfig | None:
+    if model in SAMPLING_MODELS:
+        return sampling or SamplingConfig()
+    if sampling is not None:
+        raise SettingError(
+            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
+            f"to {', '.join(SAMPLING_MODELS)}"
+        )
+    return None
+
+
+def _run_path(
+    model: str, dataset: Dataset, run_path: Path | str | None, runs_root: Path | str
+) -> Path:
+    if run_path is not None:
+        return Path(run_path)
+    name = default_run_name(model, dataset.path.name, datetime.now())
+    return unused_run_path(Path(runs_root), name)
