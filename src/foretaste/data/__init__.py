@@ -6,23 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foretaste.data.config import GenerateConfig, PrepareConfig
+    from foretaste.data.dataset import Dataset, HeldOut, open_dataset
     from foretaste.data.generation import (
-        GenerateConfig,
         Generated,
         generate,
         generate_histories,
     )
-    from foretaste.data.preparation import open_or_prepare, prepare
-
-    from foretaste.data.config import PrepareConfig
-    from foretaste.data.dataset import Dataset, HeldOut, open_dataset
     from foretaste.data.histories import Histories
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
+    from foretaste.data.preparation import open_or_prepare, prepare
 
 _MODULE_OF = {
     "Dataset": "dataset",
-    "GenerateConfig": "generation",
+    "GenerateConfig": "config",
     "Generated": "generation",
     "HeldOut": "dataset",
     "Histories": "histories",

@@ -1,4 +1,4 @@
-"""How raw interactions become a dataset: every setting of ``prepare``."""
+"""Settings of preparing raw interactions and of generating some."""
 
 from __future__ import annotations
 
@@ -82,8 +82,7 @@ class PrepareConfig:
             _check_positive(name, getattr(self, name))
         if self.min_rating is not None and not math.isfinite(self.min_rating):
             raise SettingError(f"min_rating must be a finite number, got {self.min_rating}")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise SettingError(f"seed must be an integer from 0 to 2^63 - 1, got {self.seed}")
+        _check_seed(self.seed)
         if self.memory_limit is not None and not _MEMORY_LIMIT.fullmatch(self.memory_limit):
             raise SettingError(
                 f"memory_limit must be a size such as 500MB or 4GB, got {self.memory_limit!r}"
@@ -100,6 +99,47 @@ class PrepareConfig:
             for field in fields(self)
             if field.name not in _RESOURCES
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """Shape of generated interactions; the defaults are the demonstration's."""
+
+    num_users: int = 2_000
+    """Users, every one of whom has interactions."""
+
+    num_items: int = 1_000
+    """Items to choose from; the least popular may end up without a user."""
+
+    num_interactions: int = 60_000
+    """Distinct (user, item) pairs, exactly; at most half of all there could be."""
+
+    num_genres: int = 12
+    """Genres planted among the items; users tend to a few of them."""
+
+    taste: float = 2.0
+    """How much tastes count beside popularity: at 0 everybody chooses by popularity alone."""
+
+    seed: int = 0
+    """Decides everything that is drawn."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_users", "num_items", "num_interactions", "num_genres"):
+            _check_positive(name, getattr(self, name))
+        most = self.num_users * max(self.num_items // 2, 1)
+        if not self.num_users <= self.num_interactions <= most:
+            raise SettingError(
+                f"num_interactions must be from {self.num_users:,} (one for each user) to "
+                f"{most:,} (half of the items for each), got {self.num_interactions:,}"
+            )
+        if not 0 <= self.taste < math.inf:
+            raise SettingError(f"taste must be a number from 0, got {self.taste}")
+        _check_seed(self.seed)
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed <= MAX_SEED:
+        raise SettingError(f"seed must be an integer from 0 to 2^63 - 1, got {seed}")
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Literal
 
@@ -130,14 +130,7 @@ class Dataset:
     def _held_pairs(self, files: list[str]) -> Histories:
         manifest = self.manifest
         parts = [self._pairs(name, manifest.num_users, manifest.num_all_items) for name in files]
-        if len(parts) == 1:
-            return parts[0]
-        return Histories.from_pairs(
-            np.concatenate([part.row_index() for part in parts]),
-            np.concatenate([part.item_index for part in parts]),
-            num_users=manifest.num_users,
-            num_items=manifest.num_all_items,
-        )
+        return reduce(Histories.union, parts)
 
     def _pairs(self, name: str, num_users: int, num_items: int) -> Histories:
         path = self.path / name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import duckdb
 
 from foretaste.data.csv_files import explain
+from foretaste.data.sources import Scan
 from foretaste.errors import InputError, SettingError
 
 NAME = f"duckdb {duckdb.__version__}"
@@ -20,6 +22,7 @@ class Engine:
 
     def __init__(self, scratch: Path, memory_limit: str | None, threads: int | None) -> None:
         self._memory_limit = memory_limit
+        self._scratch = scratch
         options: dict[str, Any] = {
             "temp_directory": str(scratch),
             "preserve_insertion_order": False,
@@ -44,10 +47,12 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         self._connection.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def register(self, name: str, table: Any) -> None:
-        """Make an Arrow table known as ``name``."""
-        self._connection.register(name, table)
+    def know(self, scan: Scan) -> None:
+        """Make a scan's relation known, where it is a frame and not a file."""
+        if scan.frame is not None:
+            self._connection.register(scan.relation, scan.frame)
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows a statement returns, in no order that can be relied on.
@@ -56,7 +61,7 @@ class Engine:
         memory limit is too tight.
         """
         try:
-            return self._connection.execute(sql).fetchall()
+            return list(self._connection.execute(sql).fetchall())
         except duckdb.OutOfMemoryException:
             raise SettingError(
                 f"memory_limit {self._memory_limit or '(the machine)'} is too little for this "

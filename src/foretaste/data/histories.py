@@ -47,8 +47,9 @@ class Histories:
         _check_bounds(users, num_users, "user_index")
         _check_bounds(items, num_items, "item_index")
         if not _is_strictly_sorted(users, items):
-            keys = np.unique(users.astype(np.int64) * max(num_items, 1) + items)
-            users, items = np.divmod(keys, max(num_items, 1))
+            keys = users.astype(np.int64) * max(num_items, 1) + items
+            keys.sort()
+            users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
         return cls(offsets=offsets, item_index=items.astype(np.int32), num_items=num_items)
@@ -120,12 +121,16 @@ class Histories:
     def union(self, other: Histories) -> Histories:
         """Row by row, the items of either; both have the same number of rows."""
         assert self.num_users == other.num_users, "a union joins rows one to one"
-        return Histories.from_pairs(
-            np.concatenate((self.row_index(), other.row_index())),
-            np.concatenate((self.item_index, other.item_index)),
-            num_users=self.num_users,
-            num_items=max(self.num_items, other.num_items),
-        )
+        num_items = max(self.num_items, other.num_items)
+        keys = np.concatenate((self._keys(num_items), other._keys(num_items)))
+        # A stable sort merges two sorted runs without sorting them again.
+        keys.sort(kind="stable")
+        users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
+        return Histories.from_pairs(users, items, num_users=self.num_users, num_items=num_items)
+
+    def _keys(self, num_items: int) -> NDArray[np.int64]:
+        """Each pair as one integer, in the order of the pairs."""
+        return self.row_index().astype(np.int64) * num_items + self.item_index
 
 
 def sorted_pairs(
@@ -156,6 +161,10 @@ def sorted_pairs(
 def _is_strictly_sorted(users: NDArray[np.integer], items: NDArray[np.integer]) -> bool:
     same_user = users[1:] == users[:-1]
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
+
+
+def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    return keys[np.diff(keys, prepend=-1) > 0]
 
 
 def _check_bounds(index: NDArray[np.integer], bound: int, name: str) -> None:

@@ -6,28 +6,34 @@ from typing import Any
 
 from foretaste.data.columns import find_item_column, find_spelling
 from foretaste.data.engine import Engine
-from foretaste.data.sources import Scan, open_scans
+from foretaste.data.sources import Scan, identifier, open_scans
 from foretaste.errors import InputError
 
-_RESERVED = frozenset({"id", "item_id", "item_index", "described_id"})
+# Columns of these names are left out, as are repeats of a name in another case.
+_RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
 
 
-def read_item_columns(engine: Engine, items: Any, item_column: str | None) -> list[str]:
+def open_item_scan(items: Any) -> Scan:
+    """The one file or frame that describes items; InputError where there are several."""
+    scans = open_scans(items)
+    if len(scans) > 1:
+        raise InputError(f"items must be one file, and {items} names {len(scans)}")
+    return scans[0]
+
+
+def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None) -> list[str]:
     """Make table ``described`` of the item columns; their names as SQL identifiers.
 
     Every value is kept as text. The column that looks like a title is called ``title``. Raises
     InputError where the item id is not to be found, or one id comes twice.
     """
-    (scan, *more) = open_scans(items)
-    if more:
-        raise InputError(f"items must be one file, got {len(more) + 1}")
-    if scan.frame is not None:
-        engine.register(scan.relation, scan.frame)
+    if scan is None:
+        return []
+    engine.know(scan)
     key = find_item_column(list(scan.columns), item_column, scan.name)
     names = _names(scan, key)
     selected = "".join(
-        f", CAST({scan.columns[name].sql} AS VARCHAR) AS {quoted_name}"
-        for name, quoted_name in names.items()
+        f", CAST({scan.columns[name].sql} AS VARCHAR) AS {sql}" for name, sql in names.items()
     )
     engine.run(
         f"CREATE TABLE described AS SELECT CAST({scan.columns[key].sql} AS VARCHAR) "
@@ -40,11 +46,13 @@ def read_item_columns(engine: Engine, items: Any, item_column: str | None) -> li
 def _names(scan: Scan, key: str) -> dict[str, str]:
     """Every column but the key, and what it is called in items.parquet."""
     title = find_spelling(list(scan.columns), "title", scan.name)
+    taken = set(_RESERVED)
     names: dict[str, str] = {}
     for name in scan.columns:
         kept = "title" if name == title else name
-        if name != key and kept.lower() not in _RESERVED:
-            names[name] = '"' + kept.replace('"', '""') + '"'
+        if name != key and kept.lower() not in taken:
+            taken.add(kept.lower())
+            names[name] = identifier(kept)
     return names
 
 

@@ -96,7 +96,8 @@ class Manifest:
         """Lines for a person, as (label, value): protocol, sizes, and what was dropped."""
         validation = "" if self.validation == "hold-out" else ", no validation part"
         lines = [("protocol", f"{self.protocol}{validation}"), ("digest", self.digest[:12])]
-        return lines + [(label, f"{count:,}") for label, count in self.counts.items()]
+        counts = {_in_words(name): f"{count:,}" for name, count in self.counts.items()}
+        return lines + list(counts.items())
 
     def write(self, directory: Path) -> None:
         text = json.dumps(asdict(self) | {"digest": self.digest}, indent=2, ensure_ascii=False)
@@ -137,6 +138,10 @@ class Manifest:
                 "prepare the dataset again"
             )
         return manifest
+
+
+def _in_words(name: str) -> str:
+    return name.removeprefix("num_").replace("_", " ")
 
 
 def file_sha256(path: Path) -> str:

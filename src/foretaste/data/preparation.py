@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretaste.data import manifest as manifests
+from foretaste import __version__
 from foretaste.data.columns import find_roles
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.directory import check_output, written_whole
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
-from foretaste.data.item_columns import read_item_columns
-from foretaste.data.manifest import Manifest, Part
+from foretaste.data.item_columns import open_item_scan, read_item_columns
+from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest, Part
 from foretaste.data.plan import Plan, make_plan
 from foretaste.data.reading import Kind, read_raw
 from foretaste.data.sources import Scan, open_scans
@@ -30,7 +29,7 @@ from foretaste.data.splitting import (
     split_pairs,
 )
 from foretaste.data.writing import write_parts
-from foretaste.errors import InputError, SettingError
+from foretaste.errors import DatasetError, InputError, SettingError
 
 DATASETS = Path("datasets")
 
@@ -58,18 +57,11 @@ def prepare(
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
     config = config or PrepareConfig()
-    tell = progress or _silent
     if output is not None:
         check_output(Path(output), overwrite)
-    scans = open_scans(source)
-    tell("checksum")
-    sources = [scan.provenance() for scan in scans]
-    target = _default_output(scans, sources, config, items, DATASETS) if output is None else output
-    plan = _plan(scans, config)
-    with written_whole(Path(target), overwrite=overwrite) as directory:
-        manifest = _prepare(scans, items, sources, directory, plan, config, tell)
-        manifest.write(directory)
-    return Dataset(Path(target), manifest)
+    raw = _Raw.open(source, items, progress or _silent)
+    target = raw.default_output(config, DATASETS) if output is None else Path(output)
+    return _prepare(raw, target, config, overwrite)
 
 
 def open_or_prepare(
@@ -87,47 +79,128 @@ def open_or_prepare(
     prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
     """
     asked = config or PrepareConfig()
-    if isinstance(source, str | Path) and (Path(source) / manifests.FILE_NAME).is_file():
+    if isinstance(source, str | Path) and (Path(source) / FILE_NAME).is_file():
         if asked.content() != PrepareConfig().content():
             raise SettingError(
                 f"{source}: is prepared already, and settings of preparation cannot change it; "
                 "give the raw file instead"
             )
         return open_dataset(source)
-    scans = open_scans(source)
-    sources = [scan.provenance() for scan in scans]
-    output = _default_output(scans, sources, asked, items, Path(root))
-    if output.exists():
-        return open_dataset(output)
-    return prepare(source, output, asked, items=items, progress=progress)
+    raw = _Raw.open(source, items, progress or _silent)
+    output = raw.default_output(asked, Path(root))
+    if not output.exists():
+        try:
+            return _prepare(raw, output, asked, overwrite=False)
+        except DatasetError:
+            # Another process may have prepared the same meanwhile.
+            if not (output / FILE_NAME).is_file():
+                raise
+    return open_dataset(output)
 
 
-def _prepare(
-    scans: list[Scan],
-    items: Any,
-    sources: list[dict[str, Any]],
-    directory: Path,
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Raw:
+    """Everything a preparation reads, found and checksummed."""
+
+    scans: list[Scan]
+    item_scan: Scan | None
+    provenance: list[dict[str, Any]]
+    tell: Progress
+
+    @classmethod
+    def open(cls, source: Any, items: Any, tell: Progress) -> _Raw:
+        scans = open_scans(source)
+        item_scan = None if items is None else open_item_scan(items)
+        tell("checksum")
+        provenance = [{"holds": "interactions"} | scan.provenance() for scan in scans]
+        if item_scan is not None:
+            provenance.append({"holds": "items"} | item_scan.provenance())
+        return cls(scans=scans, item_scan=item_scan, provenance=provenance, tell=tell)
+
+    def default_output(self, config: PrepareConfig, root: Path) -> Path:
+        """``root/<name>-<digest>``: the same for the same content and settings, wherever it is."""
+        key = {
+            "format_version": FORMAT_VERSION,
+            "source": sorted((entry["holds"], entry["sha256"]) for entry in self.provenance),
+            "config": config.content(),
+        }
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        name = Path(self.scans[0].name).name.split(".")[0]
+        return root / f"{name}-{digest[:12]}"
+
+
+def _prepare(raw: _Raw, output: Path, config: PrepareConfig, overwrite: bool) -> Dataset:
+    plan = _plan(raw.scans, config)
+    with written_whole(output, overwrite=overwrite) as directory:
+        with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
+            manifest = _run_steps(engine, raw, directory, plan, config)
+        manifest.write(directory)
+    return Dataset(output, manifest)
+
+
+def _run_steps(
+    engine: Engine, raw: _Raw, directory: Path, plan: Plan, config: PrepareConfig
+) -> Manifest:
+    counts: dict[str, int] = {}
+    raw.tell("read")
+    kinds = read_raw(engine, raw.scans, plan.columns)
+    item_columns = read_item_columns(engine, raw.item_scan, config.item_column)
+    raw.tell("filter")
+    kept = filter_rows(engine, plan, counts)
+    raw.tell("collapse repeats")
+    collapse_pairs(engine, kept, counts)
+    raw.tell("split")
+    held_parts = split_pairs(engine, plan, config, counts)
+    raw.tell("number")
+    number(engine)
+    count_parts(engine, held_parts, counts)
+    raw.tell("write")
+    parts = write_parts(engine, directory, held_parts, item_columns)
+    return _manifest(raw, plan, config, counts, kinds, parts)
+
+
+def _manifest(
+    raw: _Raw,
     plan: Plan,
     config: PrepareConfig,
-    tell: Progress,
+    counts: dict[str, int],
+    kinds: dict[str, Kind],
+    parts: dict[str, Part],
 ) -> Manifest:
-    """Run every step in ``directory``; what the manifest has to say."""
-    counts: dict[str, int] = {}
-    with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
-        tell("read")
-        for scan in scans:
-            if scan.frame is not None:
-                engine.register(scan.relation, scan.frame)
-        kinds = read_raw(engine, scans, plan.columns)
-        item_columns = [] if items is None else read_item_columns(engine, items, config.item_column)
-        tell("filter")
-        kept = filter_rows(engine, plan, counts)
-        tell("collapse repeats")
-        collapse_pairs(engine, kept, counts)
-        tell("split")
-        held_parts = split_pairs(engine, plan, config)
-        number(engine)
-        count_parts(engine, held_parts, counts)
-        tell("write")
-        parts = write_parts(engine, directory, held_parts, item_columns)
-    return _manifest(plan, config, counts, kinds, sources, parts)
+    return Manifest(
+        protocol=plan.label,
+        validation=config.validation,
+        seed=config.seed,
+        num_users=counts["num_users"],
+        num_train_users=counts["num_train_users"],
+        num_items=counts["num_train_items"],
+        num_all_items=counts["num_items"],
+        num_interactions=counts["num_train_interactions"],
+        counts=counts,
+        config=config.content(),
+        filters=plan.filters,
+        columns=plan.columns,
+        id_types={role: kinds[role] for role in ("user_id", "item_id")},
+        source=raw.provenance,
+        engine=ENGINE_NAME,
+        created_by=f"foretaste {__version__}",
+        parts=parts,
+    )
+
+
+def _plan(scans: list[Scan], config: PrepareConfig) -> Plan:
+    """The plan for the columns of the first file, which every other file must have too."""
+    first = scans[0]
+    plan = make_plan(config, find_roles(list(first.columns), config, first.name))
+    for scan in scans[1:]:
+        missing = [name for name in plan.columns.values() if name not in scan.columns]
+        if missing:
+            raise InputError(
+                f"{scan.name}: has no column {missing[0]!r}, which {first.name} has; "
+                f"its columns are {', '.join(map(repr, scan.columns))}"
+            )
+    return plan
+
+
+def _silent(step: str) -> None:
+    """Progress that nobody watches."""

@@ -36,6 +36,8 @@ def read_raw(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> 
     line and an example where a value is missing or not of any kind its role may have.
     """
     _check_storage(scans, columns)
+    for scan in scans:
+        engine.know(scan)
     kinds = {role: _guess(engine, scans[0].columns[columns[role]], scans[0], role)
              for role in columns}  # fmt: skip
     guessed = dict(kinds)
@@ -59,7 +61,7 @@ def _read_as(
     num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
     if num_rows == 0:
         names = ", ".join(scan.name for scan in scans[:3])
-        raise InputError(f"{names}: no rows below the column names")
+        raise InputError(f"{names}: has no rows, only column names")
     return [role for role, count in zip(columns, num_fitting, strict=True) if count < num_rows]
 
 
@@ -163,12 +165,16 @@ def _refuse_nul(
     for role in ("user_id", "item_id"):
         if kinds[role] != "text":
             continue
-        count, example = engine.row(
-            f"SELECT count(*), min({role}) FROM raw WHERE contains({role}, chr(0))"
-        )
-        if count:
-            problem = f"{role} {example!r} holds a NUL character"
-            raise _error_at(scans[0], columns[role], example, problem, count)
+        if not engine.count(f"raw WHERE contains({role}, chr(0))"):
+            continue
+        for scan in scans:
+            name = scan.columns[columns[role]].sql
+            count, example = engine.row(
+                f"SELECT count(*), min({name}) FROM {scan.relation} WHERE contains({name}, chr(0))"
+            )
+            if count:
+                problem = f"{role} {example!r} holds a NUL character"
+                raise _error_at(scan, columns[role], example, problem, count)
 
 
 def _error_at(scan: Scan, name: str, value: str | None, problem: str, count: int) -> InputError:

@@ -94,7 +94,8 @@ def _expand(source: str | Path) -> list[Path]:
         raise InputError(
             f"{path}: is a directory; name its files, for example '{path}/*.csv' in quotes"
         )
-    found = sorted(Path(name) for name in glob.glob(str(source), recursive=True))
+    # Path.glob takes no absolute patterns.
+    found = sorted(Path(name) for name in glob.glob(str(source), recursive=True))  # noqa: PTH207
     files = [match for match in found if match.is_file()]
     if not files:
         raise InputError(f"{source}: there is no such file")
@@ -141,7 +142,7 @@ def _scan_parquet(path: Path) -> Scan:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from None
     return Scan(
         name=str(path), relation=f"read_parquet({_literal(path)})",
-        columns=_describe(schema), size=path.stat().st_size, path=path,
+        columns=_describe(schema, str(path)), size=path.stat().st_size, path=path,
     )  # fmt: skip
 
 
@@ -152,7 +153,7 @@ def _scan_frame(table: pa.Table) -> Scan:
     ]
     table = pa.table(plain, names=table.column_names)
     return Scan(
-        name="table", relation="given_table", columns=_describe(table.schema),
+        name="table", relation=f"frame_{id(table)}", columns=_describe(table.schema, "table"),
         size=table.nbytes, frame=table,
     )  # fmt: skip
 
@@ -173,10 +174,16 @@ def _to_arrow(source: Any) -> pa.Table:
     )
 
 
-def _describe(schema: pa.Schema) -> dict[str, Column]:
+def _describe(schema: pa.Schema, where: str) -> dict[str, Column]:
+    names = [name.lower() for name in schema.names]
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise InputError(
+            f"{where}: column {min(repeated)!r} is there more than once, case aside; rename one"
+        )
     return {
         column.name: Column(
-            sql='"' + column.name.replace('"', '""') + '"',
+            sql=identifier(column.name),
             storage=_storage(column.type),
             type_name=str(column.type),
         )
@@ -218,6 +225,11 @@ class _HashSink:
 
     def flush(self) -> None:
         """Nothing is held back."""
+
+
+def identifier(name: str) -> str:
+    """A column name as SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def quoted(text: str) -> str:

@@ -50,7 +50,9 @@ def collapse_pairs(engine: Engine, previous: str, counts: dict[str, int]) -> Non
     counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
 
 
-def split_pairs(engine: Engine, plan: Plan, config: PrepareConfig) -> list[str]:
+def split_pairs(
+    engine: Engine, plan: Plan, config: PrepareConfig, counts: dict[str, int]
+) -> list[str]:
     """Make ``held`` and ``train`` by the protocol; the names of the held-out parts.
 
     Raises InputError where the input is too small to hold anything out.
@@ -61,13 +63,14 @@ def split_pairs(engine: Engine, plan: Plan, config: PrepareConfig) -> list[str]:
     }
     with_validation = config.validation == "hold-out"
     if plan.protocol == "leave-one-out":
+        counts["num_users_with_fewer_than_3_items"] = _num_users_below(engine, 3)
         sql = steps.HELD_LEAVE_ONE_OUT.format(num_held=1 + with_validation, **keys)
     elif plan.protocol == "held-out-users":
+        counts["num_users_with_fewer_than_2_items"] = _num_users_below(engine, 2)
         sizes = _sizes(_num_heldout_users(engine, config), with_validation)
         sql = steps.HELD_USERS.format(**sizes, **keys)
     elif plan.protocol == "temporal":
-        num_pairs = engine.count("pairs")
-        sizes = _sizes(num_pairs // 10, with_validation)
+        sizes = _sizes(engine.count("pairs") // 10, with_validation)
         sql = steps.HELD_TEMPORAL.format(**sizes, **keys)
     else:
         sql = steps.HELD_NOTHING
@@ -91,15 +94,22 @@ def count_parts(engine: Engine, parts: list[str], counts: dict[str, int]) -> Non
     counts["num_train_items"] = engine.count("items WHERE in_catalogue")
     counts["num_train_interactions"] = engine.count("train")
     for part in parts:
-        rows, users = engine.row(
-            f"SELECT count(*), count(DISTINCT user_code) FROM held WHERE part = '{part}'"
-        )
-        unseen = engine.count(
+        rows = f"held WHERE part = '{part}'"
+        counts[f"num_{part}_interactions"] = engine.count(rows)
+        if part.endswith("_fold_in"):
+            continue
+        split = part.removesuffix("_target")
+        counts[f"num_{split}_users"] = engine.count(f"(SELECT DISTINCT user_code FROM {rows})")
+        counts[f"num_{split}_targets_unseen_in_training"] = engine.count(
             f"held JOIN items USING (item_code) WHERE part = '{part}' AND NOT in_catalogue"
         )
-        counts[f"num_{part}_users"] = users
-        counts[f"num_{part}_interactions"] = rows
-        counts[f"num_{part}_items_unseen_in_training"] = unseen
+
+
+def _num_users_below(engine: Engine, num_items: int) -> int:
+    """Users with too few items for any to be held out: they only train."""
+    return engine.count(
+        f"(SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) < {num_items})"
+    )
 
 
 def _num_heldout_users(engine: Engine, config: PrepareConfig) -> int:

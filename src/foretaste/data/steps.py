@@ -101,7 +101,7 @@ FROM (
 """
 
 # The latest {num_test} interactions are test, the {num_validation} before them validation.
-# Moments are counted first, so that only rows late enough to be held out are hashed.
+# A first cut by time alone keeps the rest, most of the rows, from being counted and hashed.
 HELD_TEMPORAL = """
 CREATE TABLE held AS
 SELECT user_code, item_code,
@@ -112,7 +112,13 @@ FROM (
     FROM pairs
     JOIN (
         SELECT time, sum(num_pairs) OVER (ORDER BY time DESC) - num_pairs AS num_later
-        FROM (SELECT time, count(*) AS num_pairs FROM pairs GROUP BY time)) USING (time)
+        FROM (
+            SELECT time, count(*) AS num_pairs FROM pairs
+            WHERE time >= (
+                SELECT min(time) FROM (
+                    SELECT time FROM pairs
+                    ORDER BY time DESC LIMIT {num_test} + {num_validation}))
+            GROUP BY time)) USING (time)
     JOIN user_codes USING (user_code)
     JOIN item_codes USING (item_code)
     WHERE num_later < {num_test} + {num_validation})

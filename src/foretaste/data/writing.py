@@ -15,6 +15,7 @@ from foretaste.data import steps
 from foretaste.data.engine import Engine
 from foretaste.data.manifest import Part, file_sha256
 from foretaste.data.sources import quoted
+from foretaste.errors import DatasetError, InputError
 
 
 def write_parts(
@@ -37,7 +38,10 @@ def write_parts(
 
 
 def _write(engine: Engine, sql: str, path: Path) -> Part:
-    engine.run(f"COPY ({sql}) TO {quoted(str(path))} (FORMAT parquet)")
+    try:
+        engine.run(f"COPY ({sql}) TO {quoted(str(path))} (FORMAT parquet)")
+    except InputError as error:
+        raise DatasetError(f"{path}: cannot be written: {error}") from None
     table = pq.read_table(path)
     _check_order(table, path)
     return Part(
@@ -57,7 +61,7 @@ def content_digest(table: pa.Table) -> str:
     for name, column in zip(table.column_names, table.columns, strict=True):
         sha256.update(f"{name}:{table.num_rows}\n".encode())
         for values in _plain_arrays(column):
-            sha256.update(np.ascontiguousarray(values))
+            sha256.update(np.ascontiguousarray(values).data)
     return sha256.hexdigest()
 
 

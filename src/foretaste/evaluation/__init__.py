@@ -1,0 +1,45 @@
+"""How good a model is: candidates, ranking, metrics with their intervals, comparisons.
+
+`foretaste.evaluation.evaluate.evaluate` does the work; the other names are handed on from here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretaste.evaluation.compare import Difference, compare_evaluations, paired_difference
+    from foretaste.evaluation.config import CandidateRule, EvaluationConfig
+    from foretaste.evaluation.definitions import metric_name, parse_metric
+    from foretaste.evaluation.result import Evaluation, Metric
+
+_MODULE_OF = {
+    "CandidateRule": "config",
+    "Difference": "compare",
+    "Evaluation": "result",
+    "EvaluationConfig": "config",
+    "Metric": "result",
+    "compare_evaluations": "compare",
+    "metric_name": "definitions",
+    "paired_difference": "compare",
+    "parse_metric": "definitions",
+}
+
+__all__ = [
+    "CandidateRule",
+    "Difference",
+    "Evaluation",
+    "EvaluationConfig",
+    "Metric",
+    "compare_evaluations",
+    "metric_name",
+    "paired_difference",
+    "parse_metric",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -35,14 +35,17 @@ class Ranked:
 
     places: TargetPlaces
     best_place_I: NDArray[np.int64]
-    """The best place (from 0) of each catalogue item in any user's list; the number of places
-    where it is in none. Only told of ``full`` candidates."""
+    """The best place (from 0) of each catalogue item in any user's list, and the number of places
+    where it is in none; told of ``full`` candidates only."""
     num_short: int
     """Users with fewer negatives to draw from than asked for."""
 
 
 class Ranker:
-    """Ranks users against candidates of one rule and gathers where their targets came out."""
+    """Ranks users against candidates of one rule and gathers where their targets came out.
+
+    Its arguments are those of `evaluate`; ``num_places`` is the longest list.
+    """
 
     def __init__(
         self,
@@ -54,80 +57,80 @@ class Ranker:
         num_train_users: int,
         seed: int,
     ) -> None:
-        self.model = model
-        self.heldout = heldout
-        self.rule = rule
-        self.num_places = num_places
-        self.num_train_users = num_train_users
-        self.seed = seed
-        self.best_place_I = torch.full((model.num_items,), num_places, device=model.device)
-        self.num_short = torch.zeros((), dtype=torch.int64, device=model.device)
-        self.batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
+        self._model = model
+        self._heldout = heldout
+        self._rule = rule
+        self._num_places = num_places
+        self._num_train_users = num_train_users
+        self._seed = seed
+        self._best_place_I = torch.full((model.num_items,), num_places, device=model.device)
+        self._num_short = torch.zeros((), dtype=torch.int64, device=model.device)
+        self._batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
 
     def run(self, progress: Callable[[int, int], None] | None) -> Ranked:
         """Rank every user of ``heldout``; ``progress`` hears (users done, users in all)."""
         num_done = 0
-        with exact_scores(self.model):
-            for rows in self._batches():
+        with exact_scores(self._model):
+            for rows in self._row_batches():
                 self._rank(rows)
                 num_done += len(rows)
                 if progress is not None:
-                    progress(num_done, self.heldout.num_users)
+                    progress(num_done, self._heldout.num_users)
         return Ranked(
             places=self._places(),
-            best_place_I=self.best_place_I.cpu().numpy(),
-            num_short=int(self.num_short),
+            best_place_I=self._best_place_I.cpu().numpy(),
+            num_short=int(self._num_short),
         )
 
-    def _batches(self) -> Iterator[NDArray[np.int64]]:
+    def _row_batches(self) -> Iterator[NDArray[np.int64]]:
         """Rows of known users, then rows of new ones, as many at once as memory allows."""
-        if self.rule.kind == "full":
-            num_at_once = _SCORES_AT_ONCE // self.model.num_items
+        if self._rule.kind == "full":
+            num_at_once = _SCORES_AT_ONCE // self._model.num_items
         else:
-            most_targets = int(self.heldout.target.lengths().max())
-            num_at_once = _CANDIDATES_AT_ONCE // (most_targets + self.rule.num_negatives)
-        is_known = self.heldout.user_index < self.num_train_users
+            most_targets = int(self._heldout.target.lengths().max())
+            num_at_once = _CANDIDATES_AT_ONCE // (most_targets + self._rule.num_negatives)
+        is_known = self._heldout.user_index < self._num_train_users
         for rows in (np.flatnonzero(is_known), np.flatnonzero(~is_known)):
             for start in range(0, len(rows), max(1, num_at_once)):
                 yield rows[start : start + max(1, num_at_once)]
 
     def _rank(self, rows: NDArray[np.int64]) -> None:
-        batch = self.heldout.rows(rows)
+        batch = self._heldout.rows(rows)
         scored = self._score(batch)
-        top = top_list(scored.score_BC, self.num_places)
+        top = top_list(scored.score_BC, self._num_places)
         above_BT, tied_BT = place_targets(top, scored.target_score_BT)
         real_BT = scored.is_target_BT
-        user_T = np.repeat(rows, batch.target.within(self.model.num_items).lengths())
-        self.batches.append((user_T, above_BT[real_BT].cpu(), tied_BT[real_BT].cpu()))
-        self.num_short += scored.num_short
-        if self.rule.kind == "full":
+        user_T = np.repeat(rows, batch.target.within(self._model.num_items).lengths())
+        self._batches.append((user_T, above_BT[real_BT].cpu(), tied_BT[real_BT].cpu()))
+        self._num_short += scored.num_short
+        if self._rule.kind == "full":
             self._note_places(top)
 
     def _score(self, batch: HeldOut) -> Scored:
         state = self._user_state(batch)
-        if self.rule.kind == "full":
-            return score_full(self.model, state, batch)
-        return score_sampled(self.model, state, batch, self.rule, self.seed)
+        if self._rule.kind == "full":
+            return score_full(self._model, state, batch)
+        return score_sampled(self._model, state, batch, self._rule, self._seed)
 
     def _user_state(self, batch: HeldOut) -> UserState:
-        history = to_device(batch.history, self.model.device)
-        if batch.user_index[0] >= self.num_train_users:
-            return self.model.fold_in(history)
-        user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=self.model.device)
-        return self.model.user_state(user_index_B, history)
+        history = to_device(batch.history, self._model.device)
+        if batch.user_index[0] >= self._num_train_users:
+            return self._model.fold_in(history)
+        user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=self._model.device)
+        return self._model.user_state(user_index_B, history)
 
     def _note_places(self, top: TopList) -> None:
-        place_P = torch.arange(top.score_BP.shape[1], device=self.model.device)
-        place_BP = torch.where(top.score_BP == ABSENT, self.num_places, place_P)
-        self.best_place_I.scatter_reduce_(
+        place_P = torch.arange(top.score_BP.shape[1], device=self._model.device)
+        place_BP = torch.where(top.score_BP == ABSENT, self._num_places, place_P)
+        self._best_place_I.scatter_reduce_(
             0, top.candidate_BP.flatten(), place_BP.flatten(), reduce="amin"
         )
 
     def _places(self) -> TargetPlaces:
-        users, aboves, ties = zip(*self.batches, strict=True)
+        users, aboves, ties = zip(*self._batches, strict=True)
         return TargetPlaces(
             user_T=np.concatenate(users),
             above_T=torch.cat(aboves).numpy(),
             tied_T=torch.cat(ties).numpy(),
-            num_targets_U=self.heldout.target.lengths(),
+            num_targets_U=self._heldout.target.lengths(),
         )

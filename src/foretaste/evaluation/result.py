@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.evaluation.definitions import INTERVALS, METRICS, TIES, describe_candidates, parse_metric
+from foretaste.evaluation.definitions import (
+    INTERVALS,
+    METRICS,
+    TIES,
+    describe_candidates,
+    parse_metric,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

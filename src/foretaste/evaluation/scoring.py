@@ -116,7 +116,7 @@ def _checked(model: RecommenderModel, score_BC: Tensor) -> Tensor:
     if not bool(torch.isfinite(lowest) & torch.isfinite(highest)):
         raise TrainingError(
             f"{model.name} gives scores that are not finite numbers (from {lowest.item()} to "
-            f"{highest.item()}), which cannot be ranked: its training diverged; lower the "
+            f"{highest.item()}), which cannot be ranked; if training diverged, lower the "
             "learning rate"
         )
     return score_BC

@@ -31,9 +31,9 @@ _REGISTRY = {
     "vae": _Entry(f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
     "dae": _Entry(f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultVAE"),
     "popularity": _Entry(
-        f"{_BASELINES}.popularity:PopularityConfig", f"{_BASELINES}.popularity:Popularity"
+        f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"
     ),
-    "ease": _Entry(f"{_BASELINES}.ease:EaseConfig", f"{_BASELINES}.ease:Ease"),
+    "ease": _Entry(f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
 }
 
 MODEL_NAMES = tuple(_REGISTRY)

@@ -9,18 +9,19 @@ if TYPE_CHECKING:
     from foretaste.recommend.answers import Answer, ScoredItem, to_table
     from foretaste.recommend.export import Export
     from foretaste.recommend.ids_file import read_ids
-    from foretaste.recommend.recommender import Recommender
+    from foretaste.recommend.recommender import Recommender, load
 
 _MODULE_OF = {
     "Answer": "answers",
     "Export": "export",
     "Recommender": "recommender",
     "ScoredItem": "answers",
+    "load": "recommender",
     "read_ids": "ids_file",
     "to_table": "answers",
 }
 
-__all__ = ["Answer", "Export", "Recommender", "ScoredItem", "read_ids", "to_table"]
+__all__ = ["Answer", "Export", "Recommender", "ScoredItem", "load", "read_ids", "to_table"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from foretaste.recommend.ids import Id
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
-    from foretaste.recommend.ranker import Ranked
+    from foretaste.recommend.lists import Lists
 
 Kind = Literal["user", "history", "item"]
 
@@ -61,19 +61,19 @@ class Answer:
 def make_answers(
     kind: Kind,
     asked: Sequence[Id | None],
-    ranked: Ranked,
+    lists: Lists,
     items: IdTable,
     reasons: Sequence[Sequence[str]],
 ) -> list[Answer]:
-    """One answer per row of ``ranked``, in the ids and titles of ``items``."""
-    filled = ranked.filled()
-    index = ranked.item_index[filled]
+    """One answer per row of ``lists``, in the ids and titles of ``items``."""
+    filled = lists.filled()
+    index = lists.item_index[filled]
     titles = items.titles(index) or [None] * len(index)
     listed = [
         ScoredItem(*values)
-        for values in zip(items.ids(index), ranked.score[filled].tolist(), titles, strict=True)
+        for values in zip(items.ids(index), lists.score[filled].tolist(), titles, strict=True)
     ]
-    ends = np.cumsum(ranked.length)
+    ends = np.cumsum(lists.length)
     return [
         Answer(
             id=about,
@@ -81,7 +81,7 @@ def make_answers(
             reason="; ".join(why) or None,
             kind=kind,
         )
-        for about, end, length, why in zip(asked, ends, ranked.length, reasons, strict=True)
+        for about, end, length, why in zip(asked, ends, lists.length, reasons, strict=True)
     ]
 
 

@@ -20,7 +20,7 @@ from foretaste.runs.atomic import atomic_file
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
-    from foretaste.recommend.ranker import Ranked
+    from foretaste.recommend.lists import Lists
 
 WriteTable = Callable[[pa.Table], None]
 
@@ -51,7 +51,9 @@ def check_output(path: Path, overwrite: bool) -> Path:
         )
     if not path.parent.is_dir():
         raise SettingError(f"output {path}: there is no directory {path.parent}")
-    if path.is_dir() or (path.exists() and not overwrite):
+    if path.is_dir():
+        raise SettingError(f"output {path} is a directory; name a file in it")
+    if path.exists() and not overwrite:
         raise SettingError(f"output {path} exists already; choose another or overwrite it")
     return path
 
@@ -70,16 +72,16 @@ def lists_schema(users: IdTable, items: IdTable) -> pa.Schema:
 
 
 def lists_table(
-    users: IdTable, items: IdTable, user_index: NDArray[np.int64], ranked: Ranked
+    users: IdTable, items: IdTable, user_index: NDArray[np.int64], lists: Lists
 ) -> pa.Table:
     """The lists of some users, one row per recommended item."""
-    row, place = np.nonzero(ranked.filled())
-    item_index = ranked.item_index[row, place]
+    row, place = np.nonzero(lists.filled())
+    item_index = lists.item_index[row, place]
     columns: list[Any] = [
         users.table.column("id").take(user_index[row]),
         pa.array((place + 1).astype(np.int32)),
         items.table.column("id").take(item_index),
-        pa.array(ranked.score[row, place]),
+        pa.array(lists.score[row, place]),
     ]
     if items.has_column("title"):
         columns.append(items.table.column("title").take(item_index))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,22 +26,21 @@ def read_ids(path: Path | str) -> list[Id]:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    if path.suffix == ".parquet":
+    suffix = path.suffix.lower()
+    ids: Sequence[Id]
+    if suffix == ".parquet":
         ids = _from_parquet(path)
+    elif suffix in _SEPARATORS:
+        ids = _from_csv(path, _SEPARATORS[suffix])
     else:
-        separator = _SEPARATORS.get(path.suffix)
-        ids = [*(_from_lines(path) if separator is None else _from_csv(path, separator))]
+        ids = [line for line in _text(path).split("\n") if line.strip()]
     if not ids:
         raise InputError(f"{path}: holds no ids")
-    return ids
-
-
-def _from_lines(path: Path) -> list[str]:
-    return [line for line in _text(path).splitlines() if line.strip()]
+    return list(ids)
 
 
 def _from_csv(path: Path, separator: str) -> list[str]:
-    reader = csv.reader(_text(path).splitlines(keepends=True), delimiter=separator, strict=True)
+    reader = csv.reader(StringIO(_text(path)), delimiter=separator, strict=True)
     try:
         header = next(reader, None)
         if header and header[0].lstrip("-").isdecimal():
@@ -63,20 +64,23 @@ def _from_parquet(path: Path) -> list[Id]:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
     if not table.num_columns:
         raise InputError(f"{path}: has no column")
-    column, kind = table.column(0), table.schema.field(0).type
+    kind = table.schema.field(0).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     if not (
         pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
     ):
         raise InputError(
             f"{path}: column {table.column_names[0]!r} is {kind}; ids are integers or text"
         )
-    ids: list[Id | None] = column.to_pylist()
+    ids: list[Id | None] = table.column(0).to_pylist()
     if None in ids:
         raise InputError(f"{path}, row {ids.index(None) + 1}: the id is missing")
     return [value for value in ids if value is not None]
 
 
 def _text(path: Path) -> str:
+    """The text of a file without byte order mark; every line end is a line feed."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -28,7 +28,7 @@ class Shelf:
     """Whether each item of the catalogue may be recommended, [num_items]."""
 
     contents: str
-    """What they are, for a message: ``items in the catalogue``."""
+    """What they are, for a message: ``item{s} in the catalogue``."""
 
     notes: tuple[str, ...]
     """What callers should know of the ids they gave."""
@@ -37,11 +37,6 @@ class Shelf:
     def size(self) -> int:
         """Number of items that may be recommended."""
         return int(np.count_nonzero(self.is_allowed))
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every item of the catalogue may be recommended."""
-        return self.size == len(self.is_allowed)
 
     @property
     def is_small(self) -> bool:
@@ -58,13 +53,13 @@ def make_shelf(
     stock naturally holds items younger than the model.
     """
     is_allowed = np.ones(num_items, dtype=bool)
-    contents = "items in the catalogue"
+    contents = "item{s} in the catalogue"
     notes: list[str] = []
     if candidates is not None:
         index, notes = _in_catalogue(items, num_items, "candidates", candidates)
         is_allowed[:] = False
         is_allowed[index] = True
-        contents = "candidates in the catalogue"
+        contents = "candidate{s} in the catalogue"
     index, more_notes = _in_catalogue(items, num_items, "exclude", exclude)
     if len(index):
         is_allowed[index] = False
@@ -76,9 +71,9 @@ def reason_for_fewer(num_items: int, k: int, size: int, contents: str) -> str | 
     """Why a list drawn from ``size`` items has ``num_items`` and not ``k``; None if it has k."""
     if num_items >= k:
         return None
-    reason = f"only {num_items} of {k}: there are {size} {contents}"
+    reason = f"only {num_items} of {k}: {size} " + contents.format(s="" if size == 1 else "s")
     num_seen = size - num_items
-    return f"{reason}, and {num_seen} of them are in the history" if num_seen else reason
+    return f"{reason}, {num_seen} of them in the history" if num_seen else reason
 
 
 def _in_catalogue(

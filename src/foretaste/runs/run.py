@@ -64,6 +64,8 @@ class Run:
                 f"{path} exists already and a run is never written over; "
                 "choose another directory or remove it"
             ) from error
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error}") from error
         return cls(path, config)
 
     @classmethod

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from foretaste.training.config import TrainingConfig
     from foretaste.training.progress import Progress
-    from foretaste.training.train import train
+    from foretaste.training.trainer import train
 
 _PUBLIC = {
     "Progress": "foretaste.training.progress",
     "TrainingConfig": "foretaste.training.config",
-    "train": "foretaste.training.train",
+    "train": "foretaste.training.trainer",
 }
 
 __all__ = ["Progress", "TrainingConfig", "train"]

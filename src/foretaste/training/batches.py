@@ -95,7 +95,7 @@ class InteractionBatches:
         return InteractionBatch(user_index_B, items_BK, self.label_K, weight_BK, key)
 
     def _shuffled(self, row_B: Tensor, negatives_NK: Tensor, key: int) -> InteractionBatch:
-        """Samples on their own: number s is candidate ``s % (1 + K)`` of interaction ``s // (1 + K)``."""
+        """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_index_B = self.user_index_N[interaction_B]
         negative_B = negatives_NK[interaction_B, (candidate_B - 1).clamp_(min=0)]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
-from foretaste.evaluation import evaluate, validation_rows
 from foretaste.evaluation.definitions import parse_metric
+from foretaste.evaluation.evaluate import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
 from foretaste.training.progress import Progress
@@ -52,7 +52,8 @@ class Judging:
         heldout = self.dataset.heldout(split)
         if split == "test":
             return heldout, None
-        return heldout, validation_rows(heldout, self.validation_users, self.dataset.manifest.seed)
+        seed = self.dataset.manifest.seed
+        return heldout, validation_rows(heldout, self.validation_users, seed=seed)
 
     def _evaluate(
         self,

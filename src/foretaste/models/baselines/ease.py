@@ -7,33 +7,20 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
+from foretaste.models.baselines.config import EaseConfig
 from foretaste.ops.histories import HistoryTensors
 
 _CELLS_AT_ONCE = 1 << 24
 _WEIGHT_BYTES = 4
 _FIT_BYTES = 28
 """Of each item pair while fitting: float32 weights, and three float64 matrices in the solver."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EaseConfig:
-    """EASE has one setting."""
-
-    l2: float = 500.0
-    """Weight of the squared weights against the squared error, in interactions: the higher, the
-    more two items must share users to count. The paper's best lie between 200 and 1,000."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.l2 < float("inf"):
-            raise SettingError(f"l2 is {self.l2}; it must be a positive number, such as 500")
 
 
 class Ease(ClosedFormModel):

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from foretaste.models.base import ClosedFormModel, UserState
+from foretaste.models.baselines.config import PopularityConfig
 from foretaste.ops.histories import HistoryTensors
-
-
-@dataclass(frozen=True, kw_only=True)
-class PopularityConfig:
-    """Popularity has nothing to set."""
 
 
 class Popularity(ClosedFormModel):

@@ -1,0 +1,95 @@
+"""The command line: verbs by name, imported when used; a mistake becomes one message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cyclopts import App, CycloptsError
+
+from foretaste import __version__
+from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, spread_lists
+from foretaste.errors import ForetasteError
+
+EXIT_MISTAKE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+app = App(
+    name="foretaste",
+    version=__version__,
+    help="""From who-touched-what to recommendations: prepare interactions, train a model on them,
+    see how good it is, and ask it what next.
+
+    Start with `foretaste demo`, or with data of your own: `foretaste train vae ratings.csv`.
+    Every command explains itself with --help.""",
+    help_format="markdown",
+    default_parameter=DEFAULTS,
+    config=check_whole_numbers,
+    result_action="return_none",
+    suppress_keyboard_interrupt=False,
+)
+
+_VERBS = {
+    "demo": "The whole path on generated data, offline, in about a minute.",
+    "prepare": "Turn files of interactions into a dataset.",
+    "train": "Train a model on a dataset, or on a raw file.",
+    "evaluate": "Measure a trained model: other candidates, other list lengths.",
+    "compare": "Put trained models side by side, with their differences.",
+    "recommend": "Recommend items to known and new users.",
+    "similar": "List the items most similar to an item.",
+}
+
+for position, (verb, summary) in enumerate(_VERBS.items()):
+    app.command(f"foretaste.cli.{verb}:{verb}", name=verb, help=summary, sort_key=position)
+
+
+def main(tokens: Sequence[str] | None = None) -> None:
+    """Run one command: ``sys.argv`` unless ``tokens`` are given.
+
+    A mistake of the user is printed without a traceback and exits with status 2, an interrupt
+    with 130, a reader that went away with 141.
+    """
+    given = sys.argv[1:] if tokens is None else tokens
+    _never_fail_to_print()
+    try:
+        app(spread_lists(given), exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        _fail(_explained(error))
+    except BrokenPipeError:
+        _silence_stdout()
+        sys.exit(EXIT_BROKEN_PIPE)
+    except (ForetasteError, OSError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(EXIT_MISTAKE)
+
+
+def _explained(error: CycloptsError) -> str:
+    """What was wrong with the command line, and where help is."""
+    command = " ".join(["foretaste", *(error.command_chain or ())])
+    message = str(error)
+    if error.unused_tokens and message.startswith("Unused"):
+        message = f"Nothing is known to do with {' '.join(error.unused_tokens)!r}."
+    return f"{message}\nSee {command} --help."
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that lacks a character shows a substitute."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _silence_stdout() -> None:
+    """Python flushes stdout at exit, which must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

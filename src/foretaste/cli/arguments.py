@@ -1,0 +1,96 @@
+"""How command lines are read: short names, lists of numbers, whole numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+from cyclopts import CoercionError, Parameter
+
+if TYPE_CHECKING:
+    from cyclopts import App, ArgumentCollection
+    from cyclopts.field_info import FieldInfo
+
+_SHORT_NAMES = {
+    "epochs": "-e",
+    "batch_size": "-b",
+    "factors": "-f",
+    "negatives": "-n",
+    "learning_rate": "-l",
+    "k": "-k",
+    "seed": "-s",
+    "target": "-t",
+    "output": "-o",
+}
+
+NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k"})
+"""Options that take several numbers."""
+
+_NUMBERS = re.compile(r"-?[0-9]+(,-?[0-9]+)*,?")
+
+
+def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
+    name = _SHORT_NAMES.get(field.name)
+    return None if name in taken else name
+
+
+def _shown_default(value: object) -> str:
+    """A default as it would be typed; nothing where there is none or an option is just not given."""
+    if value is None or value is False:
+        return ""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+DEFAULTS = Parameter(short_alias=_short_name, show_default=_shown_default, negative_iterable=())
+"""What holds for every option of every command."""
+
+FLAG = Parameter(negative="")
+"""An option that is given or not, without a value."""
+
+
+def spread_lists(tokens: Sequence[str]) -> list[str]:
+    """The command line with each number of a list behind an option of its own.
+
+    ``--layers 64 32`` and ``--layers 64,32`` become ``--layers 64 --layers 32``, so that a list
+    ends where its numbers do and never swallows what follows.
+    """
+    rest = list(tokens)
+    spread: list[str] = []
+    while rest:
+        token = rest.pop(0)
+        name, equals, value = token.partition("=")
+        values = []
+        if name in NUMBER_LISTS:
+            values = [value] if equals else _take_numbers(rest)
+        if values:
+            numbers = [number for part in values for number in part.strip(",").split(",")]
+            spread += [part for number in numbers for part in (name, number)]
+        else:
+            spread.append(token)
+    return spread
+
+
+def _take_numbers(rest: list[str]) -> list[str]:
+    """Remove and return the numbers that ``rest`` begins with."""
+    taken = []
+    while rest and _NUMBERS.fullmatch(rest[0]):
+        taken.append(rest.pop(0))
+    return taken
+
+
+def check_whole_numbers(
+    app: App, commands: tuple[str, ...], arguments: ArgumentCollection
+) -> None:
+    """Refuse 3.5 where a whole number belongs; the parser would round it to 4."""
+    for argument in arguments:
+        kinds = _kinds(argument.hint)
+        if int in kinds and float not in kinds:
+            for token in argument.tokens:
+                if "." in token.value:
+                    raise CoercionError(argument=argument, token=token, target_type=int)
+
+
+def _kinds(hint: Any) -> set[Any]:
+    """The types that a hint is made of: int and Literal of ``int | Literal["auto"]``."""
+    return {hint}.union(*(_kinds(inner) for inner in get_args(hint)))

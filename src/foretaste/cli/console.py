@@ -1,0 +1,79 @@
+"""Where commands print: tables and colours on a terminal, plain lines in a pipe or a file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_PIPE_WIDTH = 200
+"""Columns a table may take where no terminal sets a limit."""
+
+
+def stdout_console() -> Console:
+    """For results."""
+    return _console(stderr=False)
+
+
+def stderr_console() -> Console:
+    """For what is not the result: progress and notes."""
+    return _console(stderr=True)
+
+
+def say(console: Console, text: str = "", style: str | None = None) -> None:
+    """Print a line as it stands: no markup, no highlighting, no folding in a pipe."""
+    console.print(
+        text, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal
+    )
+
+
+def say_next(console: Console, *commands: tuple[object, ...]) -> None:
+    """Print commands to type next, quoted for a shell."""
+    say(console, "Next:")
+    for command in commands:
+        say(console, f"  {shlex.join(map(str, command))}", style="cyan")
+
+
+class Counted(Protocol):
+    """Told how many of how many are done."""
+
+    def __call__(self, num_done: int, num_all: int) -> None: ...
+
+
+@contextmanager
+def counting(label: str) -> Iterator[Counted]:
+    """A bar on stderr while the block runs; nothing where stderr is no terminal."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
+        console=stderr_console(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        task = progress.add_task(label, total=None)
+
+        def tell(num_done: int, num_all: int) -> None:
+            progress.update(task, completed=num_done, total=num_all)
+
+        yield tell
+
+
+@contextmanager
+def steps(label: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that names the step under way; nothing where stderr is no terminal."""
+    with stderr_console().status(label) as status:
+        yield lambda step: status.update(f"{label}: {step}")
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    return console

@@ -1,0 +1,44 @@
+"""``foretaste evaluate``: a trained model measured again, by other candidates or list lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from foretaste.cli.console import counting
+from foretaste.cli.metrics_output import MetricsFormat, print_metrics
+from foretaste.evaluation.config import EvaluationConfig
+
+
+def evaluate(
+    run: Path,
+    /,
+    *,
+    config: Annotated[EvaluationConfig | None, Parameter(name="*", group="Metrics")] = None,
+    split: Literal["test", "validation"] = "test",
+    dataset: Path | None = None,
+    device: str = "auto",
+    format: MetricsFormat = "table",
+) -> None:
+    """Measure a trained model on the held-out part of its dataset.
+
+    Args:
+        run: Directory of the run.
+        split: Which held-out part to measure on.
+        dataset: Where the run's dataset is now, if it is not where it was.
+        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        format: How to print: csv and json hold every number.
+    """
+    from foretaste.report.judged_runs import dataset_of, evaluate_run
+    from foretaste.report.tables import evaluation_grid
+    from foretaste.runs import Run
+
+    opened = Run.open(run)
+    data = dataset_of(opened, dataset)
+    with counting(f"Ranking {split}") as tell:
+        found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
+    heading = f"{opened.config.model} on {data.path}"
+    grids = [(heading, evaluation_grid(found))]
+    print_metrics({str(run): found}, grids, found.definitions(), format)

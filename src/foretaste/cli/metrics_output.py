@@ -1,0 +1,54 @@
+"""Evaluations as the formats that ``evaluate`` and ``compare`` print."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from foretaste.cli.console import say, stdout_console
+from foretaste.report.tables import Grid, metric_rows
+
+if TYPE_CHECKING:
+    from foretaste.evaluation.result import Evaluation
+
+MetricsFormat = Literal["table", "markdown", "csv", "json"]
+
+
+def print_metrics(
+    evaluations: Mapping[str, Evaluation],
+    grids: Sequence[tuple[str, Grid]],
+    notes: Sequence[str],
+    format: MetricsFormat,
+) -> None:
+    """Print evaluations by label.
+
+    ``grids``, each below its heading, and ``notes`` are for people; ``csv`` and ``json`` hold one
+    record per metric and run.
+    """
+    records = [row for label, found in evaluations.items() for row in metric_rows(label, found)]
+    if format == "csv":
+        writer = csv.DictWriter(sys.stdout, list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+    elif format == "json":
+        print(json.dumps(records, indent=2, ensure_ascii=False))
+    else:
+        _print_grids(grids, notes, format)
+
+
+def _print_grids(
+    grids: Sequence[tuple[str, Grid]], notes: Sequence[str], format: MetricsFormat
+) -> None:
+    console = stdout_console()
+    for heading, grid in grids:
+        if heading:
+            say(console, heading)
+        if format == "markdown":
+            say(console, f"\n{grid.to_markdown()}\n")
+        else:
+            console.print(grid.to_rich())
+    for note in notes:
+        say(console, f"- {note}" if format == "markdown" else note, "dim")

@@ -1,0 +1,66 @@
+"""``foretaste train popularity | ease``: models that are fitted in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from foretaste.cli.training_session import RawOptions, RunOptions, train_and_report
+from foretaste.models.baselines.ease import EaseConfig
+from foretaste.training.config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """What of the training settings acts on a model without epochs."""
+
+    device: str = TrainingConfig.device
+    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+
+    candidates: str = TrainingConfig.candidates
+    """What held-out items are ranked against: full, sampled-N or nvidia-N."""
+
+    def training(self) -> TrainingConfig:
+        """The same as training settings."""
+        return TrainingConfig(**asdict(self))
+
+
+FitOptions = Annotated[FitConfig | None, Parameter(name="*", group="Training")]
+
+
+def popularity(
+    dataset: Path,
+    /,
+    *,
+    config: FitOptions = None,
+    raw: RawOptions = None,
+    place: RunOptions = None,
+) -> None:
+    """Fit popularity: every user is shown what most users have. Other models must beat it.
+
+    Args:
+        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+    """
+    fitting = config.training() if config else None
+    train_and_report("popularity", dataset, raw, place, config=fitting)
+
+
+def ease(
+    dataset: Path,
+    /,
+    *,
+    model: Annotated[EaseConfig | None, Parameter(name="*", group="Model")] = None,
+    config: FitOptions = None,
+    raw: RawOptions = None,
+    place: RunOptions = None,
+) -> None:
+    """Fit EASE (Steck 2019): linear item-to-item weights in closed form, a strong baseline.
+
+    Args:
+        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+    """
+    fitting = config.training() if config else None
+    train_and_report("ease", dataset, raw, place, model_config=model, config=fitting)

@@ -1,0 +1,25 @@
+"""Settings of the closed-form baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretaste.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularityConfig:
+    """Popularity has nothing to set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EaseConfig:
+    """EASE has one setting."""
+
+    l2: float = 500.0
+    """Weight of the squared weights against the squared error, in interactions: the higher, the
+    more two items must share users to count. The paper's best lie between 200 and 1,000."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.l2 < float("inf"):
+            raise SettingError(f"l2 is {self.l2}; it must be a positive number, such as 500")

@@ -1,0 +1,152 @@
+"""Runs measured on the dataset they were trained on, alone or side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretaste.data.dataset import Dataset, Split, open_dataset
+from foretaste.errors import DatasetError
+from foretaste.evaluation.compare import Difference, compare_evaluations
+from foretaste.evaluation.config import EvaluationConfig
+from foretaste.evaluation.definitions import METRICS, parse_metric
+from foretaste.runs.run import Run
+
+if TYPE_CHECKING:
+    from foretaste.evaluation.result import Evaluation
+
+Progress = Callable[[int, int], None]
+
+
+def dataset_of(run: Run, path: Path | str | None = None) -> Dataset:
+    """The dataset a run was trained on, opened where it was then or at ``path``.
+
+    Raises DatasetError where it is not there any more, or holds other data.
+    """
+    reference = run.config.dataset
+    place = Path(reference.path if path is None else path)
+    if path is None and not place.is_dir():
+        raise DatasetError(
+            f"{run.path} was trained on {place}, which is not there any more; "
+            "say where it is now with --dataset"
+        )
+    dataset = open_dataset(place)
+    if dataset.manifest.digest != reference.digest:
+        raise DatasetError(
+            f"{place} does not hold what {run.path} was trained on: its digest is "
+            f"{dataset.manifest.digest[:12]}, that of {reference.name} was "
+            f"{reference.digest[:12]}; prepare it with the same input, settings and seed"
+        )
+    return dataset
+
+
+def evaluate_run(
+    run: Run,
+    dataset: Dataset,
+    config: EvaluationConfig | None = None,
+    *,
+    split: Split = "test",
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Metrics of a run's best weights on the held-out users of its dataset.
+
+    Raises DatasetError where the dataset has no such split.
+    """
+    from foretaste.evaluation.evaluate import evaluate
+    from foretaste.runs.loading import load_model
+
+    asked = config or EvaluationConfig()
+    heldout = dataset.heldout(split)
+    return evaluate(
+        load_model(run, device),
+        heldout,
+        num_train_users=dataset.manifest.num_train_users,
+        protocol=dataset.manifest.protocol,
+        candidates=asked.candidates,
+        k=asked.k,
+        seed=dataset.manifest.seed,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs side by side."""
+
+    evaluations: dict[str, Evaluation]
+    """By label, in the order given."""
+
+    differences: dict[str, dict[str, Difference]]
+    """How much higher each later run is than the first, by label and metric; empty where the runs
+    were not trained on the same dataset."""
+
+    paths: dict[str, Path]
+    """The run behind each label."""
+
+    def notes(self, metrics: Sequence[str]) -> list[str]:
+        """Lines to print below the numbers: the run behind each label, and what was measured."""
+        lines = [f"{label}: {path}" for label, path in self.paths.items()]
+        if not self.differences:
+            lines.append("the runs were trained on different datasets: their numbers do not compare")
+        kinds = {parse_metric(name)[0] for name in metrics}
+        definitions = [
+            line
+            for evaluation in self.evaluations.values()
+            for line in evaluation.definitions()
+            if line.partition("@")[0] in kinds or line.partition("@k: ")[0] not in METRICS
+        ]
+        return lines + list(dict.fromkeys(definitions))
+
+
+def compare_runs(
+    runs: Sequence[Run],
+    config: EvaluationConfig | None = None,
+    *,
+    split: Split = "test",
+    dataset_path: Path | str | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Comparison:
+    """Every run measured on its dataset in the same way.
+
+    ``dataset_path`` says where the dataset of all of them is now. ``progress`` is told the number
+    of users done and in all, of one run after the other.
+    """
+    labelled = dict(zip(_labels(runs), runs, strict=True))
+    evaluations = {
+        label: evaluate_run(
+            run,
+            dataset_of(run, dataset_path),
+            config,
+            split=split,
+            device=device,
+            progress=progress,
+        )
+        for label, run in labelled.items()
+    }
+    return Comparison(
+        evaluations=evaluations,
+        differences=_differences(runs, evaluations),
+        paths={label: run.path for label, run in labelled.items()},
+    )
+
+
+def _differences(
+    runs: Sequence[Run], evaluations: dict[str, Evaluation]
+) -> dict[str, dict[str, Difference]]:
+    if len({run.config.dataset.digest for run in runs}) > 1:
+        return {}
+    (_, first), *others = evaluations.items()
+    return {label: compare_evaluations(first, second) for label, second in others}
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """The model of each run where that tells them apart, numbered where it does not."""
+    models = [run.config.model for run in runs]
+    return [
+        model if models.count(model) == 1 else f"{model} {models[:number].count(model) + 1}"
+        for number, model in enumerate(models)
+    ]

@@ -1,0 +1,135 @@
+"""Evaluations as tables: on a terminal, in Markdown, and as plain rows for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from foretaste.evaluation.compare import Difference
+    from foretaste.evaluation.result import Evaluation, Metric
+
+HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
+"""The metrics that compare models where none are asked for."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as text, and the interval around it."""
+
+    value: str
+    interval: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.interval})" if self.interval else self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table before it is drawn."""
+
+    headings: tuple[str, ...]
+    """One per column; the first is of the labels."""
+
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    """The label of each row, and its cells."""
+
+    def to_rich(self) -> Table:
+        """The table for a terminal, intervals below their numbers."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for number, heading in enumerate(self.headings):
+            table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0)
+        for label, cells in self.rows:
+            drawn = [Text(cell.value).append(f"\n{cell.interval}", "dim") for cell in cells]
+            table.add_row(Text(label), *drawn)
+        return table
+
+    def to_markdown(self) -> str:
+        """The table in Markdown, intervals in brackets behind their numbers."""
+        rule = ("---", *("---:" for _ in self.headings[1:]))
+        rows = [(label, *map(str, cells)) for label, cells in self.rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (self.headings, rule, *rows))
+
+
+def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None) -> Grid:
+    """One evaluation: a row per kind of metric, a column per list length (all unless given)."""
+    names = [parse_metric(name) for name in evaluation.metrics]
+    shown = sorted({k for _, k in names if lengths is None or k in lengths})
+    kinds = [kind for kind in METRICS if any(kind == found for found, _ in names)]
+    rows = [
+        (kind, tuple(_cell(evaluation.metrics.get(metric_name(kind, k))) for k in shown))
+        for kind in kinds
+    ]
+    return Grid(headings=("metric", *(f"@{k}" for k in shown)), rows=tuple(rows))
+
+
+def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> Grid:
+    """Several evaluations by label: a row each, a column per metric name."""
+    rows = [
+        (label, tuple(_cell(evaluation.metrics.get(name)) for name in names))
+        for label, evaluation in evaluations.items()
+    ]
+    return Grid(headings=("", *names), rows=tuple(rows))
+
+
+def difference_grid(
+    differences: Mapping[str, Mapping[str, Difference]], names: Sequence[str]
+) -> Grid:
+    """Paired differences by label and metric name; a star marks intervals without zero."""
+    rows = [
+        (label, tuple(_difference_cell(found.get(name)) for name in names))
+        for label, found in differences.items()
+    ]
+    return Grid(headings=("", *names), rows=tuple(rows))
+
+
+def metric_rows(label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """One flat record per metric, with all that must be named beside it."""
+    return [
+        {
+            "run": label,
+            "split": evaluation.split,
+            "protocol": evaluation.protocol,
+            "candidates": evaluation.candidates,
+            "num_users": evaluation.num_users,
+            "metric": metric.name,
+            "value": metric.value,
+            "low": metric.low,
+            "high": metric.high,
+        }
+        for metric in evaluation.metrics.values()
+    ]
+
+
+def compact(number: float) -> str:
+    """A large number in three digits: 1.31 M, 12.1 k, 830."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
+
+
+def _cell(metric: Metric | None) -> Cell:
+    if metric is None:
+        return Cell("-")
+    if metric.low is None or metric.high is None:
+        return Cell(f"{metric.value:.4f}")
+    return Cell(f"{metric.value:.4f}", f"{metric.low:.4f}–{metric.high:.4f}")
+
+
+def _difference_cell(difference: Difference | None) -> Cell:
+    if difference is None:
+        return Cell("-")
+    value = f"{difference.value:+.4f}{' *' if difference.is_clear else ''}"
+    if difference.low is None or difference.high is None:
+        return Cell(value)
+    return Cell(value, f"{difference.low:+.4f} to {difference.high:+.4f}")

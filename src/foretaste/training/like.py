@@ -1,0 +1,59 @@
+"""The settings of a run, to be trained again: from experiment to shop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from foretaste.errors import RunError
+from foretaste.models.neumf.config import SamplingConfig
+from foretaste.runs.loading import model_config
+from foretaste.runs.run import Run
+from foretaste.training.config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `train` takes beside the dataset."""
+
+    model: str
+    model_config: Any
+    config: TrainingConfig
+    sampling: SamplingConfig | None
+
+
+def repeated_settings(run: Run) -> Settings:
+    """The settings a run was trained with, for as many epochs as its best one took.
+
+    What ``auto`` chose is kept as chosen, the device is found anew; nothing stops the training
+    early. Raises RunError where the run was never finished.
+    """
+    asked, resolved = run.config.asked, run.config.resolved
+    chosen = {**_fields_of(TrainingConfig, asked), **_fields_of(TrainingConfig, resolved)}
+    chosen["device"] = asked["device"]
+    best_epoch = _summary(run)["best_epoch"]
+    if best_epoch is not None:
+        chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
+    sampling = _fields_of(SamplingConfig, asked)
+    return Settings(
+        model=run.config.model,
+        model_config=model_config(run),
+        config=TrainingConfig(**chosen),
+        sampling=SamplingConfig(**sampling) if sampling else None,
+    )
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    """The last event of a finished training."""
+    summaries = [event for event in run.log.read() if event["event"] == "summary"]
+    if not summaries:
+        raise RunError(
+            f"{run.path} was never finished, so its best epoch is not known; "
+            "name a run that was trained to the end"
+        )
+    return summaries[-1]
+
+
+def _fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that are fields of ``kind``."""
+    return {entry.name: values[entry.name] for entry in fields(kind) if entry.name in values}

@@ -1,0 +1,35 @@
+"""Fixtures of all tests: one thread, fixed seeds, small data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
+settings.load_profile("foretaste")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Test workers share the cores; tiny tensors gain nothing from threads."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """The same numbers in every test."""
+    return np.random.default_rng(20260101)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """The same tensors in every test."""
+    return torch.Generator().manual_seed(20260101)
+
+
+@pytest.fixture(params=["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Every device of this machine."""
+    return torch.device(request.param)

@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste.errors import SettingError
+from foretaste.evaluation.compare import compare_evaluations, paired_difference
+from foretaste.evaluation.config import CandidateRule, EvaluationConfig, checked_lengths
+from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
+from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.intervals import mean_interval, wilson_interval
+from foretaste.evaluation.result import Evaluation
+from tests.evaluation.worlds import TableModel, held_out
+
+
+def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: object) -> Evaluation:
+    num_users, num_items = scores.shape
+    heldout = held_out(
+        [[0]] * num_users, [list(range(1, 1 + num_targets))] * num_users, num_items=num_items
+    )
+    return evaluate(
+        TableModel(scores),
+        heldout,
+        num_train_users=num_users,
+        protocol="leave-one-out",
+        k=(1, 2),
+        seed=1,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_written_and_read_back() -> None:
+    evaluation = small_evaluation(torch.rand(20, 6))
+    written = json.loads(json.dumps(evaluation.as_dict()))
+    assert Evaluation.from_dict(written) == evaluation
+    assert Evaluation.from_dict(written | {"added_later": 1}) == evaluation
+    assert set(written["metrics"]) == {metric_name(kind, k) for kind in METRICS for k in (1, 2)}
+
+
+def test_intervals_by_metric() -> None:
+    evaluation = small_evaluation(torch.rand(50, 8))
+    hr = evaluation.metrics["hr@2"]
+    assert (hr.low, hr.high) == wilson_interval(hr.value, 50)
+    ndcg = evaluation.metrics["ndcg@2"]
+    assert (ndcg.low, ndcg.high) == mean_interval(evaluation.per_user["ndcg@2"])
+    coverage = evaluation.metrics["coverage@2"]
+    assert coverage.low is coverage.high is None
+    several = small_evaluation(torch.rand(50, 8), num_targets=2)
+    hr = several.metrics["hr@2"]
+    assert (hr.low, hr.high) == mean_interval(several.per_user["hr@2"])
+    sampled = small_evaluation(torch.rand(50, 8), candidates="sampled-3")
+    assert "coverage@2" not in sampled.metrics
+
+
+def test_wilson_interval_by_hand() -> None:
+    # Wilson (1927) for 10 of 100 at z = 1.96: (.0552, .1744).
+    assert wilson_interval(0.1, 100) == pytest.approx((0.05523, 0.17437), abs=1e-5)
+    low, high = wilson_interval(0.0, 10)
+    assert low == 0
+    assert high == pytest.approx(1.96**2 / (10 + 1.96**2))
+    assert wilson_interval(1.0, 10)[1] == pytest.approx(1)
+
+
+def test_mean_interval_by_hand() -> None:
+    half_width = 1.96 * np.sqrt(0.5) / np.sqrt(2)
+    assert mean_interval(np.array([0.0, 1.0])) == pytest.approx(
+        (0.5 - half_width, 0.5 + half_width)
+    )
+    assert mean_interval(np.array([0.3])) == (None, None)
+
+
+def test_definitions_name_everything() -> None:
+    evaluation = small_evaluation(torch.rand(20, 6), candidates="sampled-99")
+    text = "\n".join(evaluation.definitions())
+    assert "test part, protocol leave-one-out, 20 users" in text
+    assert "sampled-99: 99 distinct random items" in text
+    assert "20 users have fewer negatives than asked for" in text
+    assert "without any held-out item" not in text
+    for kind in METRICS:
+        assert (f"{kind}@k: " in text) == (kind != "coverage")
+    assert "never" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [("hr@10", ("hr", 10)), (" NDCG@100 ", ("ndcg", 100)), ("recall_all@1", ("recall_all", 1))],
+)
+def test_metric_names(name: str, parsed: tuple[str, int]) -> None:
+    assert parse_metric(name) == parsed
+    assert metric_name(*parsed) == name.strip().lower()
+
+
+@pytest.mark.parametrize("name", ["", "hr", "hr@0", "hr@-1", "map@10", "hr@ten", "hr@10.5"])
+def test_unknown_metrics_are_named_with_what_there_is(name: str) -> None:
+    with pytest.raises(SettingError, match=f"no metric '{name}'; use one of hr, ndcg, recall"):
+        parse_metric(name)
+
+
+def test_candidate_rules() -> None:
+    assert CandidateRule.parse("full") == CandidateRule(kind="full", num_negatives=0)
+    assert CandidateRule.parse("nvidia-100") == CandidateRule(kind="nvidia", num_negatives=100)
+    for wrong in ("", "sampled", "sampled-", "sampled-0", "sampled-1e3", "Full", "fixed"):
+        with pytest.raises(SettingError, match="use full, sampled-N or nvidia-N"):
+            EvaluationConfig(candidates=wrong)
+
+
+def test_list_lengths() -> None:
+    assert checked_lengths([20, 10, 20]) == (10, 20)
+    for wrong in ((), (0,), (10, -1)):
+        with pytest.raises(SettingError, match="list lengths of at least 1"):
+            EvaluationConfig(k=wrong)
+
+
+def test_a_paired_difference_sees_what_single_intervals_do_not() -> None:
+    first = np.random.default_rng(0).random(200)
+    second = first + 0.01 + 0.001 * np.tile([1.0, -1.0], 100)
+    difference = paired_difference("ndcg@10", first, second)
+    assert difference.value == pytest.approx(0.01)
+    half_width = 1.96 * 0.001 * np.sqrt(200 / 199) / np.sqrt(200)
+    assert (difference.low, difference.high) == pytest.approx(
+        (0.01 - half_width, 0.01 + half_width)
+    )
+    assert difference.is_clear
+    assert mean_interval(first)[1] > mean_interval(second)[0]  # type: ignore[operator]
+    assert not paired_difference("ndcg@10", first, first).is_clear
+    assert not paired_difference("ndcg@10", first[:1], second[:1]).is_clear
+
+
+def test_evaluations_are_compared_on_the_same_ground_only() -> None:
+    scores = torch.rand(30, 6)
+    better = scores.clone()
+    better[:, 1] += 1
+    first, second = small_evaluation(scores), small_evaluation(better)
+    differences = compare_evaluations(first, second)
+    assert set(differences) == set(first.per_user)
+    assert differences["hr@1"].value == pytest.approx(second["hr@1"] - first["hr@1"])
+    assert differences["hr@1"].is_clear
+    with pytest.raises(SettingError, match=r"different candidates .*'full' and 'sampled-3'"):
+        compare_evaluations(first, small_evaluation(scores, candidates="sampled-3"))
+    with pytest.raises(SettingError, match="different users"):
+        compare_evaluations(first, small_evaluation(scores[:20]))

@@ -1,0 +1,123 @@
+"""New users for NeuMF: what is fitted, and that nobody else's presence matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste.models.base import UserState
+from foretaste.models.neumf import fold_in
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
+from foretaste.models.neumf.model import NeuMF
+from foretaste.ops.histories import HistoryTensors
+from tests.ops.cases import histories_of, random_histories
+
+NUM_ITEMS = 40
+
+
+@pytest.fixture
+def model() -> NeuMF:
+    model = NeuMF(NeuMFConfig(factors=4, layers=(8, 8, 4)), 12, NUM_ITEMS)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+    return model.eval()
+
+
+@pytest.fixture
+def histories(rng: np.random.Generator) -> HistoryTensors:
+    return random_histories(rng, 9, NUM_ITEMS)
+
+
+def mean_place(model: NeuMF, state: UserState, items: set[int]) -> float:
+    """Average place of ``items`` among the catalogue as the state's one user is shown it."""
+    order = model.score_catalogue(state)[0].argsort(descending=True)
+    places = order.argsort()[sorted(items)]
+    return places.double().mean().item()
+
+
+def test_fitting_finds_a_taste_that_the_model_can_have(
+    model: NeuMF, generator: torch.Generator
+) -> None:
+    """The history is what a made-up user row would like best: fitting must rank it first again."""
+    has_history = torch.ones(1, dtype=torch.bool)
+    tables = model._user_tables()
+    taste = [torch.randn(1, table.shape[1], generator=generator) for table in tables]
+    favourites = model.score_catalogue(UserState(has_history, tuple(taste))).topk(8).indices
+    items = set(favourites[0].tolist())
+    start = tuple(table.detach().mean(0, keepdim=True) for table in tables)
+    fitted = model.fold_in(histories_of([items], NUM_ITEMS))
+    assert mean_place(model, fitted, items) < 5.0
+    assert mean_place(model, UserState(has_history, start), items) > 7.0
+
+
+def test_the_model_itself_stays_as_it_is(model: NeuMF, histories: HistoryTensors) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.fold_in(histories)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_fitting_works_where_gradients_are_off(model: NeuMF, histories: HistoryTensors) -> None:
+    expected = model.score_catalogue(model.fold_in(histories))
+    with torch.no_grad():
+        assert torch.equal(model.score_catalogue(model.fold_in(histories)), expected)
+
+
+@pytest.mark.parametrize("at_once", [1, 20])
+def test_answers_do_not_depend_on_shares(
+    model: NeuMF, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    expected = model.fold_in(histories).parts
+    monkeypatch.setattr(fold_in, "_INTERACTIONS_AT_ONCE", at_once)
+    torch.testing.assert_close(model.fold_in(histories).parts, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 30, 1000])
+def test_shares_cover_every_user_once_within_bounds(
+    histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(fold_in, "_INTERACTIONS_AT_ONCE", at_once)
+    shares = list(fold_in._shares(histories))
+    assert [user for share in shares for user in range(*share)] == list(range(len(histories)))
+    for start, stop in shares:
+        size = int(histories.offsets[stop] - histories.offsets[start])
+        assert size <= at_once or stop == start + 1
+
+
+def test_nobody_to_fit(model: NeuMF) -> None:
+    state = model.fold_in(histories_of([], NUM_ITEMS))
+    assert len(state) == 0
+    assert model.score_catalogue(state).shape == (0, NUM_ITEMS)
+
+
+def test_negatives_are_not_in_the_history(histories: HistoryTensors) -> None:
+    row_index_N = histories.row_index()
+    samples = fold_in._samples(histories, row_index_N)
+    owned = histories.to_dense().bool()
+    assert torch.equal(samples.item_index_BK[:, 0].long(), histories.item_index.long())
+    negative = ~owned[row_index_N[:, None], samples.item_index_BK[:, 1:].long()]
+    has_everything = histories.lengths()[row_index_N] == NUM_ITEMS
+    assert negative[~has_everything].all()
+    assert samples.weight_BK[has_everything][:, 1:].eq(0.0).all()
+    totals = torch.zeros(len(histories)).index_add_(0, row_index_N, samples.weight_BK.sum(1))
+    torch.testing.assert_close(totals, (histories.lengths() > 0).float())
+
+
+def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> None:
+    samples = fold_in._samples(histories, histories.row_index()).item_index_BK
+    for user in range(1, len(histories)):
+        alone = histories[user : user + 1]
+        start, stop = histories.offsets[user : user + 2].tolist()
+        found = fold_in._samples(alone, alone.row_index()).item_index_BK
+        assert torch.equal(found, samples[start:stop])
+
+
+def test_a_model_without_a_tower_folds_in(histories: HistoryTensors) -> None:
+    model = NeuMF(GMFConfig(factors=4), 12, NUM_ITEMS)
+    model.reset_parameters(1)
+    factors, embedding = model.fold_in(histories).parts
+    assert factors.shape == (9, 4)
+    assert embedding.shape == (9, 0)

@@ -1,0 +1,170 @@
+"""NeuMF's grouped, split form against the network written out plainly, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste.errors import SettingError
+from foretaste.models.neumf.batch import InteractionBatch
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.neumf.model import NeuMF
+from foretaste.ops.interaction import chunked
+from foretaste.training.batches import InteractionBatches
+from tests.models.neumf.plain import PlainNeuMF
+from tests.ops.cases import random_histories
+
+NUM_USERS, NUM_ITEMS = 25, 60
+CONFIGS = {
+    "neumf": NeuMFConfig(factors=5, layers=(8, 7, 6), dropout=0.5),
+    "neumf, one layer": NeuMFConfig(factors=3, layers=(6, 9), dropout=0.3),
+    "gmf": GMFConfig(factors=5),
+    "mlp": MLPConfig(layers=(10, 8, 4, 3), dropout=0.2),
+    "mlp, no dropout": MLPConfig(layers=(4, 6, 5), dropout=0.0),
+}
+Config = NeuMFConfig | GMFConfig | MLPConfig
+
+
+@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS.keys())
+def model(request: pytest.FixtureRequest) -> NeuMF:
+    """A model with weights far from their small start, so that every term matters."""
+    return make_model(request.param)
+
+
+def make_model(config: Config) -> NeuMF:
+    model = NeuMF(config, NUM_USERS, NUM_ITEMS).double()
+    generator = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():
+        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data.copy_(values * 0.7)
+    return model
+
+
+def batches_of(
+    rng: np.random.Generator, sampling: SamplingConfig, batch_size: int
+) -> Iterator[InteractionBatch]:
+    histories = random_histories(rng, NUM_USERS, NUM_ITEMS, share=0.2)
+    return InteractionBatches(histories, sampling, batch_size, seed=5).epoch(2)
+
+
+@pytest.mark.parametrize("layout", ["grouped", "shuffled"])
+@pytest.mark.parametrize("batch_size", [40, 10_000], ids=["distinct items", "whole table"])
+@pytest.mark.parametrize("samples_at_once", [1, 17, 1 << 14])
+def test_loss_and_gradients_are_those_of_the_plain_network(
+    model: NeuMF,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    batch_size: int,
+    samples_at_once: int,
+) -> None:
+    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": samples_at_once})
+    sampling = SamplingConfig(negatives=3, batch_layout=layout)
+    plain = PlainNeuMF(model)
+    for _, batch in zip(range(4), batches_of(rng, sampling, batch_size), strict=False):
+        assert (batch.num_samples < NUM_ITEMS) == (batch_size < NUM_ITEMS)
+        model.zero_grad()
+        plain.zero_grad()
+        loss, expected = model.train()(batch), plain.loss(batch, training=True)
+        loss.backward()
+        expected.backward()
+        torch.testing.assert_close(loss, expected)
+        for name, parameter in model.named_parameters():
+            if parameter.numel():
+                wanted = getattr(plain, name.replace(".", "_")).grad
+                torch.testing.assert_close(
+                    parameter.grad, wanted, msg=lambda m, n=name: f"{n}: {m}"
+                )
+
+
+def test_users_with_every_item_have_weightless_negatives(rng: np.random.Generator) -> None:
+    """The reason the comparison above covers them: such samples do occur."""
+    (batch,) = batches_of(rng, SamplingConfig(negatives=3), 10_000)
+    has_everything = batch.user_index_B == NUM_USERS - 1
+    assert has_everything.sum() == NUM_ITEMS
+    assert batch.weight_BK[has_everything][:, 1:].eq(0.0).all()
+    assert batch.weight_BK[has_everything][:, 0].gt(0.0).all()
+
+
+def test_nothing_is_dropped_outside_training(model: NeuMF, rng: np.random.Generator) -> None:
+    (batch,) = batches_of(rng, SamplingConfig(negatives=3), 10_000)
+    torch.testing.assert_close(model.eval()(batch), PlainNeuMF(model).loss(batch, training=False))
+
+
+def test_scores_are_the_plain_logits(model: NeuMF, rng: np.random.Generator) -> None:
+    histories = random_histories(rng, NUM_USERS, NUM_ITEMS)
+    user_B = torch.tensor([3, 9, 24])
+    state = model.eval().user_state(user_B, histories.rows(user_B))
+    expected = PlainNeuMF(model).logits(
+        user_B.repeat_interleave(NUM_ITEMS), torch.arange(NUM_ITEMS).repeat(3)
+    )
+    torch.testing.assert_close(model.score_catalogue(state), expected.detach().view(3, NUM_ITEMS))
+
+
+def test_float32_training_follows_float64(rng: np.random.Generator) -> None:
+    model = make_model(CONFIGS["neumf"])
+    (batch,) = batches_of(rng, SamplingConfig(negatives=3), 10_000)
+    expected = model.train()(batch)
+    torch.testing.assert_close(model.float()(batch).double(), expected, rtol=1e-5, atol=0.0)
+
+
+def test_initial_weights_are_the_papers() -> None:
+    model = NeuMF(NeuMFConfig(factors=32, layers=(128, 64, 32)), 4000, 3000)
+    model.reset_parameters(seed=1)
+    tables = (model.user_factors, model.item_factors, model.user_embedding, model.item_embedding)
+    for table in tables:
+        assert table.std().item() == pytest.approx(0.01, rel=0.02)
+        assert abs(table.mean().item()) < 1e-4
+    for layer, (width, next_width) in zip(model.tower, [(128, 64), (64, 32)], strict=True):
+        assert_uniform(layer.weight, math.sqrt(6 / (width + next_width)))
+        assert layer.bias.eq(0.0).all()
+    assert_uniform(model.output.weight, math.sqrt(3 / 64))
+    assert model.output.bias.eq(0.0).all()
+
+
+def assert_uniform(weight: torch.Tensor, bound: float) -> None:
+    assert weight.abs().max().item() <= bound
+    assert weight.abs().max().item() > 0.9 * bound
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.25)
+
+
+def test_initial_weights_follow_the_seed() -> None:
+    def weights(seed: int) -> list[torch.Tensor]:
+        model = NeuMF(NeuMFConfig(factors=2, layers=(4, 3)), 5, 6)
+        model.reset_parameters(seed)
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    assert all(map(torch.equal, weights(7), weights(7)))
+    assert not any(
+        torch.equal(one, other)
+        for one, other in zip(weights(7), weights(8), strict=True)
+        if one.dim() == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NeuMFConfig(factors=0), "factors is 0; it must be at least 1"),
+        (lambda: GMFConfig(factors=-3), "factors is -3; it must be at least 1"),
+        (lambda: NeuMFConfig(layers=(64,)), "layers is 64; give the width of the tower's input"),
+        (lambda: MLPConfig(layers=()), "layers is empty; give the width of the tower's input"),
+        (lambda: MLPConfig(layers=(7, 4)), r"layers is 7 4; .* \(even: half for users"),
+        (lambda: MLPConfig(layers=(8, 0)), "layers is 8 0; give the width"),
+        (lambda: NeuMFConfig(dropout=1.0), "dropout is 1.0; it must be at least 0 and below 1"),
+        (lambda: MLPConfig(dropout=-0.1), "dropout is -0.1; it must be at least 0 and below 1"),
+        (lambda: NeuMFConfig(dropout=math.nan), "dropout is nan; it must be at least 0"),
+        (lambda: SamplingConfig(negatives=0), "negatives is 0; it must be at least 1"),
+        (
+            lambda: SamplingConfig(batch_layout="sorted"),  # type: ignore[arg-type]
+            "batch_layout is 'sorted'; use grouped or shuffled",
+        ),
+    ],
+)
+def test_settings_out_of_range_are_refused(make: object, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        make()  # type: ignore[operator]

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.models.baselines import ease
+from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.baselines.ease import Ease
+from foretaste.ops.histories import HistoryTensors
+
+NUM_USERS, NUM_ITEMS = 60, 23
+
+
+@pytest.fixture
+def dense() -> np.ndarray:
+    """Users' 0/1 histories, the last user's empty and the last item nobody's."""
+    matrix = (np.random.default_rng(1).random((NUM_USERS, NUM_ITEMS)) < 0.3).astype(np.float64)
+    matrix[-1] = 0
+    matrix[:, -1] = 0
+    return matrix
+
+
+def histories_of(matrix: np.ndarray) -> HistoryTensors:
+    offsets = np.concatenate(([0], np.cumsum(matrix.sum(1)))).astype(np.int64)
+    return HistoryTensors.from_numpy(offsets, np.nonzero(matrix)[1], matrix.shape[1], "cpu")
+
+
+def fitted(matrix: np.ndarray, l2: float = 5.0) -> Ease:
+    model = Ease(EaseConfig(l2=l2), *matrix.shape)
+    model.fit(histories_of(matrix))
+    return model
+
+
+def plain_weights(matrix: np.ndarray, l2: float) -> np.ndarray:
+    """Steck's listing, written out in float64."""
+    precision = np.linalg.inv(matrix.T @ matrix + l2 * np.eye(matrix.shape[1]))
+    weights = precision / -np.diag(precision)
+    np.fill_diagonal(weights, 0)
+    return weights
+
+
+@pytest.mark.parametrize("l2", [0.1, 5.0, 500.0])
+def test_weights_equal_the_plain_solution(dense: np.ndarray, l2: float) -> None:
+    weights = fitted(dense, l2).weight_II.numpy()
+    assert np.abs(weights - plain_weights(dense, l2)).max() < 1e-6
+
+
+def test_weights_minimise_the_squared_error_with_a_zero_diagonal(dense: np.ndarray) -> None:
+    weights = fitted(dense).weight_II.numpy().astype(np.float64)
+    gradient = dense.T @ (dense @ weights - dense) + 5.0 * weights
+    np.fill_diagonal(gradient, 0)
+    assert np.abs(gradient).max() < 1e-4
+    assert (np.diag(weights) == 0).all()
+
+
+def test_users_in_chunks_give_the_same(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = fitted(dense)
+    candidates = torch.randint(NUM_ITEMS, (NUM_USERS, 4))
+    scores = together.score_candidates(together.fold_in(histories_of(dense)), candidates)
+    monkeypatch.setattr(ease, "_CELLS_AT_ONCE", 7 * NUM_ITEMS)
+    apart = fitted(dense)
+    assert torch.equal(together.weight_II, apart.weight_II)
+    again = apart.score_candidates(apart.fold_in(histories_of(dense)), candidates)
+    assert torch.equal(scores, again)
+
+
+def test_scores_are_the_summed_weights_of_the_history(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    state = model.user_state(torch.arange(NUM_USERS), histories_of(dense))
+    scores = model.score_catalogue(state)
+    expected = dense @ plain_weights(dense, 5.0)
+    expected[dense.sum(1) == 0] = dense.sum(0)  # users without a history: popularity order
+    assert np.abs(scores.numpy() - expected).max() < 1e-5
+    candidates = torch.tensor([[3, 3, 0, NUM_ITEMS - 1]] * NUM_USERS)
+    assert torch.equal(model.score_candidates(state, candidates), scores.gather(1, candidates))
+    assert torch.equal(model.score_catalogue(state[5:9]), scores[5:9])
+
+
+def test_new_users_are_answered_as_known_ones(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    histories = histories_of(dense)
+    known = model.score_catalogue(model.user_state(torch.arange(NUM_USERS), histories))
+    assert torch.equal(known, model.score_catalogue(model.fold_in(histories)))
+
+
+def test_users_without_any_history(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    nothing = histories_of(np.zeros((2, NUM_ITEMS)))
+    scores = model.score_catalogue(model.fold_in(nothing))
+    assert torch.equal(scores, model.item_count_I.expand(2, -1))
+
+
+def test_similarity_is_the_weights(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    items = torch.tensor([4, 0])
+    assert torch.equal(model.similarity(items), model.weight_II[items])
+
+
+def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    loaded = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
+    loaded.load_state_dict(model.state_dict())
+    state = model.fold_in(histories_of(dense))
+    assert torch.equal(model.score_catalogue(state), loaded.score_catalogue(state))
+
+
+def test_a_catalogue_too_large_is_refused(
+    dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"3,000,000 items need 36,000,000,000,000 bytes"):
+        Ease(EaseConfig(), 10, 3_000_000)
+    model = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
+    monkeypatch.setattr(ease, "_memory_bytes", lambda device: 20 * NUM_ITEMS**2)
+    with pytest.raises(UnsupportedError, match=r"23 items need 14,812 bytes .* has 10,580"):
+        model.fit(histories_of(dense))
+
+
+@pytest.mark.parametrize("l2", [0.0, -1.0, float("nan"), float("inf")])
+def test_l2_must_be_positive(l2: float) -> None:
+    with pytest.raises(SettingError, match="l2 is"):
+        EaseConfig(l2=l2)

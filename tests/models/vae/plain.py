@@ -1,0 +1,73 @@
+"""Mult-VAE and Mult-DAE as Liang et al. write them: dense rows in, log-softmax over items out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretaste.models.vae.batch import HistoryBatch
+from foretaste.models.vae.config import VAEConfig
+from foretaste.models.vae.model import MultVAE
+from foretaste.ops.random import hash_words, normal
+
+
+class PlainVAE(nn.Module):
+    """The network of a `MultVAE` with weights of its own in float64."""
+
+    def __init__(self, model: MultVAE) -> None:
+        super().__init__()
+        self.config = model.config
+        self.is_variational = isinstance(model.config, VAEConfig)
+        for name, parameter in model.named_parameters():
+            copy = nn.Parameter(parameter.detach().double().clone())
+            self.register_parameter(name.replace(".", "_"), copy)
+        self.depth = len(model.config.hidden)
+
+    def loss(self, batch: HistoryBatch, *, training: bool) -> Tensor:
+        """Mean over users of the negative evidence lower bound, plus L2."""
+        seen_BI = batch.histories.to_dense().double()
+        hidden = F.normalize(seen_BI)
+        if training and self.config.dropout:
+            hidden = hidden * self._kept(seen_BI, batch.dropout_key)
+        hidden = self._activate(F.linear(hidden, self.encoder_table.T, self.encoder_bias))
+        for number in range(self.depth - 1):
+            hidden = self._activate(self._linear("encoder", number, hidden))
+        latent = code = self._linear("encoder", self.depth - 1, hidden)
+        divergence = torch.zeros((), dtype=torch.float64)
+        if self.is_variational:
+            mean, log_variance = code[:, : self.config.latent], code[:, self.config.latent :]
+            posterior = torch.distributions.Normal(mean, (0.5 * log_variance).exp())
+            prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
+            divergence = torch.distributions.kl_divergence(posterior, prior).sum()
+            latent = mean + self._noise(mean, batch.noise_key) * posterior.stddev * training
+        else:
+            latent = self._activate(code)
+        for number in range(self.depth):
+            latent = self._activate(self._linear("decoder", number, latent))
+        logits_BI = F.linear(latent, self.output_weight, self.output_bias)
+        likelihood = (F.log_softmax(logits_BI, dim=1) * seen_BI).sum()
+        loss = (self.kl_weight(batch.update) * divergence - likelihood) / len(seen_BI)
+        matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
+        return loss + self.config.l2 * sum(matrix.pow(2).sum() for matrix in matrices)
+
+    def kl_weight(self, update: int) -> float:
+        if not self.is_variational:
+            return 0.0
+        return min(self.config.anneal_cap, update / self.config.anneal_steps)
+
+    def _kept(self, seen_BI: Tensor, key: int) -> Tensor:
+        """Dropout of the dense input: one word for each cell."""
+        words = hash_words(key, torch.arange(seen_BI.numel())).view(seen_BI.shape)
+        threshold = round(self.config.dropout * 65536)
+        return ((words >> 48) & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536)
+
+    def _noise(self, mean: Tensor, key: int) -> Tensor:
+        return normal(key, torch.arange(mean.numel())).view(mean.shape).double()
+
+    def _linear(self, part: str, number: int, hidden: Tensor) -> Tensor:
+        weight, bias = (getattr(self, f"{part}_{number}_{name}") for name in ("weight", "bias"))
+        return F.linear(hidden, weight, bias)
+
+    def _activate(self, hidden: Tensor) -> Tensor:
+        return torch.tanh(hidden) if self.config.activation == "tanh" else F.relu(hidden)

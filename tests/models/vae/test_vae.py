@@ -1,0 +1,157 @@
+"""Mult-VAE and Mult-DAE against the network written out plainly, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste.errors import SettingError
+from foretaste.models.vae.batch import HistoryBatch
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.model import MultVAE
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.multinomial import chunked
+from tests.models.vae.plain import PlainVAE
+from tests.ops.cases import random_histories
+
+NUM_USERS, NUM_ITEMS = 14, 37
+CONFIGS = {
+    "vae": VAEConfig(hidden=(9,), latent=4),
+    "vae, deeper": VAEConfig(hidden=(9, 6), latent=4, dropout=0.3, activation="relu"),
+    "vae, l2": VAEConfig(hidden=(9,), latent=4, l2=0.02, anneal_cap=0.7, anneal_steps=3),
+    "vae, no dropout": VAEConfig(hidden=(9,), latent=4, dropout=0.0, anneal_cap=0.0),
+    "dae": DAEConfig(hidden=(9,), latent=4),
+    "dae, deeper": DAEConfig(hidden=(9, 6), latent=4, l2=0.1, activation="relu"),
+}
+
+
+@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS.keys())
+def model(request: pytest.FixtureRequest) -> MultVAE:
+    """A model with weights far from their small start, so that every term matters."""
+    model = MultVAE(request.param, NUM_USERS, NUM_ITEMS).double()
+    generator = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():
+        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data.copy_(values * 0.5)
+    return model
+
+
+@pytest.fixture
+def histories(rng: np.random.Generator) -> HistoryTensors:
+    return random_histories(rng, NUM_USERS, NUM_ITEMS)
+
+
+def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
+    return HistoryBatch(histories, update=update, dropout_key=11 + update, noise_key=-5 * update)
+
+
+@pytest.mark.parametrize("update", [0, 1, 2, 2_000])
+@pytest.mark.parametrize("logits_at_once", [3 * NUM_ITEMS + 1, 1 << 21])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluating"])
+def test_loss_and_gradients_are_those_of_the_plain_network(
+    model: MultVAE,
+    histories: HistoryTensors,
+    monkeypatch: pytest.MonkeyPatch,
+    update: int,
+    logits_at_once: int,
+    training: bool,
+) -> None:
+    monkeypatch.setattr(chunked, "_LOGITS_AT_ONCE", {"cpu": logits_at_once})
+    plain, batch = PlainVAE(model), batch_of(histories, update)
+    loss = model.train(training)(batch)
+    expected = plain.loss(batch, training=training)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    for name, parameter in model.named_parameters():
+        wanted = getattr(plain, name.replace(".", "_")).grad
+        torch.testing.assert_close(
+            parameter.grad, wanted, rtol=1e-6, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
+    model = MultVAE(VAEConfig(anneal_cap=0.1, anneal_steps=15_000), 2, 3)
+    assert model.kl_weight(0) == 0.0
+    assert model.kl_weight(750) == pytest.approx(0.05)
+    assert model.kl_weight(1500) == pytest.approx(0.1)
+    assert model.kl_weight(15_000) == 0.1
+    assert MultVAE(DAEConfig(), 2, 3).kl_weight(5000) == 0.0
+
+
+def test_dropout_and_noise_change_by_step_and_only_in_training(histories: HistoryTensors) -> None:
+    model = MultVAE(VAEConfig(hidden=(9,), latent=4, anneal_cap=0.0), NUM_USERS, NUM_ITEMS)
+    model.reset_parameters(1)
+    one, other = batch_of(histories, 1), batch_of(histories, 2)
+    assert model.train()(one) != model(other)
+    assert model.eval()(one) == model(other)
+
+
+def test_noise_has_the_posterior_deviation() -> None:
+    """exp(logvar / 2), not a constant: measured through a latent vector that is only noise."""
+    model = MultVAE(VAEConfig(hidden=(2,), latent=2), 1, 3)
+    noise = model._noise(torch.Size([20_000, 2]), key=4)
+    assert noise.std().item() == pytest.approx(1.0, rel=0.02)
+    assert torch.equal(model._noise(torch.Size([10, 2]), key=4), noise[:10])
+
+
+def test_scores_are_the_plain_logits(model: MultVAE, histories: HistoryTensors) -> None:
+    model.eval()
+    state = model.fold_in(histories)
+    scores_BI = model.score_catalogue(state)
+    log_share_BI = scores_BI[1:].log_softmax(dim=1)
+    seen_BI = histories.to_dense()[1:].double()
+    likelihood = -(log_share_BI * seen_BI).sum() / (NUM_USERS - 1)
+    rest = histories[1:]
+    plain = PlainVAE(model)
+    plain.config = type(model.config)(**{**vars(model.config), "l2": 0.0})
+    expected = plain.loss(batch_of(rest, update=0), training=False)
+    torch.testing.assert_close(likelihood, expected.detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_initial_weights_are_the_papers() -> None:
+    model = MultVAE(VAEConfig(hidden=(60,), latent=20), 10, 500)
+    model.reset_parameters(seed=1)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            bound = math.sqrt(6 / sum(parameter.shape))
+            assert 0.98 * bound < parameter.abs().max().item() <= bound
+            assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+        else:
+            assert parameter.std().item() == pytest.approx(0.001, rel=0.4)
+
+
+@pytest.mark.parametrize("config", [VAEConfig, DAEConfig])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden": ()}, r"hidden is \(\); give one positive width or more, such as 600"),
+        ({"hidden": (10, 0)}, r"hidden is \(10, 0\); give one positive width"),
+        ({"latent": 0}, "latent is 0; it must be at least 1"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
+        ({"dropout": math.nan}, "dropout is nan; it must be at least 0 and below 1"),
+        ({"activation": "gelu"}, "activation is 'gelu'; use tanh or relu"),
+        ({"l2": -1.0}, "l2 is -1.0; it must not be negative"),
+        ({"l2": math.nan}, "l2 is nan; it must not be negative"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    config: type[VAEConfig], settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        config(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"anneal_cap": -0.1}, "anneal_cap is -0.1; it must not be negative"),
+        ({"anneal_steps": 0}, "anneal_steps is 0; it must be at least 1"),
+    ],
+)
+def test_annealing_out_of_range_is_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        VAEConfig(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""Dropout masks: their rate, their definition, and that chunks do not matter."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from foretaste.ops.dropout import drop_threshold, keep_mask, keep_rate
+from foretaste.ops.random import hash_words
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.25, 0.5, 0.8, 0.99])
+def test_the_kept_share_is_the_quantised_rate(rate: float, device: torch.device) -> None:
+    mask = keep_mask(21, 0, 4000, 50, rate, device)
+    expected = keep_rate(rate)
+    spread = math.sqrt(expected * (1 - expected) / mask.numel())
+    assert abs(mask.double().mean().item() - expected) <= 4 * spread
+    assert abs(expected - (1 - rate)) <= 1 / 512
+
+
+def test_nothing_is_dropped_at_rate_zero_and_never_everything() -> None:
+    assert keep_mask(1, 0, 300, 16, 0.0, CPU).all()
+    assert drop_threshold(0.9999) == 255
+    assert keep_rate(0.9999) == 1 / 256
+    assert keep_mask(1, 0, 300, 16, 0.9999, CPU).any()
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 130])
+@pytest.mark.parametrize("chunk", [1, 13, 64])
+def test_masks_do_not_depend_on_chunks(width: int, chunk: int) -> None:
+    whole = keep_mask(7, 0, 100, width, 0.5, CPU)
+    parts = [
+        keep_mask(7, start, min(chunk, 100 - start), width, 0.5, CPU)
+        for start in range(0, 100, chunk)
+    ]
+    assert whole.shape == (100, width)
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_a_decision_is_one_byte_of_the_words() -> None:
+    width, rate, key, first = 11, 0.3, -17, 5
+    mask = keep_mask(key, first, 6, width, rate, CPU)
+    for sample in range(6):
+        for column in range(width):
+            counter = torch.tensor([(first + sample) * 2 + column // 8])
+            word = hash_words(key, counter).item() & ((1 << 64) - 1)
+            byte = (word >> (8 * (column % 8))) & 0xFF
+            assert bool(mask[sample, column]) == (byte >= drop_threshold(rate))
+
+
+def test_streams_are_independent() -> None:
+    one, other = (keep_mask(key, 0, 2000, 32, 0.5, CPU) for key in (1, 2))
+    agreement = (one == other).double().mean().item()
+    assert abs(agreement - 0.5) < 4 * 0.5 / math.sqrt(one.numel())

@@ -1,0 +1,65 @@
+"""Histories as tensors against plain lists."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretaste.ops.histories import HistoryTensors
+from tests.ops.cases import histories_of, item_sets
+
+
+def as_sets(histories: HistoryTensors) -> list[set[int]]:
+    ends = histories.offsets.tolist()
+    items = histories.item_index.tolist()
+    return [set(items[start:stop]) for start, stop in itertools.pairwise(ends)]
+
+
+@given(item_sets())
+def test_rows_keep_their_items(case: tuple[list[set[int]], int]) -> None:
+    rows, num_items = case
+    histories = histories_of(rows, num_items)
+    lengths = np.array([len(row) for row in rows])
+    assert len(histories) == len(rows)
+    assert as_sets(histories) == rows
+    assert histories.item_index.dtype == torch.int32
+    assert histories.lengths().tolist() == lengths.tolist()
+    assert histories.row_index().tolist() == np.repeat(np.arange(len(rows)), lengths).tolist()
+
+
+@given(item_sets(), st.integers(-10, 10) | st.none(), st.integers(-10, 10) | st.none())
+def test_slices_are_those_of_a_list(
+    case: tuple[list[set[int]], int], start: int | None, stop: int | None
+) -> None:
+    rows, num_items = case
+    part = histories_of(rows, num_items)[start:stop]
+    assert as_sets(part) == rows[start:stop]
+    assert part.offsets[0] == 0
+    assert part.num_items == num_items
+
+
+@given(item_sets(), st.data())
+def test_any_rows_in_any_order(case: tuple[list[set[int]], int], data: st.DataObject) -> None:
+    rows, num_items = case
+    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12))
+    for dtype in (torch.int64, torch.int32):
+        part = histories_of(rows, num_items).rows(torch.tensor(wanted, dtype=dtype))
+        assert as_sets(part) == [rows[row] for row in wanted]
+
+
+@given(item_sets())
+def test_dense_rows_hold_ones(case: tuple[list[set[int]], int]) -> None:
+    rows, num_items = case
+    expected = [[float(item in row) for item in range(num_items)] for row in rows]
+    assert histories_of(rows, num_items).to_dense().tolist() == expected
+
+
+def test_from_numpy_copies() -> None:
+    offsets, items = np.array([0, 2]), np.array([1, 3], dtype=np.int32)
+    histories = HistoryTensors.from_numpy(offsets, items, 4, "cpu")
+    items[0] = 2
+    assert histories.item_index.tolist() == [1, 3]

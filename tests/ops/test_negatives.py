@@ -1,0 +1,116 @@
+"""Negatives: exactly the items a user does not have, each as likely as the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from foretaste.ops import negatives
+from foretaste.ops.negatives import Complement, sample_items, sample_negatives
+from tests.ops.cases import excess_chi_square, histories_of, item_sets, random_histories
+
+
+def missing(row: set[int], num_items: int) -> list[int]:
+    return [item for item in range(num_items) if item not in row]
+
+
+@given(item_sets())
+def test_select_finds_every_missing_item_in_order(case: tuple[list[set[int]], int]) -> None:
+    rows, num_items = case
+    complement = Complement.of(histories_of(rows, num_items))
+    absent = [missing(row, num_items) for row in rows]
+    assert complement.sizes().tolist() == [len(items) for items in absent]
+    for row, items in enumerate(absent):
+        found = complement.select(torch.tensor(row), torch.arange(len(items)))
+        assert found.tolist() == items
+
+
+@given(item_sets())
+def test_select_answers_rows_in_any_order(case: tuple[list[set[int]], int]) -> None:
+    rows, num_items = case
+    asked = [
+        (row, rank, item)
+        for row, items in enumerate(rows)
+        for rank, item in enumerate(missing(items, num_items))
+    ][::-1]
+    row, rank, item = torch.tensor(asked, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    found = Complement.of(histories_of(rows, num_items)).select(row.int(), rank)
+    assert torch.equal(found, item)
+
+
+def test_sampled_negatives_are_never_positive(
+    rng: np.random.Generator, device: torch.device
+) -> None:
+    histories = random_histories(rng, 60, 45, device=device)
+    row_index_N = histories.row_index()
+    drawn = sample_negatives(Complement.of(histories), row_index_N, 7, key=3)
+    assert drawn.shape == (len(row_index_N), 7)
+    assert drawn.dtype == torch.int32
+    assert drawn.min() >= 0
+    assert drawn.max() < 45
+    positive = histories.to_dense().bool()[row_index_N[:, None], drawn.long()]
+    has_everything = histories.lengths() == 45
+    assert not positive[~has_everything[row_index_N]].any()
+
+
+def test_sampled_negatives_are_uniform_over_what_is_missing() -> None:
+    rows: list[set[int]] = [set(range(0, 40, 2)), {0, 1, 2, 37, 38, 39}, set(), {17}]
+    complement = Complement.of(histories_of(rows, 40))
+    row_index_N = torch.arange(4).repeat_interleave(20_000)
+    drawn = sample_negatives(complement, row_index_N, 2, key=5).view(4, -1)
+    for row, items in enumerate(rows):
+        counts = drawn[row].bincount(minlength=40).numpy()
+        assert counts[sorted(items)].sum() == 0
+        assert abs(excess_chi_square(counts[missing(items, 40)])) < 4.0
+
+
+def test_the_only_missing_item_is_always_found() -> None:
+    rows = [set(range(9)) - {absent} for absent in range(9)]
+    drawn = sample_negatives(Complement.of(histories_of(rows, 9)), torch.arange(9), 5, key=1)
+    assert torch.equal(drawn, torch.arange(9, dtype=torch.int32)[:, None].expand(9, 5))
+
+
+def test_a_user_with_every_item_gets_an_item_that_exists() -> None:
+    complement = Complement.of(histories_of([{0, 1, 2}, {1}, {0, 1, 2}], 3))
+    drawn = sample_negatives(complement, torch.tensor([0, 0, 1, 2]), 6, key=1)
+    assert drawn[[0, 1, 3]].eq(2).all()
+    assert set(drawn[2].tolist()) <= {0, 2}
+    assert complement.sizes().tolist() == [0, 2, 0]
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 64])
+def test_draws_do_not_depend_on_chunks(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, at_once: int
+) -> None:
+    histories = random_histories(rng, 20, 33)
+    complement, row_index_N = Complement.of(histories), histories.row_index()
+    whole = sample_negatives(complement, row_index_N, 3, key=9)
+    monkeypatch.setattr(negatives, "_DRAWS_AT_ONCE", at_once)
+    assert torch.equal(sample_negatives(complement, row_index_N, 3, key=9), whole)
+
+
+def test_draws_do_not_depend_on_shares(rng: np.random.Generator) -> None:
+    """A rank that draws rows 50 on, counted from 50, draws what one process would."""
+    histories = random_histories(rng, 20, 33)
+    complement, row_index_N = Complement.of(histories), histories.row_index()
+    whole = sample_negatives(complement, row_index_N, 3, key=9)
+    part = sample_negatives(complement, row_index_N[50:], 3, key=9, first_row=50)
+    assert torch.equal(part, whole[50:])
+    items = sample_items(33, row_index_N, 3, key=9)
+    assert torch.equal(sample_items(33, row_index_N[50:], 3, key=9, first_row=50), items[50:])
+
+
+def test_keys_give_other_draws(rng: np.random.Generator) -> None:
+    histories = random_histories(rng, 20, 33)
+    complement, row_index_N = Complement.of(histories), histories.row_index()
+    one, other = (sample_negatives(complement, row_index_N, 3, key=key) for key in (1, 2))
+    assert (one == other).double().mean() < 0.25
+
+
+def test_unverified_items_are_uniform_over_the_catalogue() -> None:
+    drawn = sample_items(50, torch.zeros(30_000, dtype=torch.int64), 4, key=2)
+    assert drawn.shape == (30_000, 4)
+    assert drawn.dtype == torch.int32
+    assert abs(excess_chi_square(drawn.flatten().bincount(minlength=50).numpy())) < 4.0

@@ -1,0 +1,203 @@
+"""Counted randomness against arbitrary-precision integers, and its statistics."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretaste.ops.random import (
+    Purpose,
+    bounded,
+    hash_words,
+    logical_shift_right,
+    mix_,
+    normal,
+    permutation,
+    stream_key,
+)
+from tests.ops.cases import excess_chi_square
+
+GOLDEN = 0x9E3779B97F4A7C15
+MASK = (1 << 64) - 1
+SEED_1234567 = [
+    6457827717110365317,
+    3203168211198807973,
+    9817491932198370423,
+    4593380528125082431,
+    16408922859458223821,
+]
+"""The first outputs of the published SplitMix64 for seed 1234567."""
+
+words = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+def mix(word: int) -> int:
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & MASK
+    return word ^ (word >> 31)
+
+
+def unmix(word: int) -> int:
+    """The word that `mix` sends to ``word``."""
+    word = word ^ (word >> 31) ^ (word >> 62)
+    word = (word * pow(0x94D049BB133111EB, -1, 1 << 64)) & MASK
+    word = word ^ (word >> 27) ^ (word >> 54)
+    word = (word * pow(0xBF58476D1CE4E5B9, -1, 1 << 64)) & MASK
+    return word ^ (word >> 30) ^ (word >> 60)
+
+
+def signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+def unsigned(tensor: torch.Tensor) -> list[int]:
+    return [word & MASK for word in tensor.tolist()]
+
+
+def test_hash_words_are_the_published_splitmix64(device: torch.device) -> None:
+    counter = torch.arange(1, 6, device=device)
+    assert unsigned(hash_words(1234567, counter)) == SEED_1234567
+
+
+@given(words, st.lists(words, min_size=1, max_size=8))
+def test_hash_words_agree_with_big_integers(key: int, counters: list[int]) -> None:
+    expected = [mix((key + counter * GOLDEN) & MASK) for counter in counters]
+    counter = torch.tensor(counters)
+    assert unsigned(hash_words(key, counter)) == expected
+    assert unsigned(hash_words(torch.tensor(key), counter)) == expected
+    assert counter.tolist() == counters
+
+
+@given(words)
+def test_mix_can_be_undone(word: int) -> None:
+    assert unmix(mix(word & MASK)) == word & MASK
+    assert mix_(torch.tensor([word])).item() & MASK == mix(word & MASK)
+
+
+@given(words, st.integers(1, 63))
+def test_logical_shift_brings_in_zeros(word: int, bits: int) -> None:
+    assert logical_shift_right(torch.tensor([word]), bits).item() == (word & MASK) >> bits
+
+
+def test_words_do_not_depend_on_chunks() -> None:
+    whole = hash_words(5, torch.arange(1000))
+    parts = [hash_words(5, part) for part in torch.arange(1000).split(37)]
+    assert torch.equal(whole, torch.cat(parts))
+    rows = hash_words(torch.tensor([[5], [6]]), torch.arange(1000).expand(2, -1))
+    assert torch.equal(rows[0], whole)
+    assert not torch.equal(rows[1], whole)
+
+
+def test_stream_keys_differ_by_seed_purpose_and_part() -> None:
+    parts = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (2,), (1, 2), (2, 1)]
+    keys = {
+        stream_key(seed, purpose, *part)
+        for seed, purpose, part in itertools.product((0, 1, 2, 2**63 - 1), Purpose, parts)
+    }
+    assert len(keys) == 4 * len(Purpose) * len(parts)
+    assert all(-(1 << 63) <= key < 1 << 63 for key in keys)
+
+
+def test_stream_keys_are_fixed_for_ever() -> None:
+    """Runs made long ago must repeat: the key is this hash and no other."""
+    key = 7
+    for part in (int(Purpose.DROPOUT), 12, 3):
+        key = mix((key + (part + 1) * GOLDEN) & MASK)
+    assert stream_key(7, Purpose.DROPOUT, 12, 3) == signed(key)
+
+
+@given(words, st.integers(0, 1 << 31))
+def test_bounded_is_multiply_and_shift(word: int, bound: int) -> None:
+    expected = (((word & MASK) >> 32) * bound) >> 32
+    assert bounded(torch.tensor([word]), bound).item() == expected
+    assert bounded(torch.tensor([word]), torch.tensor([bound])).item() == expected
+    assert 0 <= expected < max(bound, 1)
+
+
+def test_bounded_is_uniform() -> None:
+    drawn = bounded(hash_words(3, torch.arange(200_000)), 37)
+    assert abs(excess_chi_square(drawn.bincount(minlength=37).numpy())) < 4.0
+
+
+def test_normal_has_the_moments_of_a_standard_normal(device: torch.device) -> None:
+    values = normal(11, torch.arange(400_000, device=device))
+    assert values.dtype == torch.float32
+    values = values.double().cpu()
+    size = len(values)
+    assert abs(values.mean()) < 4 / math.sqrt(size)
+    assert abs(values.square().mean() - 1) < 4 * math.sqrt(2 / size)
+    assert abs(values.pow(3).mean()) < 4 * math.sqrt(15 / size)
+    assert abs(values.pow(4).mean() - 3) < 4 * math.sqrt(96 / size)
+    neighbours = (values[1:] * values[:-1]).mean()
+    assert abs(neighbours) < 4 / math.sqrt(size)
+
+
+def test_normal_follows_the_normal_distribution() -> None:
+    """Kolmogorov-Smirnov at a level of about one in a million."""
+    values = np.sort(normal(12, torch.arange(100_000)).double().numpy())
+    share = torch.special.ndtr(torch.from_numpy(values)).numpy()
+    gap = np.abs(share - (np.arange(len(values)) + 0.5) / len(values)).max()
+    assert gap < 2.7 / math.sqrt(len(values))
+
+
+@pytest.mark.parametrize("low", [0, 1, 0x80000000, 0xFFFFFFFF])
+@pytest.mark.parametrize("high", [0, 1, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_normal_is_finite_at_the_ends(high: int, low: int) -> None:
+    key = signed(unmix(high << 32 | low))
+    value = normal(key, torch.zeros(1, dtype=torch.int64)).item()
+    assert abs(value) <= math.sqrt(-2 * math.log(0.5 * 2.0**-32)) + 1e-3
+
+
+def test_normal_does_not_depend_on_chunks() -> None:
+    whole = normal(4, torch.arange(999))
+    parts = [normal(4, part) for part in torch.arange(999).split(64)]
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-6, atol=1e-6)
+
+
+@given(st.integers(0, 5000), words)
+def test_permutation_is_a_bijection(size: int, key: int) -> None:
+    order = permutation(key, size, "cpu")
+    assert order.dtype == torch.int64
+    assert torch.equal(order.sort().values, torch.arange(size))
+
+
+@pytest.mark.parametrize("size", [2**10 - 1, 2**10, 2**10 + 1, 3 * 2**12, 2**16])
+def test_permutation_is_a_bijection_around_powers_of_two(size: int, device: torch.device) -> None:
+    order = permutation(99, size, device)
+    assert torch.equal(order.sort().values, torch.arange(size, device=device))
+    assert torch.equal(order.cpu(), permutation(99, size, "cpu"))
+
+
+@given(st.integers(50, 2000), words)
+def test_permutation_differs_by_key_and_from_no_shuffle(size: int, key: int) -> None:
+    order = permutation(key, size, "cpu")
+    assert not torch.equal(order, permutation(key ^ 1, size, "cpu"))
+    assert (order == torch.arange(size)).sum() < size // 2
+
+
+@pytest.mark.parametrize("size", [20, 33, 100])
+def test_permutation_sends_every_place_everywhere_equally(size: int) -> None:
+    orders = np.stack([permutation(key, size, "cpu").numpy() for key in range(2000)])
+    for place in range(size):
+        assert excess_chi_square(np.bincount(orders[:, place], minlength=size)) < 5.0
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 7])
+def test_permutation_of_a_handful_reaches_every_order_of_two(size: int) -> None:
+    """So few bits leave a Feistel network uneven, but no pair of places is stuck."""
+    orders = np.stack([permutation(key, size, "cpu").numpy() for key in range(1000)])
+    pairs = {(int(order[0]), int(order[1])) for order in orders}
+    assert len(pairs) == size * (size - 1)
+
+
+def test_permutation_leaves_no_trace_of_order() -> None:
+    """Successive values correlate as little as those of a random permutation."""
+    order = permutation(8, 50_000, "cpu").double()
+    correlation = np.corrcoef(order[1:].numpy(), order[:-1].numpy())[0, 1]
+    assert abs(correlation) < 4 / math.sqrt(50_000)

@@ -1,0 +1,55 @@
+"""Answers as a person and as a table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from foretaste.recommend import Answer, ScoredItem, to_table
+
+KNOWN = Answer(id=42, items=[ScoredItem(7, 1.5, "Seven"), ScoredItem(110, 0.25)])
+SHORT = Answer(id=43, items=[], reason="only 0 of 2: 0 candidates in the catalogue")
+
+
+def test_an_answer_reads_well() -> None:
+    assert str(KNOWN) == ("user 42\n   1.    7     1.5000  Seven\n   2.  110     0.2500")
+    assert str(SHORT).splitlines()[0] == "user 43"
+    assert "(only 0 of 2" in str(SHORT)
+    assert str(Answer(id=None, items=[], kind="history")) == "new user"
+    assert str(Answer(id="a", items=[], kind="item")) == "similar to item a"
+
+
+def test_a_table_has_one_row_per_item() -> None:
+    table = to_table([KNOWN, SHORT, KNOWN])
+    assert table.to_pydict() == {
+        "user_id": [42, 42, 42, 42],
+        "rank": [1, 2, 1, 2],
+        "item_id": [7, 110, 7, 110],
+        "score": [1.5, 0.25, 1.5, 0.25],
+        "title": ["Seven", None, "Seven", None],
+    }
+    assert table.schema.field("score").type == pa.float32()
+
+
+def test_a_table_of_histories_counts_them() -> None:
+    answer = Answer(id=None, items=[ScoredItem("a", 1.0)], kind="history")
+    assert to_table([answer, answer]).to_pydict() == {
+        "history": [0, 1],
+        "rank": [1, 1],
+        "item_id": ["a", "a"],
+        "score": [1.0, 1.0],
+    }
+
+
+def test_a_table_of_similar_items_names_what_they_are_similar_to() -> None:
+    answer = Answer(id="b", items=[ScoredItem("a", 1.0)], kind="item")
+    assert to_table([answer]).column_names == ["similar_to", "rank", "item_id", "score"]
+
+
+def test_no_answers_make_an_empty_table() -> None:
+    assert to_table([]).num_rows == 0
+
+
+def test_kinds_do_not_mix() -> None:
+    with pytest.raises(AssertionError, match="one kind"):
+        to_table([KNOWN, Answer(id="b", items=[], kind="item")])

@@ -1,0 +1,137 @@
+"""The lists of every user in one file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from foretaste.errors import SettingError
+from foretaste.recommend import Recommender, to_table
+from tests.recommend.shop import HISTORIES, popularity_order
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretaste.recommend.lists._SCORE_BYTES", {"cpu": 7 * 4 * 150})
+
+
+def expected(recommender: Recommender, k: int) -> pa.Table:
+    return to_table(recommender.recommend(recommender.run.users.ids(), k=k))
+
+
+def test_the_file_holds_the_lists_of_all_users(tmp_path: Path, popularity: Recommender) -> None:
+    output = tmp_path / "lists.parquet"
+    export = popularity.recommend_all(output, k=4)
+    written = pq.read_table(output)
+    assert written.equals(expected(popularity, 4).cast(written.schema))
+    assert export.path == output
+    assert export.num_users == len(HISTORIES)
+    assert export.num_rows == written.num_rows == 4 * len(HISTORIES)
+    assert export.num_short_lists == 0
+    assert export.notes == ()
+    catalogue = set(popularity_order(popularity))
+    assert export.num_popularity_lists == sum(
+        not history & catalogue for history in HISTORIES.values()
+    )
+
+
+def test_scores_of_personal_models_agree_with_single_answers(
+    tmp_path: Path, personal: Recommender
+) -> None:
+    personal.recommend_all(tmp_path / "lists.parquet", k=3)
+    written = pq.read_table(tmp_path / "lists.parquet")
+    assert written["item_id"].to_pylist() == expected(personal, 3)["item_id"].to_pylist()
+
+
+def test_csv_and_json_lines_hold_the_same(tmp_path: Path, popularity: Recommender) -> None:
+    rows = expected(popularity, 2).to_pylist()
+    popularity.recommend_all(tmp_path / "lists.csv", k=2)
+    with (tmp_path / "lists.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert found == [
+        {name: f"{value:g}" if name == "score" else str(value) for name, value in row.items()}
+        for row in rows
+    ]
+    popularity.recommend_all(tmp_path / "lists.jsonl", k=2)
+    lines = (tmp_path / "lists.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
+
+
+def test_small_batches_are_gathered_into_row_groups(
+    tmp_path: Path, popularity: Recommender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "lists.parquet"
+    popularity.recommend_all(output, k=4)
+    assert pq.ParquetFile(output).num_row_groups == 1
+    monkeypatch.setattr("foretaste.recommend.export._ROW_GROUP_ROWS", 100)
+    popularity.recommend_all(output, k=4, overwrite=True)
+    assert pq.ParquetFile(output).num_row_groups > 1
+    assert pq.read_table(output).num_rows == 4 * len(HISTORIES)
+
+
+def test_text_ids_and_no_titles(tmp_path: Path, text: Recommender) -> None:
+    text.recommend_all(tmp_path / "lists.parquet", k=1)
+    written = pq.read_table(tmp_path / "lists.parquet")
+    assert written.column_names == ["user_id", "rank", "item_id", "score"]
+    assert written["user_id"].to_pylist() == text.run.users.ids()
+
+
+def test_progress_ends_with_all_users(tmp_path: Path, popularity: Recommender) -> None:
+    told: list[tuple[int, int]] = []
+    popularity.recommend_all(
+        tmp_path / "lists.csv", k=1, progress=lambda done, total: told.append((done, total))
+    )
+    assert len(told) > 1
+    assert told == sorted(told)
+    assert told[-1] == (len(HISTORIES), len(HISTORIES))
+
+
+def test_short_lists_are_counted(tmp_path: Path, popularity: Recommender) -> None:
+    candidates = [*popularity_order(popularity)[:2], "new"]
+    export = popularity.recommend_all(tmp_path / "lists.csv", k=5, candidates=candidates)
+    assert export.num_short_lists == len(HISTORIES)
+    assert export.num_rows < 2 * len(HISTORIES)
+    assert export.notes == ("1 of 3 ids in candidates ignored, never seen in training: 'new'",)
+
+
+def test_no_candidates_make_a_file_without_rows(tmp_path: Path, popularity: Recommender) -> None:
+    for ending in ("parquet", "csv", "jsonl"):
+        export = popularity.recommend_all(tmp_path / f"lists.{ending}", candidates=[])
+        assert export.num_rows == 0
+    assert pq.read_table(tmp_path / "lists.parquet").column_names[0] == "user_id"
+    assert (tmp_path / "lists.csv").read_text().startswith('"user_id"')
+
+
+def test_an_existing_file_is_kept_unless_told(tmp_path: Path, popularity: Recommender) -> None:
+    output = tmp_path / "lists.csv"
+    output.write_text("mine")
+    with pytest.raises(SettingError, match=r"lists\.csv exists already"):
+        popularity.recommend_all(output, k=1)
+    assert output.read_text() == "mine"
+    popularity.recommend_all(output, k=1, overwrite=True)
+    assert output.read_text() != "mine"
+
+
+def test_where_lists_cannot_be_written(tmp_path: Path, popularity: Recommender) -> None:
+    with pytest.raises(SettingError, match=r"must end in \.parquet, \.csv, \.jsonl"):
+        popularity.recommend_all(tmp_path / "lists.xlsx")
+    with pytest.raises(SettingError, match="there is no directory"):
+        popularity.recommend_all(tmp_path / "missing" / "lists.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(SettingError, match="is a directory"):
+        popularity.recommend_all(tmp_path / "folder.csv", overwrite=True)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_a_failure_leaves_nothing(tmp_path: Path, popularity: Recommender, ending: str) -> None:
+    def stop(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        popularity.recommend_all(tmp_path / f"lists.{ending}", progress=stop)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,259 @@
+"""Users the run knows: original ids, seen items out, exactly k or a said reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from foretaste.errors import SettingError, UnknownIdError
+from foretaste.recommend import Recommender, load
+from tests.recommend.shop import (
+    HISTORIES,
+    new_users,
+    popularity_order,
+    trained_users,
+    unseen_item,
+)
+
+
+def test_every_known_user_gets_the_most_popular_unseen_items(popularity: Recommender) -> None:
+    users = [*new_users(popularity), *trained_users(popularity)]
+    order = popularity_order(popularity)
+    for user, answer in zip(users, popularity.recommend(users, k=7), strict=True):
+        assert answer.id == user
+        assert answer.item_ids == [item for item in order if item not in HISTORIES[user]][:7]
+
+
+def test_equal_scores_come_in_the_order_of_the_catalogue(popularity: Recommender) -> None:
+    order = popularity_order(popularity)
+    for k in range(1, len(order) + 1):
+        (answer,) = popularity.recommend(trained_users(popularity)[:1], k=k, include_seen=True)
+        assert answer.item_ids == order[:k]
+
+
+def test_a_full_list_needs_no_reason(popularity: Recommender) -> None:
+    (answer,) = popularity.recommend(trained_users(popularity)[:1], k=10)
+    assert len(answer.items) == 10
+    assert answer.reason is None
+    assert answer.kind == "user"
+
+
+def test_titles_come_with_the_items(popularity: Recommender) -> None:
+    (answer,) = popularity.recommend(trained_users(popularity)[:1], k=5)
+    assert [item.title for item in answer.items] == [
+        f"The Book of {item_id}" for item_id in answer.item_ids
+    ]
+
+
+def test_ids_may_repeat_and_come_in_any_order(personal: Recommender) -> None:
+    first, second = trained_users(personal)[:2]
+    new = new_users(personal)[0]
+    asked = [second, new, first, second]
+    answers = personal.recommend(asked, k=4)
+    assert [answer.id for answer in answers] == asked
+    assert answers[0] == answers[3]
+
+
+def test_one_by_one_equals_all_at_once(personal: Recommender) -> None:
+    users = [*trained_users(personal), *new_users(personal)][::-1]
+    for user, together in zip(users, personal.recommend(users, k=5), strict=True):
+        (alone,) = personal.recommend([user], k=5)
+        assert alone.item_ids == together.item_ids
+        assert alone.reason == together.reason
+        scores = [[item.score for item in answer.items] for answer in (alone, together)]
+        np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-6)
+
+
+def test_batches_of_any_size_agree(
+    popularity: Recommender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [*trained_users(popularity), *new_users(popularity)]
+    at_once = popularity.recommend(users, k=6)
+    monkeypatch.setattr("foretaste.recommend.lists._SCORE_BYTES", {"cpu": 7 * 4 * 40})
+    assert popularity.recommend(users, k=6) == at_once
+
+
+def test_seen_items_come_back_when_asked_for(personal: Recommender) -> None:
+    user = trained_users(personal)[0]
+    (without,) = personal.recommend([user], k=10_000)
+    (with_seen,) = personal.recommend([user], k=10_000, include_seen=True)
+    assert len(with_seen.items) == personal.run.num_items
+    assert set(with_seen.item_ids) - set(without.item_ids) == HISTORIES[user]
+
+
+def test_a_known_user_held_out_of_training_is_folded_in(personal: Recommender) -> None:
+    catalogue = set(popularity_order(personal))
+    user = next(user for user in new_users(personal) if HISTORIES[user] & catalogue)
+    (by_id,) = personal.recommend([user], k=5)
+    (by_history,) = personal.recommend_for([HISTORIES[user] & catalogue], k=5)
+    assert by_id.item_ids == by_history.item_ids
+    assert by_id.reason is None
+
+
+def test_a_known_user_without_a_usable_history_gets_popularity(personal: Recommender) -> None:
+    catalogue = popularity_order(personal)
+    user = next(user for user in new_users(personal) if not HISTORIES[user] & set(catalogue))
+    (answer,) = personal.recommend([user], k=5)
+    assert answer.item_ids == catalogue[:5]
+    assert answer.reason == "popularity order: nothing in the history was seen in training"
+
+
+def test_items_beyond_the_catalogue_are_never_recommended(personal: Recommender) -> None:
+    catalogue = set(popularity_order(personal))
+    assert len(catalogue) == personal.run.num_items < len(personal.run.items)
+    for answer in personal.recommend(new_users(personal), k=10_000, include_seen=True):
+        assert set(answer.item_ids) == catalogue
+
+
+@pytest.mark.parametrize("k", [50, 10**12])
+def test_more_than_there_is_ends_with_the_catalogue(popularity: Recommender, k: int) -> None:
+    user, size = trained_users(popularity)[0], popularity.run.num_items
+    num_seen = len(HISTORIES[user])
+    (answer,) = popularity.recommend([user], k=max(k, size))
+    assert len(answer.items) == size - num_seen
+    assert answer.reason == (
+        f"only {size - num_seen} of {max(k, size)}: {size} items in the catalogue, "
+        f"{num_seen} of them in the history"
+    )
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "10", True, None])
+def test_k_must_be_a_whole_number_from_one(popularity: Recommender, k: object) -> None:
+    user = trained_users(popularity)[0]
+    with pytest.raises(SettingError, match="k must be a whole number from 1"):
+        popularity.recommend([user], k=k)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="k must be a whole number from 1"):
+        popularity.similar_items([1], k=k)  # type: ignore[arg-type]
+
+
+def test_unknown_users_are_named(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    with pytest.raises(UnknownIdError, match=r"2 of 3 user ids are unknown.*: 7, 'x'; .*integers"):
+        popularity.recommend([7, user, "x"])
+    with pytest.raises(UnknownIdError, match=r"9 of 9 .*: 0, 1, 2, 3, 4 and 4 more"):
+        popularity.recommend(range(9))
+
+
+@pytest.mark.parametrize("users", ["100", 100, None, b"100"])
+def test_ids_must_come_as_a_list(popularity: Recommender, users: object) -> None:
+    with pytest.raises(SettingError, match="user_ids must be a list of ids, got"):
+        popularity.recommend(users)  # type: ignore[arg-type]
+
+
+def test_no_users_no_answers(popularity: Recommender) -> None:
+    assert popularity.recommend([]) == []
+    assert popularity.recommend_for([]) == []
+
+
+@pytest.mark.parametrize(
+    "container", [tuple, np.array, pa.array, iter, lambda u: pa.chunked_array([u])]
+)
+def test_ids_come_in_any_container(popularity: Recommender, container: object) -> None:
+    users = trained_users(popularity)[:3]
+    answers = popularity.recommend(container(users), k=2)  # type: ignore[operator]
+    assert answers == popularity.recommend(users, k=2)
+
+
+def test_integer_ids_may_be_spelled_as_text(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    assert popularity.recommend([str(user)]) == popularity.recommend([user])
+    with pytest.raises(UnknownIdError, match=f"'0{user}'"):
+        popularity.recommend([f"0{user}"])
+
+
+def test_text_ids_that_look_like_integers_stay_text(text: Recommender) -> None:
+    user = text.run.users.ids()[0]
+    assert isinstance(user, str)
+    (answer,) = text.recommend([user], k=3)
+    assert answer.id == user
+    assert all(isinstance(item_id, str) for item_id in answer.item_ids)
+    assert answer.items[0].title is None
+    with pytest.raises(UnknownIdError, match=rf"its user ids are text such as '{user}'"):
+        text.recommend([user.removeprefix("00")])
+
+
+def test_candidates_restrict_the_list(personal: Recommender) -> None:
+    user = trained_users(personal)[0]
+    (everything,) = personal.recommend([user], k=10_000)
+    for candidates in (everything.item_ids[5:8], everything.item_ids[::2]):
+        (answer,) = personal.recommend([user], k=3, candidates=candidates[::-1])
+        assert answer.item_ids == candidates[:3]
+        assert answer.reason is None
+
+
+def test_few_candidates_tie_in_the_order_of_the_catalogue(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    order = [item for item in popularity_order(popularity) if item not in HISTORIES[user]]
+    tied = order[-4:]
+    (answer,) = popularity.recommend([user], k=3, candidates={*tied})
+    assert answer.item_ids == tied[:3]
+
+
+def test_seen_candidates_are_left_out(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    seen = sorted(HISTORIES[user])
+    (answer,) = popularity.recommend([user], k=2, candidates=seen)
+    assert answer.items == []
+    assert answer.reason == (
+        f"only 0 of 2: {len(seen)} candidates in the catalogue, {len(seen)} of them in the history"
+    )
+    (answer,) = popularity.recommend([user], k=2, candidates=seen, include_seen=True)
+    assert len(answer.items) == 2
+
+
+def test_candidates_that_training_never_saw_are_named(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    known = [item for item in popularity_order(popularity) if item not in HISTORIES[user]][:2]
+    unseen = unseen_item(popularity)
+    (answer,) = popularity.recommend([user], k=2, candidates=[*known, "new", unseen])
+    assert answer.item_ids == known
+    note = f"2 of 4 ids in candidates ignored, never seen in training: 'new', {unseen}"
+    assert answer.reason == note
+
+    (answer,) = popularity.recommend([user], k=2, candidates=["new"])
+    assert answer.items == []
+    assert answer.reason == (
+        "only 0 of 2: 0 candidates in the catalogue; "
+        "1 of 1 ids in candidates ignored, never seen in training: 'new'"
+    )
+
+
+def test_no_candidates_give_empty_lists(personal: Recommender) -> None:
+    for answer in personal.recommend(trained_users(personal)[:2], k=2, candidates=[]):
+        assert answer.items == []
+        assert answer.reason == "only 0 of 2: 0 candidates in the catalogue"
+
+
+def test_excluded_items_are_left_out(personal: Recommender) -> None:
+    user = trained_users(personal)[0]
+    (everything,) = personal.recommend([user], k=10_000)
+    (answer,) = personal.recommend([user], k=5, exclude=everything.item_ids[:2])
+    assert answer.item_ids == everything.item_ids[2:7]
+    assert answer.reason is None
+
+
+def test_exclude_goes_before_candidates(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    order = [item for item in popularity_order(popularity) if item not in HISTORIES[user]]
+    (answer,) = popularity.recommend(
+        [user], k=3, candidates=order[:3], exclude=[order[0], "unknown"]
+    )
+    assert answer.item_ids == order[1:3]
+    assert answer.reason == (
+        "only 2 of 3: 2 candidates in the catalogue without the excluded; "
+        "1 of 2 ids in exclude ignored, never seen in training: 'unknown'"
+    )
+
+
+def test_the_model_is_left_as_it_was(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    before = popularity.model.item_count_I.clone()
+    popularity.recommend([user], k=2, exclude=popularity_order(popularity)[:1])
+    assert popularity.model.item_count_I.equal(before)
+
+
+def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
+    user = trained_users(popularity)[:1]
+    for run in (popularity.run, popularity.run.path, str(popularity.run.path)):
+        assert load(run, "cpu").recommend(user) == popularity.recommend(user)

@@ -1,0 +1,89 @@
+"""Users by their history: what is known of it counts, what is not is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretaste.errors import SettingError
+from foretaste.recommend import Recommender
+from tests.recommend.shop import popularity_order, unseen_item
+
+
+def test_a_history_is_answered_without_its_items(personal: Recommender) -> None:
+    history = popularity_order(personal)[:3]
+    (answer,) = personal.recommend_for([history], k=10_000)
+    assert set(answer.item_ids) == set(popularity_order(personal)) - set(history)
+    assert answer.id is None
+    assert answer.kind == "history"
+
+    (answer,) = personal.recommend_for([history], k=personal.run.num_items, include_seen=True)
+    assert set(answer.item_ids) == set(popularity_order(personal))
+    assert answer.reason is None
+
+
+def test_order_and_repeats_in_a_history_change_nothing(personal: Recommender) -> None:
+    history = popularity_order(personal)[:4]
+    (answer,) = personal.recommend_for([history], k=5)
+    (again,) = personal.recommend_for([[*history[::-1], *history]], k=5)
+    assert again == answer
+
+
+def test_one_by_one_equals_all_at_once(personal: Recommender) -> None:
+    order = popularity_order(personal)
+    histories = [order[:1], [], order[3:9], ["nothing"], order[2:4]]
+    for history, together in zip(histories, personal.recommend_for(histories, k=5), strict=True):
+        (alone,) = personal.recommend_for([history], k=5)
+        assert alone.item_ids == together.item_ids
+        assert alone.reason == together.reason
+        scores = [[item.score for item in answer.items] for answer in (alone, together)]
+        np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-6)
+
+
+def test_an_empty_history_gets_popularity(personal: Recommender) -> None:
+    (answer,) = personal.recommend_for([[]], k=5)
+    assert answer.item_ids == popularity_order(personal)[:5]
+    assert answer.reason == "popularity order: the history is empty"
+
+
+def test_a_wholly_unknown_history_gets_popularity_and_is_named(personal: Recommender) -> None:
+    unseen = unseen_item(personal)
+    (answer,) = personal.recommend_for([["a", unseen]], k=5)
+    assert answer.item_ids == popularity_order(personal)[:5]
+    assert answer.reason == (
+        f"popularity order: nothing in the history was seen in training: 'a', {unseen}"
+    )
+
+
+def test_unknown_items_of_a_history_are_ignored_and_named(personal: Recommender) -> None:
+    history, unseen = popularity_order(personal)[:3], unseen_item(personal)
+    plain, one, two = personal.recommend_for(
+        [history, [*history, "a"], [unseen, *history, "a"]], k=5
+    )
+    assert plain.reason is None
+    assert one.item_ids == two.item_ids == plain.item_ids
+    assert one.reason == "1 item of the history ignored, never seen in training: 'a'"
+    assert two.reason == f"2 items of the history ignored, never seen in training: {unseen}, 'a'"
+
+
+def test_reasons_add_up(popularity: Recommender) -> None:
+    (answer,) = popularity.recommend_for(
+        [[]], k=3, candidates=[*popularity_order(popularity)[:1], "new"]
+    )
+    assert answer.reason == (
+        "only 1 of 3: 1 candidate in the catalogue; "
+        "popularity order: the history is empty; "
+        "1 of 2 ids in candidates ignored, never seen in training: 'new'"
+    )
+
+
+def test_text_histories(text: Recommender) -> None:
+    (answer,) = text.recommend_for([["000", "001"]], k=3)
+    assert answer.reason is None
+    assert not {"000", "001"} & set(answer.item_ids)
+
+
+@pytest.mark.parametrize("histories", [[1, 2], ["12"], [[1], 2]])
+def test_a_flat_history_is_refused(popularity: Recommender, histories: list[object]) -> None:
+    with pytest.raises(SettingError, match=r"each history must be a list of ids, got .*; write \["):
+        popularity.recommend_for(histories)  # type: ignore[arg-type]

@@ -1,0 +1,202 @@
+"""The run directory: made once, whole or not at all, and checked when opened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.errors import RunError
+from foretaste.runs import Run, default_run_name, unused_run_path
+from foretaste.runs.config import FORMAT_VERSION
+from tests.runs.tiny import flip_byte, make_dataset, run_config
+
+
+def test_an_opened_run_holds_what_was_created(run: Run, dataset: Dataset) -> None:
+    opened = Run.open(run.path)
+
+    assert opened.config == run.config
+    assert opened.config.asked == {"batch": "auto", "epochs": 3}
+    assert opened.config.resolved == {"batch": 1024, "epochs": 3}
+    assert opened.config.seed == 7
+    assert opened.config.dataset.name == "shop"
+    assert opened.config.dataset.digest == dataset.manifest.digest
+    assert opened.config.dataset.protocol == "held-out-users"
+    assert opened.config.dataset.seed == 3
+    assert set(opened.config.versions) == {"foretaste", "python", "torch", "numpy"}
+    assert opened.num_train_users == dataset.manifest.num_train_users
+    assert opened.num_items == dataset.manifest.num_items
+
+
+def test_a_run_answers_without_its_dataset(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path, titles=True)
+    expected = dataset.all_interactions()
+    Run.create(tmp_path / "run", config=run_config(dataset, "popularity", {}), dataset=dataset)
+    shutil.rmtree(dataset.path)
+
+    run = Run.open(tmp_path / "run")
+
+    assert run.users.ids() == dataset.users.ids()
+    assert run.items.ids() == dataset.items.ids()
+    assert run.items.titles() == dataset.items.titles()
+    assert len(run.histories) == dataset.manifest.num_users
+    np.testing.assert_array_equal(run.histories.offsets, expected.offsets)
+    np.testing.assert_array_equal(run.histories.item_index, expected.item_index)
+    assert run.histories.num_items == dataset.manifest.num_all_items > run.num_items
+
+
+def test_an_existing_directory_is_never_written_over(tmp_path: Path, dataset: Dataset) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    with pytest.raises(RunError, match=r"run exists already.* never written over"):
+        Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
+    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.iterdir()) == []
+
+
+def test_a_directory_made_meanwhile_is_not_written_over(
+    tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    write = type(dataset.users).write
+
+    def write_while_another_run_appears(table: object, target: Path) -> None:
+        path.mkdir(exist_ok=True)
+        (path / "config.json").write_text("theirs")
+        write(table, target)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(dataset.users), "write", write_while_another_run_appears)
+    with pytest.raises(RunError, match="exists already"):
+        Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
+    assert list(tmp_path.iterdir()) == [path]
+    assert (path / "config.json").read_text() == "theirs"
+
+
+def test_a_failed_creation_leaves_nothing(
+    tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("foretaste.runs.run.write_histories", fail)
+    with pytest.raises(RunError, match="run cannot be written: no space left"):
+        Run.create(tmp_path / "run", config=run_config(dataset, "ease", {}), dataset=dataset)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_config_json_refuses_what_json_cannot_write(tmp_path: Path, dataset: Dataset) -> None:
+    config = run_config(dataset, "popularity", {"weight": float("nan")})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Run.create(tmp_path / "run", config=config, dataset=dataset)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["users.parquet", "items.parquet", "histories.parquet"])
+def test_a_changed_file_is_named(run: Run, name: str) -> None:
+    flip_byte(run.path / name, 20)
+    with pytest.raises(RunError, match=f"{name} is torn or was changed"):
+        Run.open(run.path)
+
+
+@pytest.mark.parametrize("name", ["users.parquet", "items.parquet", "histories.parquet"])
+def test_a_truncated_file_is_named(run: Run, name: str) -> None:
+    content = (run.path / name).read_bytes()
+    (run.path / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(RunError, match=f"{name} is torn or was changed"):
+        Run.open(run.path)
+
+
+@pytest.mark.parametrize(
+    "name", ["users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]
+)
+def test_a_missing_file_is_named(run: Run, name: str) -> None:
+    (run.path / name).unlink()
+    with pytest.raises(RunError, match=f"{name} is missing"):
+        Run.open(run.path)
+
+
+def test_what_is_no_run_is_told_apart(tmp_path: Path, dataset: Dataset) -> None:
+    with pytest.raises(RunError, match="there is no such directory"):
+        Run.open(tmp_path / "nothing")
+    with pytest.raises(RunError, match=r"not a run directory: it has no config\.json"):
+        Run.open(dataset.path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "torn or not JSON"),
+        ('{"format": "foretaste run"', "torn or not JSON"),
+        ("[]", "not the config of a foretaste run"),
+        ('{"model_type": "bert"}', "not the config of a foretaste run"),
+    ],
+)
+def test_a_torn_or_foreign_config_is_named(run: Run, text: str, message: str) -> None:
+    (run.path / "config.json").write_text(text)
+    with pytest.raises(RunError, match=rf"config\.json is {message}"):
+        Run.open(run.path)
+
+
+def test_another_format_version_is_refused(run: Run) -> None:
+    _edit_config(run, format_version=FORMAT_VERSION + 1)
+    with pytest.raises(RunError, match=rf"format version {FORMAT_VERSION + 1}.*reads 1"):
+        Run.open(run.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model", 5), ("seed", "7"), ("seed", True), ("asked", None), ("dataset", [])],
+)
+def test_a_damaged_config_names_the_field(run: Run, name: str, value: object) -> None:
+    _edit_config(run, **{name: value})
+    with pytest.raises(RunError, match=f'config.json is damaged: "{name}"'):
+        Run.open(run.path)
+
+
+def test_a_damaged_reference_to_the_dataset_names_the_field(run: Run) -> None:
+    _edit_config(run, dataset={"name": "shop"})
+    with pytest.raises(RunError, match=r'config\.json is damaged: "path" is None where str'):
+        Run.open(run.path)
+
+
+def test_counts_that_do_not_fit_the_files_are_refused(run: Run) -> None:
+    document = json.loads((run.path / "config.json").read_text())
+    fewer = {"num_users": 3, "num_all_items": 3, "num_train_users": 2, "num_items": 2}
+    _edit_config(run, dataset=document["dataset"] | fewer)
+    opened = Run.open(run.path)
+    with pytest.raises(RunError, match=r"users\.parquet has 60 rows where config\.json says 3"):
+        _ = opened.users
+    with pytest.raises(RunError, match=r"items\.parquet has \d+ rows where config\.json says 3"):
+        _ = opened.items
+    with pytest.raises(RunError, match=r"histories\.parquet does not fit config\.json"):
+        _ = opened.histories
+
+
+def test_names_of_runs(tmp_path: Path) -> None:
+    name = default_run_name("neumf", "ml-1m", datetime(2024, 2, 3, 4, 5, 6))
+    assert name == "neumf-ml-1m-20240203-040506"
+    assert unused_run_path(tmp_path, name) == tmp_path / name
+    (tmp_path / name).mkdir()
+    (tmp_path / f"{name}-2").mkdir()
+    assert unused_run_path(tmp_path, name) == tmp_path / f"{name}-3"
+
+
+def _edit_config(run: Run, **changes: object) -> None:
+    path = run.path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_opening_a_run_needs_no_torch(run: Run) -> None:
+    code = (
+        "import sys; from foretaste.runs import Run; run = Run.open(sys.argv[1]);"
+        "run.users, run.histories, run.log.read(); sys.exit('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(run.path)]
+    assert subprocess.run(command, check=False).returncode == 0

@@ -1,0 +1,94 @@
+"""A tiny shop whose every answer can be worked out by hand, and runs trained on it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import torch
+
+from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.models import ClosedFormModel, NeuralModel, build_model, config_class
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs import DatasetReference, Run, RunConfig
+
+NUM_USERS = 60
+NUM_COMMON = 12
+FIRST_USER = 100
+FIRST_OWN_ITEM = 1000
+LONERS = range(NUM_USERS - 20, NUM_USERS)
+
+
+def items_of(user: int) -> list[int]:
+    """Five common items each, and one that nobody else has; loners have three of those alone."""
+    own = FIRST_OWN_ITEM + 10 * user
+    if user in LONERS:
+        return [own, own + 1, own + 2]
+    return [*((user * 5 + step * step) % NUM_COMMON for step in range(4)), own]
+
+
+def interactions(spell: str | None = None) -> pa.Table:
+    """The whole shop; ``spell`` turns ids into text, as in ``"item-{}"``."""
+    pairs = [(FIRST_USER + user, item) for user in range(NUM_USERS) for item in items_of(user)]
+    if spell is None:
+        users, items = zip(*pairs, strict=True)
+    else:
+        users, items = zip(*[(spell.format(u), spell.format(i)) for u, i in pairs], strict=True)
+    return pa.table({"user_id": list(users), "item_id": list(items)})
+
+
+def make_dataset(root: Path, *, spell: str | None = None, titles: bool = False) -> Dataset:
+    """Prepare the shop under held-out-users: some users, and their own items, are unseen."""
+    table = interactions(spell)
+    items = None
+    if titles:
+        items = root / "titles.csv"
+        ids = table["item_id"].unique()
+        names = pa.array([f"The Book of {value}" for value in ids.to_pylist()])
+        pa_csv.write_csv(pa.table({"item_id": ids, "title": names}), items)
+    config = PrepareConfig(protocol="held-out-users", num_heldout_users=12, seed=3)
+    return prepare(table, root / "shop", config, items=items)
+
+
+def make_run(path: Path, dataset: Dataset, model: str = "popularity", **settings: object) -> Run:
+    """A run of ``model``: fitted where that takes one pass, at its first weights otherwise."""
+    config = config_class(model)(**settings)
+    run = Run.create(path, config=run_config(dataset, model, asdict(config)), dataset=dataset)
+    train = dataset.train
+    histories = HistoryTensors.from_numpy(
+        train.offsets, train.item_index, train.num_items, device="cpu"
+    )
+    built = build_model(model, config, train.num_users, train.num_items)
+    if isinstance(built, NeuralModel):
+        built.reset_parameters(seed=5)
+        built.count_items(histories)
+    else:
+        assert isinstance(built, ClosedFormModel)
+        built.fit(histories)
+    run.save_weights(built.state_dict())
+    return run
+
+
+def run_config(dataset: Dataset, model: str, settings: dict[str, object]) -> RunConfig:
+    return RunConfig(
+        model=model,
+        model_config=settings,
+        asked={"batch": "auto", "epochs": 3},
+        resolved={"batch": 1024, "epochs": 3},
+        seed=7,
+        dataset=DatasetReference.of(dataset),
+    )
+
+
+def flip_byte(path: Path, position: int) -> None:
+    """Change one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x40
+    path.write_bytes(content)
+
+
+def parameters(run: Run) -> dict[str, torch.Tensor]:
+    """The saved weights, in memory of their own."""
+    return {name: tensor.clone() for name, tensor in run.load_weights().items()}
