@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from foretaste.ops.dropout import drop_threshold, keep_mask, keep_rate
+from foretaste.ops.dropout import LayerMasks, drop_threshold, keep_mask, keep_rate
 from foretaste.ops.random import hash_words
 
 CPU = torch.device("cpu")
@@ -56,3 +56,20 @@ def test_streams_are_independent() -> None:
     one, other = (keep_mask(key, 0, 2000, 32, 0.5, CPU) for key in (1, 2))
     agreement = (one == other).double().mean().item()
     assert abs(agreement - 0.5) < 4 * 0.5 / math.sqrt(one.numel())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rate", [0.25, 0.5, 0.9999])
+def test_masks_of_several_layers_at_once_are_those_of_each(
+    dtype: torch.dtype, rate: float, device: torch.device
+) -> None:
+    keys, widths = [3, -4, 5], [16, 9, 1]
+    masks = LayerMasks(keys, widths, rate, max_samples=6, device=device)
+    for first, size in [(0, 6), (6, 6), (1_000_000, 4)]:
+        random_bytes = masks.bytes(first, size)
+        for key, width, byte in zip(keys, widths, random_bytes, strict=True):
+            activation = torch.rand(size, width, device=device).to(dtype) + 1
+            keep = keep_mask(key, first, size, width, rate, device)
+            expected = torch.where(keep, activation, 0.0)
+            assert torch.equal(masks.drop_(activation, byte), expected)
+            assert torch.equal(activation, expected)

@@ -33,17 +33,36 @@ app = App(
 )
 
 _VERBS = {
-    "demo": "The whole path on generated data, offline, in about a minute.",
-    "prepare": "Turn files of interactions into a dataset.",
-    "train": "Train a model on a dataset, or on a raw file.",
-    "evaluate": "Measure a trained model: other candidates, other list lengths.",
-    "compare": "Put trained models side by side, with their differences.",
-    "recommend": "Recommend items to known and new users.",
+    "demo": """The whole path on generated data: about a minute.
+
+    Makes up people with tastes, prepares their interactions, trains NeuMF, Mult-VAE and two
+    baselines, compares them, and recommends to one known and one new user.""",
+    "prepare": """Turn files of interactions into a dataset.
+
+    A dataset is a directory: training, validation and test parts, the ids behind them, and a
+    manifest of where they came from. Same input and settings give the same files.""",
+    "train": """Train a model on a dataset, or on a raw file.
+
+    The best epoch is chosen on the validation part and judged on the test part. The run directory
+    keeps weights, settings and numbers; `recommend`, `similar`, `evaluate` and `compare` read it.
+    Each model has options of its own: `foretaste train neumf --help`.""",
+    "evaluate": """Measure a trained model: other candidates, other list lengths.
+
+    Numbers are printed with their 95 % intervals over users, protocol, candidates and
+    definitions.""",
+    "compare": """Put trained models side by side, with their differences.
+
+    Every run is measured in the same way; those of one dataset are held against the first on the
+    same users, which shows differences that their own intervals hide.""",
+    "recommend": """Recommend items to known users, to new ones, or to everyone.
+
+    Items a user has already are left out. A list that is short or in popularity order says
+    why.""",
     "similar": "List the items most similar to an item.",
 }
 
-for position, (verb, summary) in enumerate(_VERBS.items()):
-    app.command(f"foretaste.cli.{verb}:{verb}", name=verb, help=summary, sort_key=position)
+for position, (verb, text) in enumerate(_VERBS.items()):
+    app.command(f"foretaste.cli.{verb}:{verb}", name=verb, help=text, sort_key=position)
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
@@ -54,6 +73,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
     """
     given = sys.argv[1:] if tokens is None else tokens
     _never_fail_to_print()
+    _share_the_cores()
     try:
         app(spread_lists(given), exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -88,6 +108,12 @@ def _never_fail_to_print() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _share_the_cores() -> None:
+    """Threads that wait for each other sleep. Spinning, the default, took trainings ten times as
+    long where another program wanted the same two cores."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _silence_stdout() -> None:

@@ -27,7 +27,7 @@ _SHORT_NAMES = {
 NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k"})
 """Options that take several numbers."""
 
-_NUMBERS = re.compile(r"-?[0-9]+(,-?[0-9]+)*,?")
+_NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
 
 
 def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
@@ -35,17 +35,10 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
     return None if name in taken else name
 
 
-def _shown_default(value: object) -> str:
-    """A default as it would be typed; nothing where there is none or an option is just not given."""
-    if value is None or value is False:
-        return ""
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-DEFAULTS = Parameter(short_alias=_short_name, show_default=_shown_default, negative_iterable=())
+DEFAULTS = Parameter(short_alias=_short_name, negative_iterable=())
 """What holds for every option of every command."""
 
-FLAG = Parameter(negative="")
+FLAG = Parameter(negative="", show_default=False)
 """An option that is given or not, without a value."""
 
 
@@ -79,9 +72,7 @@ def _take_numbers(rest: list[str]) -> list[str]:
     return taken
 
 
-def check_whole_numbers(
-    app: App, commands: tuple[str, ...], arguments: ArgumentCollection
-) -> None:
+def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Refuse 3.5 where a whole number belongs; the parser would round it to 4."""
     for argument in arguments:
         kinds = _kinds(argument.hint)

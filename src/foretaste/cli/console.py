@@ -25,10 +25,16 @@ def stderr_console() -> Console:
     return _console(stderr=True)
 
 
-def say(console: Console, text: str = "", style: str | None = None) -> None:
-    """Print a line as it stands: no markup, no highlighting, no folding in a pipe."""
+def say(
+    console: Console, text: str = "", style: str | None = None, *, folded: bool = False
+) -> None:
+    """Print a line as it stands, without markup; prose may be ``folded`` to a terminal's width."""
     console.print(
-        text, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal
+        text,
+        style=style,
+        markup=False,
+        highlight=False,
+        soft_wrap=not (folded and console.is_terminal),
     )
 
 

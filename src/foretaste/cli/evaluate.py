@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from foretaste.cli.console import counting
 from foretaste.cli.metrics_output import MetricsFormat, print_metrics
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.report.tables import evaluation_grid
 
 
 def evaluate(
@@ -31,8 +32,7 @@ def evaluate(
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print: csv and json hold every number.
     """
-    from foretaste.report.judged_runs import dataset_of, evaluate_run
-    from foretaste.report.tables import evaluation_grid
+    from foretaste.report import dataset_of, evaluate_run
     from foretaste.runs import Run
 
     opened = Run.open(run)

@@ -51,4 +51,4 @@ def _print_grids(
         else:
             console.print(grid.to_rich())
     for note in notes:
-        say(console, f"- {note}" if format == "markdown" else note, "dim")
+        say(console, f"- {note}" if format == "markdown" else note, "dim", folded=True)

@@ -23,9 +23,6 @@ def prepare(
 ) -> None:
     """Turn files of interactions into a dataset.
 
-    A dataset is a directory: training, validation and test parts, the ids behind them, and a
-    manifest of where they came from. Same input and settings give the same files.
-
     Args:
         sources: CSV, TSV or Parquet files, or patterns of them in quotes ('folder/*.parquet').
             Columns of users, items, ratings and times are found by their common names.

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-train = App(
-    name="train",
-    help="""Train a model on a dataset, or on a raw file.
-
-    The best epoch is chosen on the validation part and judged on the test part. The run directory
-    keeps weights, settings and numbers, and answers `recommend`, `similar` and `evaluate`. Each
-    model has options of its own: `foretaste train neumf --help`.""",
-)
+train = App(name="train")
 
 _MODELS = {
     "neumf": ("neural", "NeuMF: a matrix factorisation and a multilayer tower, joined."),

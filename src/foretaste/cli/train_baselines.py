@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from foretaste.cli.training_session import RawOptions, RunOptions, train_and_report
-from foretaste.models.baselines.ease import EaseConfig
+from foretaste.models.baselines.config import EaseConfig
 from foretaste.training.config import TrainingConfig
 
 

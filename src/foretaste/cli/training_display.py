@@ -27,9 +27,10 @@ class TrainingDisplay(Progress):
     Used as a context manager: the bar is gone when the block ends, however it ends.
     """
 
-    def __init__(self, console: Console, asked: TrainingConfig) -> None:
+    def __init__(self, console: Console, asked: TrainingConfig, *, with_table: bool = True) -> None:
         self.console = console
         self.asked = asked
+        self.with_table = with_table
         self.bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -56,8 +57,9 @@ class TrainingDisplay(Progress):
     def started(self, start: TrainingStart) -> None:
         self.start = start
         self.num_epochs = start.plan.epochs if start.plan else 1
+        say(self.console, f"Training {start.model} on {start.dataset} ({start.protocol})", "bold")
         for line in _start_lines(start, self.asked):
-            say(self.console, line)
+            say(self.console, f"  {line}")
         if start.plan is not None:
             judged = f"{start.plan.select_by:>12}" if start.selection_split else ""
             say(self.console, f"\nepoch        loss{judged}      time  samples/s", "bold")
@@ -82,69 +84,83 @@ class TrainingDisplay(Progress):
 
     def finished(self, summary: TrainingSummary) -> None:
         self.bars.stop()
-        say(self.console)
+        if summary.select_by is not None:
+            say(self.console)
         for line in _summary_lines(summary, self.asked.target):
-            say(self.console, line)
-        if summary.test is not None:
+            say(self.console, f"  {line}")
+        if self.with_table and summary.test is not None:
             self.console.print(evaluation_grid(summary.test, EvaluationConfig().k).to_rich())
             for line in summary.test.definitions():
-                say(self.console, line, "dim")
+                say(self.console, line, "dim", folded=True)
 
 
 def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
     plan = start.plan
-    lines = [
-        f"Training {start.model} on {start.dataset} ({start.protocol})",
-        f"  data        {start.num_users:,} users, {start.num_items:,} items, "
-        f"{start.num_interactions:,} interactions",
-    ]
+    data = (
+        f"data        {start.num_users:,} users, {start.num_items:,} items, "
+        f"{start.num_interactions:,} interactions"
+    )
     if plan is None:
-        return lines
+        return [data]
     chosen = [
         f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
         for field in fields(asked)
         if getattr(asked, field.name) == "auto"
     ]
-    lines.append(f"  model       {start.num_parameters:,} parameters, {plan.precision}")
-    if chosen:
-        lines.append(f"  auto chose  {' '.join(chosen)}")
-    lines.append(f"  best epoch  {_selection(plan.select_by, start.selection_split)}")
-    return lines
+    return [
+        data,
+        f"model       {start.num_parameters:,} parameters, {plan.precision}",
+        f"auto chose  {' '.join(chosen)}",
+        f"best epoch  {_chosen_by(plan.select_by, start.selection_split)}",
+    ]
 
 
-def _selection(select_by: str | None, split: str | None) -> str:
-    where = {
-        "validation": f"by {select_by} on the validation part",
-        "test": f"by {select_by} on the test part itself, for want of a validation part: "
-        "the test numbers flatter",
-    }
-    return where.get(split or "", "the last: nothing is held out")
+def _chosen_by(select_by: str, split: str | None) -> str:
+    if split is None:
+        return "the last: nothing is held out to choose by"
+    if split == "validation":
+        return f"chosen by {select_by} on the validation part"
+    return (
+        f"chosen by {select_by} on the test part itself, so its numbers flatter: no validation part"
+    )
 
 
 def _epoch_line(report: EpochReport, start: TrainingStart) -> str:
     judged = ""
     if start.plan is not None and start.selection_split is not None:
-        value = "" if report.evaluation is None else f"{report.evaluation[start.plan.select_by]:.4f}"
+        found = report.evaluation
+        value = "" if found is None else f"{found[start.plan.select_by]:.4f}"
         judged = f"{value:>10}{' *' if report.is_best else '  '}"
     rate = compact(report.samples_per_s)
     return f"{report.epoch:5}{report.loss:12.5f}{judged}{report.train_s:8.2f} s{rate:>11}"
 
 
 def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
+    memory = f"memory      {summary.memory_mib:,.0f} MiB at the peak"
+    if summary.select_by is None:
+        return [f"fitted in   {summary.train_s:.3g} s", memory]
     throughput = f"{compact(summary.samples_per_s)} samples/s in training"
-    if summary.evaluated_users_per_s:
+    if summary.best_value is not None:
         throughput += f", {compact(summary.evaluated_users_per_s)} users/s in evaluation"
-    lines = [f"Done: {summary.stopped_because}."]
-    if summary.best_epoch is not None:
-        value = "" if summary.best_value is None else f", {summary.select_by} {summary.best_value:.4f}"
-        lines.append(f"  best epoch  {summary.best_epoch} of {summary.num_epochs}{value}")
-    if target is not None:
-        reached = f"first in epoch {summary.target_epoch}" if summary.target_epoch else "not reached"
-        lines.append(f"  target      {summary.select_by} {target:g}: {reached}")
     return [
-        *lines,
-        f"  epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s, "
+        f"ended       {summary.stopped_because}",
+        *_best_lines(summary, target),
+        f"epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s, "
         f"all {summary.train_s:.3g} s",
-        f"  throughput  {throughput}",
-        f"  memory      {summary.memory_mib:,.0f} MiB at the peak",
+        f"throughput  {throughput}",
+        memory,
     ]
+
+
+def _best_lines(summary: TrainingSummary, target: float | None) -> list[str]:
+    if summary.best_value is None:
+        return []
+    lines = [
+        f"best epoch  {summary.best_epoch} of {summary.num_epochs}, "
+        f"{summary.select_by} {summary.best_value:.4f}"
+    ]
+    if target is not None:
+        epoch = summary.target_epoch
+        reached = "not reached" if epoch is None else f"first reached in epoch {epoch}"
+        lines.append(f"target      {summary.select_by} {target:g} {reached}")
+    return lines

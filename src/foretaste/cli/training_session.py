@@ -1,4 +1,4 @@
-"""What every ``foretaste train`` does: open the data, train with live progress, say what is next."""
+"""What every ``foretaste train`` does: open the data, train, say where the run is."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foretaste.data.config import GenerateConfig, PrepareConfig
+    from foretaste.data.config import GenerateConfig, PrepareConfig, ml_20m_shape
     from foretaste.data.dataset import Dataset, HeldOut, open_dataset
     from foretaste.data.generation import (
         Generated,
@@ -29,6 +29,7 @@ _MODULE_OF = {
     "PrepareConfig": "config",
     "generate": "generation",
     "generate_histories": "generation",
+    "ml_20m_shape": "config",
     "open_dataset": "dataset",
     "open_or_prepare": "preparation",
     "prepare": "preparation",
@@ -45,6 +46,7 @@ __all__ = [
     "PrepareConfig",
     "generate",
     "generate_histories",
+    "ml_20m_shape",
     "open_dataset",
     "open_or_prepare",
     "prepare",

@@ -119,7 +119,7 @@ def _named(columns: Sequence[str], name: str | None, option: str, where: str) ->
 
 def _not_found(columns: Sequence[str], role: str, where: str) -> InputError:
     hint = ""
-    if all(re.fullmatch(r"[-+.\d]*", column) for column in columns):
+    if columns and all(re.fullmatch(r"[-+.\d]*", column) for column in columns):
         hint = " The first line looks like data: add a line with the column names."
     return InputError(
         f"{where}: none of its columns looks like {role}: {_listed(columns)}. "

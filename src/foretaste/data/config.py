@@ -132,9 +132,20 @@ class GenerateConfig:
                 f"num_interactions must be from {self.num_users:,} (one for each user) to "
                 f"{most:,} (half of the items for each), got {self.num_interactions:,}"
             )
-        if not 0 <= self.taste < math.inf:
-            raise SettingError(f"taste must be a number from 0, got {self.taste}")
+        if not 0 <= self.taste <= 10:
+            raise SettingError(f"taste must be from 0 to 10, got {self.taste}")
         _check_seed(self.seed)
+
+
+def ml_20m_shape(seed: int = 0) -> GenerateConfig:
+    """Users, items and interactions of MovieLens 20M."""
+    return GenerateConfig(
+        num_users=138_493,
+        num_items=26_744,
+        num_interactions=20_000_263,
+        num_genres=20,
+        seed=seed,
+    )
 
 
 def _check_seed(seed: int) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foretaste.data.manifest import FILE_NAME
@@ -44,9 +44,10 @@ def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
     Whatever goes wrong before that, an interrupt included, leaves nothing behind.
     """
     check_output(output, overwrite)
+    temporary = _sibling(output, "partial")
+    is_parent_new = not output.parent.exists()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _sibling(output, "partial")
         temporary.mkdir()
     except OSError as error:
         raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
@@ -57,6 +58,9 @@ def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
         _replace(temporary, output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        if is_parent_new:
+            with suppress(OSError):
+                output.parent.rmdir()
 
 
 def _replace(temporary: Path, output: Path) -> None:

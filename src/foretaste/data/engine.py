@@ -69,6 +69,19 @@ class Engine:
             ) from None
         except (duckdb.InvalidInputException, duckdb.IOException) as error:
             raise InputError(explain(str(error)) or _first_line(str(error))) from None
+        except RuntimeError as error:
+            # What DuckDB makes of Ctrl-C while a query runs.
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
+
+    def make(self, table: str, query: str) -> None:
+        """Keep the result of a query as a table."""
+        self.run(f"CREATE TABLE {table} AS {query}")
+
+    def drop(self, table: str) -> None:
+        """Forget a table, and free its memory."""
+        self.run(f"DROP TABLE {table}")
 
     def row(self, sql: str) -> tuple[Any, ...]:
         """The one row that a query returns."""

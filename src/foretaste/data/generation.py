@@ -146,7 +146,7 @@ def _activity(config: GenerateConfig) -> NDArray[np.int64]:
         low, high = (low, scale) if too_many else (scale, high)
     wanted_U = np.clip(share_U * low, least, most)
     # Rounding the running sum keeps the total and moves nobody by more than one.
-    end_U = np.rint(np.cumsum(wanted_U) * (config.num_interactions / wanted_U.sum()))
+    end_U = np.floor(np.cumsum(wanted_U) * (config.num_interactions / wanted_U.sum()) + 0.5)
     length_U: NDArray[np.int64] = np.diff(end_U, prepend=0).astype(np.int64)
     return length_U
 

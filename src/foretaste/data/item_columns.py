@@ -35,9 +35,10 @@ def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None
     selected = "".join(
         f", CAST({scan.columns[name].sql} AS VARCHAR) AS {sql}" for name, sql in names.items()
     )
-    engine.run(
-        f"CREATE TABLE described AS SELECT CAST({scan.columns[key].sql} AS VARCHAR) "
-        f"AS described_id{selected} FROM {scan.relation}"
+    engine.make(
+        "described",
+        f"SELECT CAST({scan.columns[key].sql} AS VARCHAR) AS described_id{selected} "
+        f"FROM {scan.relation}",
     )
     _refuse_repeats(engine, scan, key)
     return list(names.values())

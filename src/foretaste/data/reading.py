@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from foretaste.data import steps
 from foretaste.data.engine import Engine
 from foretaste.data.sources import Column, Scan, Storage
 from foretaste.errors import InputError
@@ -47,7 +46,7 @@ def read_raw(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> 
             if not wider:
                 raise _bad_value(engine, scans, role, columns[role], guessed[role], kinds[role])
             kinds[role] = wider[0]
-        engine.run("DROP TABLE raw")
+        engine.drop("raw")
     _refuse_nul(engine, scans, columns, kinds)
     return kinds
 
@@ -56,7 +55,7 @@ def _read_as(
     engine: Engine, scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind]
 ) -> list[str]:
     """Read with the given kinds; the roles for which some value does not fit."""
-    engine.run(steps.RAW.format(source=_union(scans, columns, kinds)))
+    engine.make("raw", _union(scans, columns, kinds))
     fitting = ", ".join(f"count({role})" for role in columns)
     num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
     if num_rows == 0:
@@ -101,14 +100,16 @@ def _cast(column: Column, kind: Kind) -> str:
 
 
 def _cast_text(name: str, kind: Kind) -> str:
+    # DuckDB moves a bare TRY_CAST into its CSV reader, and there it fails as CAST does.
+    text = f"nullif({name}, '')"
     integer = f"TRY_CAST({name} AS BIGINT)"
-    real = f"TRY_CAST({name} AS DOUBLE)"
+    real = f"TRY_CAST({text} AS DOUBLE)"
     return {
         # The cast alone takes 007, 1_000 and 77.5 for integers; only what reads the same is one.
         "integer": f"CASE WHEN CAST({integer} AS VARCHAR) = {name} THEN {integer} END",
-        "text": f"nullif({name}, '')",
+        "text": text,
         "real": _finite(real),
-        "moment": f"epoch_us(TRY_CAST({name} AS TIMESTAMP))",
+        "moment": f"epoch_us(TRY_CAST({text} AS TIMESTAMP))",
     }[kind]
 
 

@@ -82,7 +82,10 @@ def open_scans(source: Any) -> list[Scan]:
     if isinstance(source, str | Path):
         return [_open_file(path) for path in _expand(source)]
     if isinstance(source, Sequence):
-        return [scan for part in source for scan in open_scans(part)]
+        scans = [scan for part in source for scan in open_scans(part)]
+        if not scans:
+            raise InputError("source is an empty sequence; name at least one file")
+        return scans
     return [_scan_frame(_to_arrow(source))]
 
 

@@ -29,8 +29,8 @@ def filter_rows(engine: Engine, plan: Plan, counts: dict[str, int]) -> str:
     for setting, table, sql, label in _FILTER_STEPS:
         if setting not in plan.filters:
             continue
-        engine.run(sql.format(previous=previous, **plan.filters))
-        engine.run(f"DROP TABLE {previous}")
+        engine.make(table, sql.format(previous=previous, **plan.filters))
+        engine.drop(previous)
         num_left = engine.count(table)
         counts[label] = num_rows - num_left
         previous, num_rows = table, num_left
@@ -42,11 +42,10 @@ def filter_rows(engine: Engine, plan: Plan, counts: dict[str, int]) -> str:
 def collapse_pairs(engine: Engine, previous: str, counts: dict[str, int]) -> None:
     """Make ``user_codes``, ``item_codes`` and ``pairs``: every (user, item) once, its earliest."""
     num_rows = engine.count(previous)
-    engine.run(steps.USER_CODES.format(previous=previous))
-    engine.run(steps.ITEM_CODES.format(previous=previous))
-    num_items = engine.count("item_codes")
-    engine.run(steps.PAIRS.format(previous=previous, num_items=num_items))
-    engine.run(f"DROP TABLE {previous}")
+    engine.make("user_codes", steps.USER_CODES.format(previous=previous))
+    engine.make("item_codes", steps.ITEM_CODES.format(previous=previous))
+    engine.make("pairs", steps.PAIRS.format(previous=previous))
+    engine.drop(previous)
     counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
 
 
@@ -74,15 +73,15 @@ def split_pairs(
         sql = steps.HELD_TEMPORAL.format(**sizes, **keys)
     else:
         sql = steps.HELD_NOTHING
-    engine.run(sql)
-    engine.run(steps.TRAIN)
+    engine.make("held", sql)
+    engine.make("train", steps.TRAIN)
     return _check_parts(engine, plan, with_validation)
 
 
 def number(engine: Engine) -> None:
     """Make ``users`` and ``items``: the dense indexes of the finished dataset."""
-    engine.run(steps.USERS)
-    engine.run(steps.ITEMS)
+    engine.make("users", steps.USERS)
+    engine.make("items", steps.ITEMS)
 
 
 def count_parts(engine: Engine, parts: list[str], counts: dict[str, int]) -> None:

@@ -1,22 +1,18 @@
 """The steps of preparation as SQL texts, in the order they run.
 
-Each text makes the table it is named after. They keep to what DuckDB and Spark share; only
-reading the source and writing Parquet differ between engines. Names in braces are filled in by
-the caller: ``{seed}``, thresholds, and ``{source}``, the relation that holds the raw rows.
+Each text is a query whose result the caller keeps as a table, ``PAIRS`` as ``pairs`` and so on;
+the first reads ``raw``: ``user_id, item_id, rating, time``, one row per row of the source. They
+keep to what DuckDB and Spark share. Names in braces are filled in by the caller.
 
 ``*_code`` numbers the sorted distinct ids that were kept, ``*_index`` the rows of the finished
-dataset: training's first. ``time`` is constant where there is no time column.
+dataset, training's first. ``time`` is constant where there is no time column.
 """
 
 from __future__ import annotations
 
-# One row of the source each, cast: user_id, item_id, rating, time.
-RAW = "CREATE TABLE raw AS {source}"
-
-RATED = "CREATE TABLE rated AS SELECT * FROM raw WHERE rating >= {min_rating}"
+RATED = "SELECT * FROM {previous} WHERE rating >= {min_rating}"
 
 FREQUENT = """
-CREATE TABLE frequent AS
 SELECT * FROM {previous} WHERE item_id IN (
     SELECT item_id FROM {previous}
     GROUP BY item_id HAVING count(DISTINCT user_id) >= {min_item_users})
@@ -24,54 +20,49 @@ SELECT * FROM {previous} WHERE item_id IN (
 
 # Counted before repeats are dropped, as the reference systems count.
 ACTIVE = """
-CREATE TABLE active AS
 SELECT * FROM {previous} WHERE user_id IN (
     SELECT user_id FROM {previous}
     GROUP BY user_id HAVING count(*) >= {min_user_interactions})
 """
 
 USER_CODES = """
-CREATE TABLE user_codes AS
 SELECT user_id, CAST(row_number() OVER (ORDER BY user_id) - 1 AS INTEGER) AS user_code
 FROM (SELECT DISTINCT user_id FROM {previous})
 """
 
 ITEM_CODES = """
-CREATE TABLE item_codes AS
 SELECT item_id, CAST(row_number() OVER (ORDER BY item_id) - 1 AS INTEGER) AS item_code
 FROM (SELECT DISTINCT item_id FROM {previous})
 """
 
-# A pair that comes more than once counts as its earliest. One 64-bit key groups faster than two.
+# A pair that comes more than once counts as its earliest. Codes group faster than ids.
 PAIRS = """
-CREATE TABLE pairs AS
-SELECT CAST(pair // {num_items} AS INTEGER) AS user_code,
-       CAST(pair % {num_items} AS INTEGER) AS item_code,
-       time
-FROM (
-    SELECT CAST(user_code AS BIGINT) * {num_items} + item_code AS pair, min(time) AS time
-    FROM {previous}
-    JOIN user_codes USING (user_id)
-    JOIN item_codes USING (item_id)
-    GROUP BY pair)
+SELECT user_code, item_code, min(time) AS time
+FROM {previous}
+JOIN user_codes USING (user_id)
+JOIN item_codes USING (item_id)
+GROUP BY user_code, item_code
 """
 
 # The last interaction of each user with three or more is test, the one before it validation.
-# Only rows that may be among the last two, ties in time included, are hashed.
+# Only rows of a user's last two moments can be among them, so only those are hashed.
 HELD_LEAVE_ONE_OUT = """
-CREATE TABLE held AS
 SELECT user_code, item_code, CASE WHEN place = 1 THEN 'test' ELSE 'validation' END AS part
 FROM (
     SELECT user_code, item_code, row_number() OVER (
         PARTITION BY user_code ORDER BY time DESC, md5({pair_key})) AS place
-    FROM (
-        SELECT user_code, item_code, time,
-               rank() OVER (PARTITION BY user_code ORDER BY time DESC) AS time_rank
-        FROM pairs)
+    FROM pairs
+    JOIN (
+        SELECT user_code,
+               coalesce(max(CASE WHEN time < last_time THEN time END), max(time)) AS since
+        FROM pairs
+        JOIN (
+            SELECT user_code, max(time) AS last_time
+            FROM pairs GROUP BY user_code HAVING count(*) >= 3) USING (user_code)
+        GROUP BY user_code) USING (user_code)
     JOIN user_codes USING (user_code)
     JOIN item_codes USING (item_code)
-    WHERE time_rank <= 2
-      AND user_code IN (SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) >= 3))
+    WHERE time >= since)
 WHERE place <= {num_held}
 """
 
@@ -79,7 +70,6 @@ WHERE place <= {num_held}
 # {num_validation} validation. A fifth of their items is the target, at least one; 1000 and 200
 # keep the shares in integers.
 HELD_USERS = """
-CREATE TABLE held AS
 SELECT user_code, item_code,
        part || CASE WHEN place = 1 OR place * 1000 <= num_pairs * 200
                     THEN '_target' ELSE '_fold_in' END AS part
@@ -103,7 +93,6 @@ FROM (
 # The latest {num_test} interactions are test, the {num_validation} before them validation.
 # A first cut by time alone keeps the rest, most of the rows, from being counted and hashed.
 HELD_TEMPORAL = """
-CREATE TABLE held AS
 SELECT user_code, item_code,
        CASE WHEN place <= {num_test} THEN 'test' ELSE 'validation' END AS part
 FROM (
@@ -126,22 +115,19 @@ WHERE place <= {num_test} + {num_validation}
 """
 
 HELD_NOTHING = """
-CREATE TABLE held AS
 SELECT user_code, item_code, 'none' AS part FROM pairs WHERE 1 = 0
 """
 
 # Keys of the hashes; the same text on every engine.
-USER_KEY = "'{seed}:' || CAST(user_id AS VARCHAR)"
-PAIR_KEY = "'{seed}:' || CAST(user_id AS VARCHAR) || ':' || CAST(item_id AS VARCHAR)"
+USER_KEY = "'{seed}:' || CAST(user_id AS STRING)"
+PAIR_KEY = "'{seed}:' || CAST(user_id AS STRING) || ':' || CAST(item_id AS STRING)"
 
 TRAIN = """
-CREATE TABLE train AS
 SELECT user_code, item_code FROM pairs ANTI JOIN held USING (user_code, item_code)
 """
 
 # Training users first, then the others, each in the order of their ids.
 USERS = """
-CREATE TABLE users AS
 SELECT user_code, user_id, part,
        CAST(row_number() OVER (
            ORDER BY CASE WHEN part = 'train' THEN 0 ELSE 1 END, user_code) - 1 AS INTEGER
@@ -156,7 +142,6 @@ FROM user_codes JOIN (
 
 # The catalogue, which is training's items, first; then items that only held-out rows have.
 ITEMS = """
-CREATE TABLE items AS
 SELECT item_codes.item_code, item_id, in_catalogue.item_code IS NOT NULL AS in_catalogue,
        CAST(row_number() OVER (
            ORDER BY CASE WHEN in_catalogue.item_code IS NULL THEN 1 ELSE 0 END,
@@ -178,4 +163,4 @@ USERS_FILE = "SELECT user_index, user_id, part FROM users ORDER BY user_index"
 ITEMS_FILE = "SELECT item_index, item_id{item_columns} FROM items{described} ORDER BY item_index"
 
 # Further columns of the items, where a file of them is given; ids meet as text.
-DESCRIBED = " LEFT JOIN described ON CAST(item_id AS VARCHAR) = described_id"
+DESCRIBED = " LEFT JOIN described ON CAST(item_id AS STRING) = described_id"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import torch
 from torch import Tensor
 
-from foretaste.ops.random import hash_words
+from foretaste.ops.random import GOLDEN, hash_words, mix_
 
 _LEVELS = 256
 
@@ -35,3 +38,53 @@ def keep_mask(
     )
     byte = hash_words(key, counter).view(torch.uint8).view(num_samples, 8 * words_per_sample)
     return byte[:, :width] >= drop_threshold(rate)
+
+
+_SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers as wide as a floating-point type, by bytes."""
+
+
+class LayerMasks:
+    """The masks of several layers' activations, for one chunk of samples after another.
+
+    The decisions are those of `keep_mask` with each layer's key and width. The words of all layers
+    are hashed together, and applied as bits: and-ing an activation with all ones or all zeros
+    costs a tenth of comparing bytes and multiplying by the outcome.
+
+    Args:
+        keys: the stream of each layer.
+        widths: the width of each layer's activations.
+        max_samples: the largest chunk.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[int],
+        widths: Sequence[int],
+        rate: float,
+        max_samples: int,
+        device: torch.device,
+    ) -> None:
+        self.threshold = drop_threshold(rate)
+        self.widths = list(widths)
+        self.num_words = [-(-width // 8) for width in widths]
+        columns = [torch.arange(words, device=device) for words in self.num_words]
+        strides = [torch.full_like(column, len(column)) for column in columns]
+        starts = [column * GOLDEN + key for key, column in zip(keys, columns, strict=True)]
+        self.stride_W = torch.cat(strides).mul_(GOLDEN)
+        sample_S1 = torch.arange(max_samples, device=device)[:, None]
+        self.start_SW = torch.cat(starts) + sample_S1 * self.stride_W
+
+    def bytes(self, first_sample: int, num_samples: int) -> list[Tensor]:
+        """Each layer's random bytes, uint8 [num_samples, width]."""
+        word_SW = mix_(self.start_SW[:num_samples] + first_sample * self.stride_W)
+        byte_SC = word_SW.view(torch.uint8)
+        starts = accumulate((8 * words for words in self.num_words), initial=0)
+        return [byte_SC[:, a : a + width] for a, width in zip(starts, self.widths, strict=False)]
+
+    def drop_(self, activation: Tensor, byte: Tensor) -> Tensor:
+        """``activation`` with what its bytes drop set to zero, in place and not rescaled."""
+        bits = activation.view(_SIGNED[activation.element_size()])
+        keep = torch.rsub(byte.to(bits.dtype), self.threshold - 1)
+        bits &= keep.bitwise_right_shift_(8 * activation.element_size() - 1)
+        return activation

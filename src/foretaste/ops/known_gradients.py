@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class _KnownGradients(torch.autograd.Function):
@@ -17,6 +18,7 @@ class _KnownGradients(torch.autograd.Function):
         return value.clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> Any:
         gradients = ctx.saved_tensors
         scaled = (None if gradient is None else gradient * upstream[0] for gradient in gradients)

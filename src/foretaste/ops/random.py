@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 _GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = _GOLDEN - (1 << 64)
+"""Distance between neighbouring counters before mixing: word n is ``mix(n * GOLDEN + key)``."""
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK_64 = (1 << 64) - 1
@@ -46,7 +48,7 @@ def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
         key: from `stream_key`; an int64 tensor broadcast against ``counter`` also serves.
         counter: int64 positions in the stream.
     """
-    word = counter * _signed(_GOLDEN)
+    word = counter * GOLDEN
     word += key
     return mix_(word)
 

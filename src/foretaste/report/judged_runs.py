@@ -90,7 +90,9 @@ class Comparison:
         """Lines to print below the numbers: the run behind each label, and what was measured."""
         lines = [f"{label}: {path}" for label, path in self.paths.items()]
         if not self.differences:
-            lines.append("the runs were trained on different datasets: their numbers do not compare")
+            lines.append(
+                "the runs were trained on different datasets: their numbers do not compare"
+            )
         kinds = {parse_metric(name)[0] for name in metrics}
         definitions = [
             line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -54,6 +55,6 @@ def _summary(run: Run) -> dict[str, Any]:
     return summaries[-1]
 
 
-def _fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+def _fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of ``values`` that are fields of ``kind``."""
     return {entry.name: values[entry.name] for entry in fields(kind) if entry.name in values}

@@ -63,6 +63,8 @@ def test_loss_and_gradients_are_those_of_the_plain_network(
     samples_at_once: int,
 ) -> None:
     monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": samples_at_once})
+    monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 3 * samples_at_once})
+    monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
     sampling = SamplingConfig(negatives=3, batch_layout=layout)
     plain = PlainNeuMF(model)
     for _, batch in zip(range(4), batches_of(rng, sampling, batch_size), strict=False):

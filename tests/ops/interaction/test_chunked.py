@@ -84,9 +84,15 @@ def gradients(loss: Tensor, inputs: InteractionInputs) -> list[Tensor]:
 
 @pytest.fixture(params=[1, 7, 64, 1 << 14])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Samples at once: one row, some that do not divide the rows, and everything."""
-    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": request.param, "cuda": request.param})
-    return int(request.param)
+    """Samples at once: one row, some that do not divide the rows, and everything.
+
+    Blocks of two chunks at least, so that a small case has several.
+    """
+    size = int(request.param)
+    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": size, "cuda": size})
+    monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 2 * size, "cuda": 2 * size})
+    monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
+    return size
 
 
 @pytest.mark.usefixtures("chunk")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.neumf.fold_in import fit_users
+from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.interaction import InteractionInputs, Samples, TowerDropout, chunked
 from foretaste.ops.random import Purpose, stream_key
@@ -48,6 +48,7 @@ class NeuMF(NeuralModel):
             nn.Linear(width, next_width) for width, next_width in pairwise(layers)
         )
         self.output = nn.Linear(factors + widths[1], 1)
+        self._user_prior: UserPrior | None = None
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform, biases zero."""
@@ -102,10 +103,10 @@ class NeuMF(NeuralModel):
         """``W [u ; i] + b = W_u u + (W_i i + b)``, each user and each item projected once."""
         if not self.tower:
             return embedding_BE, embedding_IE
-        first = self._layers()[0]
-        item_weight_HE = first.weight[:, embedding_IE.shape[1] :]
-        user_tower_BH = F.linear(embedding_BE, self._user_weight())
-        return user_tower_BH, F.linear(embedding_IE, item_weight_HE, first.bias)
+        item_weight_HE = self._layers()[0].weight[:, embedding_IE.shape[1] :]
+        dtype = self.compute_dtype if self.training else None
+        user_tower_BH = _linear(embedding_BE, self._user_weight(), None, dtype)
+        return user_tower_BH, _linear(embedding_IE, item_weight_HE, self._layers()[0].bias, dtype)
 
     def _user_weight(self) -> Tensor:
         """The users' half [H, E] of the tower's first layer; empty without a tower."""
@@ -121,13 +122,25 @@ class NeuMF(NeuralModel):
         return tuple(table.detach().index_select(0, user_index_B) for table in self._user_tables())
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        return fit_users(self._user_tables(), self._user_weight(), self._frozen_items(), histories)
+        return fit_users(self._prior(), self._user_weight(), self._frozen_items(), histories)
+
+    def train(self, mode: bool = True) -> NeuMF:
+        self._user_prior = None
+        super().train(mode)
+        return self
+
+    def _prior(self) -> UserPrior:
+        """Of the trained rows; kept while the weights stay as they are."""
+        if self._user_prior is None:
+            self._user_prior = UserPrior.of(self._user_tables())
+        return self._user_prior
 
     @torch.no_grad()
     def _frozen_items(self) -> InteractionInputs:
-        """The inputs with every item and weight fixed, for one user row still to be replaced."""
+        """The inputs with every item and weight fixed and no users yet."""
         no_users = [table[:0] for table in self._user_tables()]
-        return self._inputs(no_users, self._item_rows(None))
+        inputs = self._inputs(no_users, self._item_rows(None))
+        return InteractionInputs.of(tuple(tensor.detach() for tensor in inputs.tensors()))
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return chunked.catalogue_logits(self._state_inputs(state))
@@ -138,6 +151,16 @@ class NeuMF(NeuralModel):
     def _state_inputs(self, state: UserState) -> InteractionInputs:
         user_rows = [part for part in state.parts if isinstance(part, Tensor)]
         return self._inputs(user_rows, self._item_rows(None))
+
+
+def _linear(
+    input_BN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, dtype: torch.dtype | None
+) -> Tensor:
+    """A differentiable linear layer computed in ``dtype``; None means as it comes."""
+    if dtype is None:
+        return F.linear(input_BN, weight_MN, bias_M)
+    bias_M = None if bias_M is None else bias_M.to(dtype)
+    return F.linear(input_BN.to(dtype), weight_MN.to(dtype), bias_M)
 
 
 @torch.no_grad()

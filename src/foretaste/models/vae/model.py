@@ -131,7 +131,8 @@ class MultVAE(NeuralModel):
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         hidden_BD = self._decoded(state)
         scores_BK = self.output.bias[item_index_BK]
-        rows_at_once = max(1, _GATHERED_AT_ONCE // (item_index_BK.shape[1] * hidden_BD.shape[1]))
+        gathered_each = max(1, item_index_BK.shape[1] * hidden_BD.shape[1])
+        rows_at_once = max(1, _GATHERED_AT_ONCE // gathered_each)
         for start in range(0, len(state), rows_at_once):
             rows = slice(start, start + rows_at_once)
             weight_cKD = self.output.weight[item_index_BK[rows]]

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.ops.dropout import keep_mask, keep_rate
-from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
-from foretaste.ops.random import Purpose, stream_key
+from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout, layer_key
 
 
 def logits(
@@ -52,8 +51,3 @@ def _dropped(activation: Tensor, dropout: TowerDropout | None, layer: int) -> Te
     key = layer_key(dropout, layer)
     keep = keep_mask(key, 0, math.prod(samples), width, dropout.rate, activation.device)
     return torch.where(keep.view_as(activation), activation / keep_rate(dropout.rate), 0.0)
-
-
-def layer_key(dropout: TowerDropout, layer: int) -> int:
-    """The stream of one layer's decisions in this step."""
-    return stream_key(dropout.key, Purpose.DROPOUT, layer)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from foretaste.ops.random import Purpose, stream_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,10 @@ class InteractionInputs:
     output_tower_D: Tensor
     output_bias_1: Tensor
     hidden: tuple[Tensor, ...]
+
+    @property
+    def device(self) -> torch.device:
+        return self.output_bias_1.device
 
     @property
     def num_rows(self) -> int:
@@ -66,10 +73,6 @@ class InteractionInputs:
         users, items, user_tower, item_tower, product, tower, bias, *hidden = tensors
         return cls(users, items, user_tower, item_tower, product, tower, bias, tuple(hidden))
 
-    def user_rows(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """The product and tower side of some rows."""
-        return self.user_product_BF[start:stop], self.user_tower_BH[start:stop]
-
 
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -90,3 +93,8 @@ class TowerDropout:
 
     rate: float
     key: int
+
+
+def layer_key(dropout: TowerDropout, layer: int) -> int:
+    """The stream of one layer's decisions in this step."""
+    return stream_key(dropout.key, Purpose.DROPOUT, layer)

@@ -1,0 +1,63 @@
+"""Answers as the formats that ``recommend`` and ``similar`` print."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from foretaste.cli.console import say, stderr_console, stdout_console
+
+if TYPE_CHECKING:
+    from foretaste.recommend import Answer
+
+AnswersFormat = Literal["table", "csv", "json"]
+
+_ASKED = {"user": "user_id", "history": "history", "item": "similar_to"}
+
+
+def print_answers(answers: Iterable[Answer], format: AnswersFormat) -> None:
+    """Print answers of one kind one after the other, as they come.
+
+    ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per answer.
+    """
+    {"table": _print_table, "csv": _print_csv, "json": _print_json}[format](answers)
+
+
+def _print_table(answers: Iterable[Answer]) -> None:
+    console = stdout_console()
+    for number, answer in enumerate(answers):
+        if number:
+            say(console)
+        say(console, str(answer))
+
+
+def _print_csv(answers: Iterable[Answer]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    notes = stderr_console()
+    for number, answer in enumerate(answers):
+        if number == 0:
+            writer.writerow([_ASKED[answer.kind], "rank", "item_id", "score", "title"])
+        about = number if answer.id is None else answer.id
+        for rank, item in enumerate(answer.items, start=1):
+            writer.writerow([about, rank, item.item_id, item.score, item.title])
+        if answer.reason:
+            say(notes, f"{_ASKED[answer.kind]} {about}: {answer.reason}")
+
+
+def _print_json(answers: Iterable[Answer]) -> None:
+    separator = "["
+    for answer in answers:
+        print(separator)
+        print(json.dumps(_as_dict(answer), ensure_ascii=False), end="")
+        separator = ","
+    print("\n]")
+
+
+def _as_dict(answer: Answer) -> dict[str, Any]:
+    items = [
+        {"item_id": item.item_id, "score": item.score, "title": item.title} for item in answer.items
+    ]
+    return {_ASKED[answer.kind]: answer.id, "items": items, "reason": answer.reason}

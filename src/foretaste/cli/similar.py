@@ -1,0 +1,32 @@
+"""``foretaste similar``: the items most similar to an item."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from foretaste.cli.answers_output import AnswersFormat, print_answers
+
+
+def similar(
+    run: Path,
+    /,
+    *,
+    item: list[str],
+    k: int | None = None,
+    format: AnswersFormat = "table",
+    device: str = "auto",
+) -> None:
+    """List the items most similar to an item.
+
+    Args:
+        run: Directory of the run.
+        item: Id of an item; give it again for more.
+        k: Items per list; 10 unless given.
+        format: How to print.
+        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+    """
+    from foretaste.recommend import Recommender
+
+    arguments: dict[str, Any] = {} if k is None else {"k": k}
+    print_answers(Recommender.open(run, device).similar_items(item, **arguments), format)

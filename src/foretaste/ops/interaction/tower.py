@@ -1,0 +1,86 @@
+"""NeuMF's tower after its split first layer, forward and backward by hand on chunks of samples.
+
+Relu and dropout share one mask, the activation's own zeros, so backward keeps nothing else; the
+scale of what dropout keeps is folded into the layer that follows.
+
+Shape suffixes: S samples of a chunk, H width of the first layer, D of the last.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foretaste.ops.dropout import LayerMasks, keep_rate
+from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_key
+from foretaste.ops.linear import linear, linear_relu
+
+
+class Tower:
+    """Weights in the dtype of the products, and the sums of their gradients in float32 at least."""
+
+    def __init__(
+        self,
+        inputs: InteractionInputs,
+        dropout: TowerDropout | None,
+        dtype: torch.dtype,
+        max_samples: int,
+    ) -> None:
+        self.scale = 1.0
+        self.masks: LayerMasks | None = None
+        self.width = inputs.item_tower_IH.shape[1]
+        layers = inputs.layers
+        if dropout is not None and dropout.rate > 0.0 and self.width > 0:
+            self.scale = 1.0 / keep_rate(dropout.rate)
+            widths = [self.width, *(weight.shape[0] for weight, _ in layers)]
+            keys = [layer_key(dropout, number) for number in range(len(widths))]
+            device = inputs.output_bias_1.device
+            self.masks = LayerMasks(keys, widths, dropout.rate, max_samples, device)
+        self.weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
+        self.weights_T = [weight.T.contiguous() for weight in self.weights]
+        self.biases = [bias.to(dtype) for _, bias in layers]
+        self.output_D = inputs.output_tower_D * self.scale
+        self.frozen = not any(tensor.requires_grad for tensor in inputs.hidden)
+        self.gradients = [accumulator(tensor) for tensor in inputs.hidden]
+
+    def forward(self, preactivation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
+        """Activations [S, width] of every layer, the first written over its preactivation."""
+        num_samples = preactivation_SH.shape[0]
+        masks = self.masks
+        random_bytes = masks.bytes(first_sample, num_samples) if masks else []
+        activations = [preactivation_SH.relu_()]
+        for number in range(len(self.weights) + 1):
+            if number > 0:
+                weight, bias = self.weights[number - 1], self.biases[number - 1]
+                activations.append(linear_relu(activations[-1], weight, bias))
+            if masks:
+                masks.drop_(activations[number], random_bytes[number])
+        return activations
+
+    def backward(self, activations: list[Tensor], slope_S: Tensor, out_SH: Tensor) -> None:
+        """Add up the weights' gradients and write the preactivation's to ``out_SH``.
+
+        ``slope_S`` is the gradient of the samples' logits.
+        """
+        gradient = torch.outer(slope_S, self.output_D).to(activations[-1].dtype)
+        for number in range(len(self.weights), 0, -1):
+            gradient = stopped(gradient, activations[number], out=gradient)
+            if not self.frozen:
+                weight_gradient, bias_gradient = self.gradients[2 * number - 2 : 2 * number]
+                weight_gradient.add_(gradient.T @ activations[number - 1], alpha=self.scale)
+                bias_gradient.add_(gradient.sum(0))
+            gradient = linear(gradient, self.weights_T[number - 1])
+        stopped(gradient, activations[0], out=out_SH)
+
+
+def stopped(gradient: Tensor, activation: Tensor, *, out: Tensor) -> Tensor:
+    """The gradient, zero where relu or dropout made the activation zero."""
+    result: Tensor = torch.ops.aten.threshold_backward.grad_input(
+        gradient, activation, 0, grad_input=out
+    )
+    return result
+
+
+def accumulator(tensor: Tensor) -> Tensor:
+    """Zeros to add gradients of ``tensor`` up in: its shape, float32 at least."""
+    return torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))

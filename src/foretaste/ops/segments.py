@@ -1,0 +1,34 @@
+"""Sums of rows by index, in a fixed order and without atomics.
+
+``index_add_`` on the CPU adds row after row into memory and on a GPU races; sorting the indexes
+once and summing each segment writes every row once, in the same order every time.
+
+Shape suffixes: S rows to sum, D their width, I rows of the result.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Segments:
+    """Rows grouped by the index they belong to; sorted once, used for several sums.
+
+    ``index_S`` integer in [0, num_segments).
+    """
+
+    def __init__(self, index_S: Tensor, num_segments: int) -> None:
+        self.order_S = torch.argsort(index_S, stable=True)
+        counts_I = torch.bincount(index_S, minlength=num_segments)
+        self.offsets = torch.zeros(num_segments + 1, dtype=torch.int64, device=index_S.device)
+        torch.cumsum(counts_I, 0, out=self.offsets[1:])
+
+    def sum(self, rows_SD: Tensor) -> Tensor:
+        """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32."""
+        if rows_SD.shape[1] == 0:
+            return rows_SD.new_zeros(len(self.offsets) - 1, 0)
+        return F.embedding_bag(
+            self.order_S, rows_SD, self.offsets, mode="sum", include_last_offset=True
+        )

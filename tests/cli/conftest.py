@@ -1,0 +1,72 @@
+"""A small shop in a directory, and the commands run on it as a user would."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.csv as pa_csv
+import pytest
+
+from foretaste.cli.app import main
+from foretaste.data import GenerateConfig, generate
+
+SHAPE = GenerateConfig(num_users=120, num_items=60, num_interactions=2400, num_genres=4)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """What it printed on stdout, without frames and line breaks."""
+        return " ".join(self.out.translate(dict.fromkeys(map(ord, "│╭╮╰╯─"), " ")).split())
+
+
+def call(*tokens: object) -> Done:
+    """Run one command in this process."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(token) for token in tokens])
+        except SystemExit as exit:
+            status = int(exit.code or 0)
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with raw files, a dataset and three runs, made by the commands."""
+    root = tmp_path_factory.mktemp("shop")
+    generated = generate(SHAPE)
+    pa_csv.write_csv(generated.table, root / "ratings.csv")
+    pa_csv.write_csv(generated.items, root / "items.csv")
+    with chdir(root):
+        for command in (
+            "prepare ratings.csv --items items.csv --output data",
+            "train popularity data --run runs/popularity",
+            "train vae data --hidden 32 --latent 8 --epochs 4 --eval-every 2 --run runs/vae",
+            "train gmf data --factors 8 --epochs 2 --run runs/gmf",
+        ):
+            done = call(*command.split())
+            assert done.status == 0, done.err
+    return root
+
+
+@pytest.fixture
+def foretaste(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Runs a command line, as one string, in the shop's directory."""
+    monkeypatch.chdir(shop)
+
+    def run(line: str, *more: object) -> Done:
+        return call(*line.split(), *more)
+
+    return run

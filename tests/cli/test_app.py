@@ -1,0 +1,226 @@
+"""The front door: help, mistakes, interrupts, and what starting costs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import foretaste as package
+from foretaste.cli import app as front
+from tests.cli.conftest import Done, call
+
+VERBS = ["demo", "prepare", "train", "evaluate", "compare", "recommend", "similar"]
+MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "popularity", "ease"]
+
+Foretaste = Callable[..., Done]
+
+
+def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd
+    )
+
+
+def test_help_lists_the_verbs() -> None:
+    done = call("--help")
+    assert done.status == 0
+    assert re.findall("^│ ([a-z]+) ", done.out, re.MULTILINE) == VERBS
+
+
+def test_nothing_given_is_help() -> None:
+    assert call().out == call("--help").out
+
+
+def test_version() -> None:
+    assert call("--version").out.strip() == package.__version__
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str) -> None:
+    done = call(verb, "--help")
+    assert done.status == 0
+    assert f"Usage: foretaste {verb}" in done.text
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_explains_itself(model: str) -> None:
+    done = call("train", model, "--help")
+    assert done.status == 0
+    assert f"Usage: foretaste train {model} [OPTIONS] DATASET" in done.text
+    assert "--candidates" in done.text
+    assert "--run" in done.text
+
+
+@pytest.mark.parametrize(
+    ("model", "has", "lacks"),
+    [
+        ("neumf", ["--factors", "--layers", "--negatives", "--epochs"], ["--hidden", "--l2"]),
+        ("gmf", ["--factors", "--negatives", "--epochs"], ["--layers", "--dropout"]),
+        ("mlp", ["--layers", "--negatives", "--epochs"], ["--factors", "--hidden"]),
+        ("vae", ["--hidden", "--anneal-cap", "--epochs"], ["--negatives", "--factors"]),
+        ("dae", ["--hidden", "--epochs"], ["--anneal-cap", "--negatives"]),
+        ("ease", ["--l2", "--device"], ["--epochs", "--seed", "--hidden"]),
+        ("popularity", ["--device"], ["--epochs", "--l2"]),
+    ],
+)
+def test_models_have_exactly_the_options_that_act(
+    model: str, has: list[str], lacks: list[str]
+) -> None:
+    words = set(call("train", model, "--help").text.split())
+    assert words >= set(has)
+    assert not words & set(lacks)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["train", "ease", "--help"], ["demo", "--help"]]
+)
+def test_help_waits_for_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        f"from foretaste.cli.app import main; main({arguments!r}); "
+        "import sys; print(*sys.modules, file=sys.stderr)"
+    )
+    done = python("-c", code)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert done.returncode == 0, done.stderr
+    assert "cyclopts" in loaded
+    assert not loaded & {"torch", "duckdb", "pyarrow"}
+
+
+def test_python_dash_m(shop: Path) -> None:
+    done = python("-m", "foretaste", "recommend", "runs/vae", "--user", "1", "-k", "2", cwd=shop)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("user 1\n")
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("trian", 'Did you mean "train"?'),
+        ("train nuemf data", 'Did you mean "neumf"?'),
+        ("train neumf data --epoch 3", "Did you mean --epochs?"),
+        ("train ease data --epochs 3", "Unknown option: --epochs"),
+        ("train neumf", "DATASET requires an argument"),
+        ("train neumf data --factors many", 'unable to convert "many" into int'),
+        ("train neumf data --epochs 3.5", 'unable to convert "3.5" into int'),
+        ("train neumf data --layers 64 32.5", 'unable to convert "32.5" into int'),
+        ("train neumf data --batch-layout rows", 'Choose from: "grouped", "shuffled"'),
+        ("train neumf data extra", "Nothing is known to do with 'extra'"),
+        ("evaluate runs/vae --split train", 'Choose from: "test", "validation"'),
+    ],
+)
+def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str) -> None:
+    done = foretaste(line)
+    assert done.status == 2
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert done.err.rstrip().endswith("--help.")
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train neumf data --epochs 0", "epochs is 0; it must be at least 1"),
+        ("train neumf data --learning-rate nan", "learning_rate is nan"),
+        ("train neumf data --layers 3", "layers is 3"),
+        ("train vae data --device warp", "device 'warp' is unknown"),
+        ("train vae data --candidates some", "candidates is 'some'; use full, sampled-N"),
+        ("train vae data --select-by luck", "there is no metric 'luck'"),
+        ("train vae data --run runs/vae", "runs/vae exists already"),
+        ("train vae data --protocol none", "data: is prepared already"),
+        ("train vae missing.csv", "missing.csv: there is no such file"),
+        ("prepare ratings.csv --user-column who", "has no column 'who'"),
+        ("prepare ratings.csv --output data", "holds a prepared dataset"),
+        ("prepare ratings.csv --min-rating 4", "min_rating needs a rating column"),
+        ("evaluate nowhere", "nowhere is not a run"),
+        ("evaluate data", "data is not a run directory"),
+        ("evaluate runs/vae -k 0", "give one or more list lengths of at least 1"),
+        ("compare runs/vae", "compare needs two runs or more, got 1"),
+        ("compare runs/vae runs/gmf --metric luck@10", "there is no metric 'luck@10'"),
+        ("recommend runs/vae", "got none of them"),
+        ("recommend runs/vae --user 1 --history 2", "got --user and --history"),
+        ("recommend runs/vae --all", "--all and --output FILE go together"),
+        ("recommend runs/vae --user 1 --output a.csv", "--all and --output FILE go together"),
+        ("recommend runs/vae --user 1 -k 0", "k must be a whole number from 1"),
+        ("recommend runs/vae --user 1 --user 999", "1 of 2 user ids are unknown to this run"),
+        ("recommend runs/vae --users-file no.txt", "no.txt: there is no such file"),
+        ("similar runs/vae --item 999", "1 of 1 item ids are unknown to this run: '999'"),
+        ("similar runs/popularity --item 1", "popularity learns nothing about items"),
+    ],
+)
+def test_mistakes_in_what_is_asked(foretaste: Foretaste, line: str, said: str) -> None:
+    done = foretaste(line)
+    assert done.status == 2
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **more: object) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(front, "app", broken)
+    with pytest.raises(AssertionError, match="ours"):
+        call("demo")
+
+
+def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(front, "app", interrupted)
+    assert call("demo") == Done(130, "", "interrupted\n")
+
+
+def test_control_c_ends_a_training_quietly(shop: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-u", "-m", "foretaste", "train", "vae", "data", "-e", "100000"]
+    with subprocess.Popen(
+        [*command, "--patience", "0", "--hidden", "8", "--runs-root", "interrupted"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=shop,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("    1"):
+            pass
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "json"])
+def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
+    (shop / "all_users.txt").write_text("\n".join(map(str, range(1, 121))))
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-m", "foretaste", "recommend", "runs/vae", "-k", "50"]
+    with subprocess.Popen(
+        [*command, "--users-file", "all_users.txt", "--format", format],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=shop,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode != 0
+    assert err == ""

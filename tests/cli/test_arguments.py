@@ -1,0 +1,68 @@
+"""How command lines are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+import pytest
+
+from foretaste.cli.arguments import NUMBER_LISTS, spread_lists
+from foretaste.evaluation.config import EvaluationConfig
+from foretaste.models.registry import MODEL_NAMES, config_class
+from tests.cli.conftest import Done
+
+
+@pytest.mark.parametrize(
+    ("line", "spread"),
+    [
+        ("--layers 64 32 ds", "--layers 64 --layers 32 ds"),
+        ("--layers 64,32 ds", "--layers 64 --layers 32 ds"),
+        ("--layers=64,32 ds", "--layers 64 --layers 32 ds"),
+        ("--layers 64, 32, ds", "--layers 64 --layers 32 ds"),
+        ("--layers 64 --layers 32", "--layers 64 --layers 32"),
+        ("-k 5 10 -k 20", "-k 5 -k 10 -k 20"),
+        ("ds --hidden 600 --epochs 3", "ds --hidden 600 --epochs 3"),
+        ("--layers wide", "--layers wide"),
+        ("--layers", "--layers"),
+        ("--user 42 43", "--user 42 43"),
+        ("--exclude 1,2", "--exclude 1,2"),
+        ("", ""),
+    ],
+)
+def test_lists_end_where_their_numbers_do(line: str, spread: str) -> None:
+    assert spread_lists(line.split()) == spread.split()
+
+
+def test_every_list_of_numbers_is_known() -> None:
+    kinds = [EvaluationConfig, *map(config_class, MODEL_NAMES)]
+    lists = {
+        f"--{entry.name}"
+        for kind in kinds
+        for entry in fields(kind)
+        if entry.type == "tuple[int, ...]"
+    }
+    assert lists | {"-k"} == NUMBER_LISTS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--factors 8 --layers 16 8 --negatives 2 --batch-size 64 --learning-rate 0.01 --epochs 1",
+        "-f 8 --layers 16,8 -n 2 -b 64 -l 0.01 -e 1",
+        "--layers=16,8 --factors=8 --negatives=2 --batch_size=64 --learning_rate=1e-2 --epochs=1",
+    ],
+)
+def test_spellings_of_one_command(
+    foretaste: Callable[..., Done], line: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from foretaste.runs import Run
+
+    path = tmp_path_factory.mktemp("spelled") / "run"
+    done = foretaste(f"train neumf {line} data --seed 7 --run", path)
+    assert done.status == 0, done.err
+    config = Run.open(path).config
+    assert config.model_config == {"factors": 8, "layers": [16, 8], "dropout": 0.5}
+    asked = {name: config.asked[name] for name in ("negatives", "batch_size", "learning_rate")}
+    assert asked == {"negatives": 2, "batch_size": 64, "learning_rate": 0.01}
+    assert (config.asked["epochs"], config.seed) == (1, 7)

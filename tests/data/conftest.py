@@ -1,0 +1,48 @@
+"""Small files of interactions to prepare, and the real sets where they are present."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset, PrepareConfig, prepare
+
+WriteFile = Callable[..., Path]
+PrepareText = Callable[..., Dataset]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteFile:
+    """Writes text or bytes to a file of the test's own directory."""
+
+    def write(content: str | bytes, name: str = "raw.csv") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def prepared(write: WriteFile, tmp_path: Path) -> PrepareText:
+    """Prepares the text of a CSV file with the given settings."""
+
+    def prepared(content: str, name: str = "out", **settings: object) -> Dataset:
+        source = write(content, f"{name}.csv")
+        return prepare(source, tmp_path / name, PrepareConfig(**settings))  # type: ignore[arg-type]
+
+    return prepared
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The directory of real data sets; the test is skipped where there is none."""
+    beside = Path(__file__).parents[2].parent / "shared" / "data"
+    path = Path(os.environ.get("FORETASTE_DATA", beside))
+    if not (path / "ml-1m" / "ratings.parquet").is_file():
+        pytest.skip(f"no real data at {path}; set FORETASTE_DATA")
+    return path

@@ -1,0 +1,115 @@
+"""A directory that is not what its manifest says is refused, and the file is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from foretaste.data import Dataset, PrepareConfig, open_dataset, prepare
+from foretaste.data.manifest import FILE_NAME
+from foretaste.data.writing import content_digest
+from foretaste.errors import DatasetError
+from tests.data.conftest import WriteFile
+
+ROWS = "".join(f"{user},{item},{item}\n" for user in range(4) for item in range(user, 7))
+
+
+@pytest.fixture
+def dataset(write: WriteFile, tmp_path: Path) -> Dataset:
+    return prepare(write("user_id,item_id,time\n" + ROWS), tmp_path / "out")
+
+
+def test_opened_again_it_is_the_same(dataset: Dataset) -> None:
+    again = open_dataset(str(dataset.path))
+    assert again.manifest == dataset.manifest
+    assert again.train.item_index.tolist() == dataset.train.item_index.tolist()
+    assert "leave-one-out" in repr(again)
+
+
+def test_rows_of_a_held_out_split(dataset: Dataset) -> None:
+    heldout = dataset.heldout("test")
+    some = heldout.rows(np.array([2, 0]))
+    assert (len(heldout), len(some), some.split) == (4, 2, "test")
+    assert some.user_index.tolist() == [2, 0]
+    assert some.target.lengths().tolist() == [1, 1]
+    assert some.history.lengths().tolist() == [3, 5]
+
+
+def test_all_interactions_are_training_and_held_out_ones(dataset: Dataset) -> None:
+    everything = dataset.all_interactions()
+    assert everything.num_interactions == ROWS.count("\n")
+    assert everything.lengths().tolist() == [7, 6, 5, 4]
+
+
+def test_a_changed_file_is_named(dataset: Dataset) -> None:
+    path = dataset.path / "test.parquet"
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(DatasetError, match=r"test\.parquet: does not match the manifest: sha256"):
+        open_dataset(dataset.path)
+
+
+def test_a_missing_file_is_named(dataset: Dataset) -> None:
+    (dataset.path / "users.parquet").unlink()
+    with pytest.raises(DatasetError, match=r"users\.parquet: listed in the manifest, cannot be"):
+        open_dataset(dataset.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 99}, "format version 99, this foretaste reads 1"),
+        ({"seed": 3}, "does not match what it lists"),
+        ({"colour": "blue"}, "is damaged"),
+    ],
+)
+def test_another_manifest_is_refused(
+    dataset: Dataset, change: dict[str, object], message: str
+) -> None:
+    path = dataset.path / FILE_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DatasetError, match=rf"{FILE_NAME}: .*{message}"):
+        open_dataset(dataset.path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 1}'])
+def test_a_torn_manifest_is_refused(dataset: Dataset, text: str) -> None:
+    (dataset.path / FILE_NAME).write_text(text)
+    with pytest.raises(DatasetError, match=FILE_NAME):
+        open_dataset(dataset.path)
+
+
+def test_what_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"is not a prepared dataset: it has no manifest\.json"):
+        open_dataset(tmp_path)
+    with pytest.raises(DatasetError, match="is not a directory"):
+        open_dataset(tmp_path / "absent")
+
+
+def test_unsorted_pairs_are_refused(dataset: Dataset) -> None:
+    path = dataset.path / "train.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.take(list(range(table.num_rows))[::-1]), path)
+    with pytest.raises(DatasetError, match=r"train\.parquet: rows are not sorted"):
+        _ = Dataset(dataset.path, dataset.manifest).train
+
+
+def test_a_split_that_is_not_there(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user_id,item_id\n1,1\n")
+    dataset = prepare(source, tmp_path / "all", PrepareConfig(protocol="none"))
+    with pytest.raises(DatasetError, match=r"has no test part \(protocol none"):
+        dataset.heldout("test")
+
+
+def test_the_content_digest_is_of_values_alone() -> None:
+    whole = pa.table({"item_index": pa.array([0, 1], pa.int32()), "item_id": ["a", None]})
+    chunked = pa.concat_tables([whole.slice(0, 1), whole.slice(1)])
+    large = whole.cast(pa.schema([("item_index", pa.int32()), ("item_id", pa.large_string())]))
+    assert content_digest(whole) == content_digest(chunked) == content_digest(large)
+    for other in (["a", ""], ["b", None], [None, "a"]):
+        changed = whole.set_column(1, "item_id", pa.array(other, pa.string()))
+        assert content_digest(changed) != content_digest(whole)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretaste.data import Histories
+from foretaste.data.histories import sorted_pairs
+from foretaste.errors import DatasetError
+
+pairs_of = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=25)
+
+
+def histories(pairs: list[tuple[int, int]], num_users: int = 5, num_items: int = 7) -> Histories:
+    users, items = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return Histories.from_pairs(users, items, num_users=num_users, num_items=num_items)
+
+
+def as_sets(rows: Histories) -> list[set[int]]:
+    return [set(rows[u : u + 1].item_index.tolist()) for u in range(rows.num_users)]
+
+
+def test_pairs_are_sorted_and_repeats_count_once() -> None:
+    rows = histories([(1, 5), (0, 3), (1, 2), (1, 5)], num_users=3)
+    assert rows.offsets.tolist() == [0, 1, 3, 3]
+    assert rows.item_index.tolist() == [3, 2, 5]
+    assert rows.offsets.dtype == np.int64
+    assert rows.item_index.dtype == np.int32
+    assert rows.lengths().tolist() == [1, 2, 0]
+    assert rows.row_index().tolist() == [0, 1, 1]
+    assert (rows.num_users, rows.num_interactions, len(rows)) == (3, 3, 3)
+
+
+def test_rows_come_in_the_order_asked_for() -> None:
+    rows = histories([(0, 3), (1, 2), (1, 5)], num_users=3).rows(np.array([1, 2, 1]))
+    assert as_sets(rows) == [{2, 5}, set(), {2, 5}]
+
+
+def test_a_slice_holds_consecutive_rows() -> None:
+    rows = histories([(0, 3), (1, 2), (1, 5), (2, 0)], num_users=3)[1:3]
+    assert rows.offsets.tolist() == [0, 2, 3]
+    assert rows.item_index.tolist() == [2, 5, 0]
+
+
+def test_padding_adds_empty_rows() -> None:
+    assert as_sets(histories([(0, 3)], num_users=1).padded(3)) == [{3}, set(), set()]
+
+
+def test_within_drops_items_beyond_the_catalogue() -> None:
+    rows = histories([(0, 3), (0, 6), (1, 6)], num_users=2).within(4)
+    assert as_sets(rows) == [{3}, set()]
+    assert rows.num_items == 4
+
+
+def test_no_users_and_no_items() -> None:
+    rows = histories([], num_users=0, num_items=0)
+    assert rows.num_users == 0
+    assert rows.union(rows).num_interactions == 0
+
+
+@pytest.mark.parametrize("pair", [(5, 0), (0, 7), (-1, 0), (0, -1)])
+def test_indexes_out_of_bounds_are_our_own_mistake(pair: tuple[int, int]) -> None:
+    with pytest.raises(AssertionError, match="outside"):
+        histories([pair])
+
+
+@given(pairs_of, pairs_of)
+def test_union_is_the_union_of_sets(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    union = histories(left).union(histories(right))
+    expected = [a | b for a, b in zip(as_sets(histories(left)), as_sets(histories(right)))]  # noqa: B905
+    assert as_sets(union) == expected
+    assert union.num_interactions == len(set(left) | set(right))
+
+
+@given(pairs_of)
+def test_every_pair_is_there_once_in_order(pairs: list[tuple[int, int]]) -> None:
+    rows = histories(pairs)
+    found = list(zip(rows.row_index().tolist(), rows.item_index.tolist(), strict=True))
+    assert found == sorted(set(pairs))
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "message"),
+    [
+        ([0, 0], [2, 1], "not sorted"),
+        ([1, 0], [0, 0], "not sorted"),
+        ([0, 0], [1, 1], "not sorted"),
+        ([0, 5], [0, 0], r"user_index runs from 0 to 5, outside \[0, 5\)"),
+        ([0, 1], [0, 7], r"item_index runs from 0 to 7, outside \[0, 7\)"),
+    ],
+)
+def test_pairs_from_a_file_must_be_in_order(
+    users: list[int], items: list[int], message: str
+) -> None:
+    with pytest.raises(DatasetError, match=f"x.parquet.*{message}"):
+        sorted_pairs(
+            np.array(users, dtype=np.int32),
+            np.array(items, dtype=np.int32),
+            num_users=5,
+            num_items=7,
+            where="x.parquet",
+        )

@@ -1,0 +1,205 @@
+"""What is wrong with an input is said with its file, line and an example."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from foretaste.data import PrepareConfig, prepare
+from foretaste.errors import ForetasteError, InputError, SettingError
+from tests.data.conftest import WriteFile
+
+HEADER = "user_id,item_id,rating,timestamp\n"
+ROWS = "".join(f"{user},{item},4.0,{user + item}\n" for user in range(20) for item in range(8))
+
+
+def refuse(
+    source: Any,
+    output: Path,
+    message: str,
+    error: type[ForetasteError] = InputError,
+    **settings: Any,
+) -> None:
+    """Preparing fails with the message, and nothing is left behind."""
+    output.parent.mkdir()
+    with pytest.raises(error, match=message):
+        prepare(source, output, PrepareConfig(**settings))
+    assert list(output.parent.iterdir()) == []
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "datasets" / "out"
+
+
+@pytest.mark.parametrize(
+    ("bad_row", "message"),
+    [
+        (b"1,2,3\n", r"raw\.csv, line 162: expected 4 fields, found 3: '1,2,3'"),
+        (b"1,2,3,4,5\n", r"raw\.csv, line 162: expected 4 fields, found 5: '1,2,3,4,5'"),
+        (b'1,"2,3,4\n', r"raw\.csv, line 162: a quote is opened and never closed"),
+        (b"1,\xff\xfe,3,4\n", r"raw\.csv, line 162: is not UTF-8 text; .*iconv"),
+        (b"1,2,3,soon\n", r"line 162: time 'soon' is not a whole number \(column 'timestamp'"),
+        (b"1,2,3,\n", r"raw\.csv, line 162: time is empty \(column 'timestamp', 1 row"),
+        (b"1,2,3,nan\n", r"raw\.csv, line 162: time 'nan' is not a whole number"),
+        (b",2,3,4\n", r"raw\.csv, line 162: user_id is empty \(column 'user_id', 1 row like it\)"),
+        (b'1,"",3,4\n', r"raw\.csv, line 162: item_id is empty \(column 'item_id', 1 row"),
+        (b"1,2\x00,3,4\n", r"raw\.csv, line 162: item_id '2\\x00' holds a NUL character"),
+    ],
+)  # fmt: skip
+def test_malformed_rows(write: WriteFile, output: Path, bad_row: bytes, message: str) -> None:
+    source = write(HEADER.encode() + ROWS.encode() + bad_row + b"1,2,3,4\n")
+    refuse(source, output, message)
+
+
+@pytest.mark.parametrize(
+    ("rating", "message"),
+    [
+        ("good", r"line 162: rating 'good' is not a finite number \(column 'rating', 1 row"),
+        ("nan", r"line 162: rating 'nan' is not a finite number"),
+        ("inf", r"line 162: rating 'inf' is not a finite number"),
+        ("", r"line 162: rating is empty"),
+    ],
+)
+def test_ratings_are_checked_where_a_rule_reads_them(
+    write: WriteFile, output: Path, tmp_path: Path, rating: str, message: str
+) -> None:
+    source = write(f"{HEADER}{ROWS}1,2,{rating},4\n")
+    refuse(source, output, message, min_rating=3.0)
+    assert prepare(source, tmp_path / "out").manifest.counts["num_rows_read"] == 161
+
+
+def test_lines_are_counted_through_quotes_and_blank_lines(write: WriteFile, output: Path) -> None:
+    source = write('user_id,item_id,note\n1,2,"two\nlines"\n\n,3,x\n')
+    refuse(source, output, r"raw\.csv, line 5: user_id is empty")
+
+
+def test_the_file_of_several_is_named(write: WriteFile, output: Path) -> None:
+    write(HEADER + ROWS, "a.csv")
+    write(HEADER + "1,2,3,4\n1,2,x\n", "b.csv")
+    refuse(output.parent.parent / "*.csv", output, r"b\.csv, line 3: expected 4 fields, found 3")
+
+
+def test_a_value_wrong_in_one_of_several_files(write: WriteFile, output: Path) -> None:
+    first = write(HEADER + ROWS, "a.csv")
+    second = write("timestamp,item_id,user_id\n1,2,3\nnever,2,3\n", "b.csv")
+    refuse([first, second], output, r"b\.csv, line 3: time 'never'")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"raw\.csv: is empty; expected a first line with the column names"),
+        (HEADER.encode(), r"raw\.csv: has no rows, only column names"),
+        (b"a,b\n1,2\n", r"raw\.csv: none of its columns looks like user_id: 'a', 'b'\. "
+                        r"Name it with --user-column \(user_column=\.\.\. in Python\)"),
+        (b"user,b\n1,2\n", r"none of its columns looks like item_id: .*--item-column"),
+        (b"196,242,3\n1,2,3\n", "The first line looks like data: add a line with the column names"),
+        (b"user_id,userId,item\n1,2,3\n", "'user_id' and 'userId' could both be user_id"),
+        (b"user,item,item\n1,2,3\n", r"raw\.csv, line 1: column 'item' is there more than once"),
+        (b"user,it\xffem\n1,2\n", r"raw\.csv, line 1: is not UTF-8 text"),
+    ],
+)  # fmt: skip
+def test_files_without_usable_columns(
+    write: WriteFile, output: Path, content: bytes, message: str
+) -> None:
+    refuse(write(content), output, message)
+
+
+def test_columns_named_and_not_there(write: WriteFile, output: Path) -> None:
+    message = r"has no column 'buyer', asked for with --user-column .* 'user_id', 'item_id'"
+    refuse(write(HEADER + ROWS), output, message, user_column="buyer")
+
+
+def test_one_column_cannot_be_two_things(write: WriteFile, output: Path) -> None:
+    message = "user_column and item_column are both 'item_id'"
+    refuse(write(HEADER + ROWS), output, message, SettingError, user_column="item_id")
+
+
+def test_files_whose_columns_do_not_match(write: WriteFile, output: Path) -> None:
+    first, second = (
+        write(HEADER + ROWS, "a.csv"),
+        write("user_id,movie,timestamp\n1,2,3\n", "b.csv"),
+    )
+    refuse([first, second], output, r"b\.csv: has no column 'item_id', which .*a\.csv has")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.csv", r"absent\.csv: there is no such file"),
+        ("*.tsv", r"\*\.tsv: there is no such file"),
+        ("", r"is a directory; name its files"),
+    ],
+)
+def test_files_that_are_not_there(tmp_path: Path, output: Path, name: str, message: str) -> None:
+    refuse(tmp_path / name, output, message)
+
+
+@pytest.mark.parametrize("name", ["raw.xlsx", "raw", "raw.csv.bz2", "raw.zip"])
+def test_formats_that_are_not_read(write: WriteFile, output: Path, name: str) -> None:
+    refuse(write("user,item\n1,2\n", name), output, f"{name}: cannot tell its format by its name")
+
+
+def test_a_file_that_is_not_parquet(write: WriteFile, output: Path) -> None:
+    refuse(write(HEADER, "raw.parquet"), output, r"raw\.parquet: cannot be read as Parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.0, 2.0]), r"'user_id' is of type double .*; user_id must be text or integers"),
+        (
+            pa.array([b"a", b"b"]),
+            "'user_id' is of type binary .*; user_id must be text or integers",
+        ),
+        (pa.array([1, None]), r"raw\.parquet: user_id is empty \(column 'user_id', 1 row"),
+        (pa.array(["a", None]), r"raw\.parquet: user_id is empty"),
+    ],
+)
+def test_parquet_columns_of_the_wrong_type(
+    tmp_path: Path, output: Path, column: pa.Array, message: str
+) -> None:
+    path = tmp_path / "raw.parquet"
+    pq.write_table(pa.table({"user_id": column, "item_id": [1, 2]}), path)
+    refuse(path, output, message)
+
+
+def test_names_that_differ_in_case_only(tmp_path: Path, output: Path) -> None:
+    path = tmp_path / "raw.parquet"
+    pq.write_table(pa.table({"user_id": [1], "item_id": [1], "Item_ID": [2]}), path)
+    refuse(path, output, "column 'item_id' is there more than once, case aside")
+
+
+def test_frames_with_missing_ids(output: Path) -> None:
+    frame = pd.DataFrame({"user": [1, None], "item": [1, 2]})
+    refuse(frame, output, "table: column 'user' is of type double .missing ids turn integers")
+
+
+def test_what_is_no_source_at_all(output: Path) -> None:
+    refuse(42, output, "source must be a path, .* got int")
+
+
+def test_no_files_at_all(output: Path) -> None:
+    refuse([], output, "source is an empty sequence")
+
+
+def test_everything_filtered_away(write: WriteFile, output: Path) -> None:
+    message = (
+        "every row is filtered away: 160 rows read, 0 rows rated too low, 160 rows of inactive "
+        "users; the filters are min_rating 2, min_user_interactions 9"
+    )
+    settings = {"min_rating": 2.0, "min_user_interactions": 9}
+    refuse(write(HEADER + ROWS), output, re.escape(message), **settings)
+
+
+def test_too_little_memory(write: WriteFile, output: Path) -> None:
+    rows = "".join(f"{n % 5000},{n}\n" for n in range(200_000))
+    source = write("user_id,item_id\n" + rows)
+    refuse(source, output, "memory_limit 1MB is too little", SettingError, memory_limit="1MB")

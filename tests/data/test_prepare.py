@@ -1,0 +1,327 @@
+"""One input, one dataset: whatever the format, the order of rows and the machine."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from foretaste.data import (
+    Dataset,
+    GenerateConfig,
+    PrepareConfig,
+    generate,
+    open_dataset,
+    open_or_prepare,
+    prepare,
+)
+from foretaste.data.manifest import FILE_NAME
+from foretaste.errors import DatasetError, InputError, SettingError
+from tests.data.conftest import PrepareText, WriteFile
+
+PROTOCOLS = ["leave-one-out", "held-out-users", "temporal", "none"]
+SMALL = GenerateConfig(num_users=300, num_items=120, num_interactions=6_000)
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return generate(SMALL).table
+
+
+def file_bytes(dataset: Dataset) -> dict[str, bytes]:
+    return {name: (dataset.path / name).read_bytes() for name in dataset.manifest.parts}
+
+
+def shuffled(table: pa.Table, seed: int) -> pa.Table:
+    order = list(range(table.num_rows))
+    random.Random(seed).shuffle(order)
+    return table.take(order)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_row_order_threads_and_memory_change_no_byte(
+    table: pa.Table, tmp_path: Path, protocol: str
+) -> None:
+    def prepared(name: str, source: pa.Table, **resources: object) -> dict[str, bytes]:
+        config = PrepareConfig(protocol=protocol, **resources)  # type: ignore[arg-type]
+        return file_bytes(prepare(source, tmp_path / name, config))
+
+    plain = prepared("plain", table)
+    assert prepared("shuffled", shuffled(table, 1), threads=1) == plain
+    assert prepared("again", shuffled(table, 2), threads=4, memory_limit="300MB") == plain
+
+
+def test_more_rows_than_a_row_group_stay_sorted(tmp_path: Path) -> None:
+    large = generate(GenerateConfig(num_users=4_000, num_items=900, num_interactions=300_000)).table
+    plain = prepare(large, tmp_path / "plain")
+    again = prepare(shuffled(large, 1), tmp_path / "again", PrepareConfig(threads=4))
+    assert file_bytes(again) == file_bytes(plain)
+    assert plain.train.num_interactions == 300_000 - 8_000
+
+
+def test_every_format_gives_the_same_dataset(table: pa.Table, tmp_path: Path) -> None:
+    csv, tsv, half = tmp_path / "t.csv", tmp_path / "t.tsv", table.num_rows // 2
+    pa_csv.write_csv(table, csv)
+    pa_csv.write_csv(table, tsv, pa_csv.WriteOptions(delimiter="\t"))
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(csv.read_bytes()))
+    (tmp_path / "dos.csv").write_bytes(
+        b"\xef\xbb\xbf" + csv.read_bytes().replace(b'"', b"").replace(b"\n", b"\r\n")
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "parts").mkdir()
+    pq.write_table(table.slice(half), tmp_path / "parts" / "a[1].parquet")
+    reordered = table.slice(0, half).select(["timestamp", "item_id", "user_id"])
+    pa_csv.write_csv(reordered, tmp_path / "parts" / "b.csv")
+    sources = [
+        table,
+        table.to_pandas(),
+        *(tmp_path / name for name in ("t.csv", "t.tsv", "t.csv.gz", "dos.csv", "t.parquet")),
+        str(tmp_path / "parts" / "*"),
+        [tmp_path / "parts" / "b.csv", str(tmp_path / "parts" / "a[1].parquet")],
+    ]
+    digests = {
+        prepare(source, tmp_path / f"out{n}").manifest.digest for n, source in enumerate(sources)
+    }
+    assert len(digests) == 1
+
+
+def test_parts_are_sorted_int32_pairs(table: pa.Table, tmp_path: Path) -> None:
+    dataset = prepare(table, tmp_path / "out")
+    schema = pq.read_schema(dataset.path / "train.parquet")
+    assert schema.names == ["user_index", "item_index"]
+    assert schema.types == [pa.int32(), pa.int32()]
+    train = pq.read_table(dataset.path / "train.parquet").to_pylist()
+    assert train == sorted(train, key=lambda row: (row["user_index"], row["item_index"]))
+    assert sorted(path.name for path in dataset.path.iterdir()) == [
+        "items.parquet", FILE_NAME, "test.parquet", "train.parquet", "users.parquet",
+        "validation.parquet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["userId,movieId,x,y", "USER ID,Item-Id,x,y", "uid,iid,x,y", "x,y,customer_id,sku"],
+)
+def test_common_spellings_are_found(prepared: PrepareText, header: str) -> None:
+    named = {"userId": 0, "USER ID": 0, "uid": 0, "x": 2}
+    dataset = prepared(f"{header}\n1,11,7,71\n2,12,8,72\n3,13,9,73\n", protocol="none")
+    shift = named[header.split(",")[0]]
+    assert dataset.users.ids() == ([1, 2, 3] if shift == 0 else [7, 8, 9])
+    assert dataset.items.ids() == ([11, 12, 13] if shift == 0 else [71, 72, 73])
+
+
+def test_columns_named_by_option(prepared: PrepareText) -> None:
+    dataset = prepared(
+        "user_id,who,what,stars,at\nx,1,5,1,3\ny,1,6,5,2\nz,1,7,5,1\nz,2,7,5,1\nz,2,8,5,1\n",
+        user_column="who",
+        item_column="what",
+        rating_column="stars",
+        time_column="at",
+        min_rating=2,
+        protocol="none",
+    )
+    assert dataset.users.ids() == [1, 2]
+    assert dataset.items.ids() == [6, 7, 8]
+    assert dataset.manifest.columns == {"user_id": "who", "item_id": "what", "rating": "stars"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["10", "9", "-1"], [-1, 9, 10]),
+        (["10", "9", "007"], ["007", "10", "9"]),
+        (["10", "9", "+1"], ["+1", "10", "9"]),
+        (["1_000", "9", "10"], ["10", "1_000", "9"]),
+        (["77.5", "9", "1e2"], ["1e2", "77.5", "9"]),
+        (["9007199254740993", "2", "1"], [1, 2, 9007199254740993]),
+        (["9223372036854775808", "2", "1"], ["1", "2", "9223372036854775808"]),
+        (["b", "ä", "B"], ["B", "b", "ä"]),
+        (['"a,b"', '"say ""hi"""', "c"], ["a,b", "c", 'say "hi"']),
+        (["-0", "1", "2"], ["-0", "1", "2"]),
+        ([" 1", "2", "1"], [" 1", "1", "2"]),
+        (["NULL", "nan", "1"], ["1", "NULL", "nan"]),
+    ],
+)
+def test_ids_are_integers_only_if_all_of_them_are(
+    prepared: PrepareText, ids: list[str], expected: list[int | str]
+) -> None:
+    dataset = prepared("user_id,item_id\n" + "".join(f"{value},1\n" for value in ids),
+                       protocol="none")  # fmt: skip
+    assert dataset.users.ids() == expected
+    assert dataset.manifest.id_types["user_id"] == (
+        "integer" if isinstance(expected[0], int) else "text"
+    )
+
+
+def test_an_id_that_is_text_far_down_the_file(prepared: PrepareText) -> None:
+    rows = "".join(f"{n},1\n" for n in range(3_000))
+    dataset = prepared(f"user_id,item_id\n{rows}007,1\n", protocol="none")
+    assert len(dataset.users) == 3_001
+    assert dataset.users.lookup(["007", "7"]).min() >= 0
+
+
+def test_frames_of_text_and_categories(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"user": ["b", "a", "a"], "item": pd.Categorical(["x", "x", "y"])})
+    dataset = prepare(frame, tmp_path / "out", PrepareConfig(protocol="none"))
+    assert (dataset.users.ids(), dataset.items.ids()) == (["a", "b"], ["x", "y"])
+    assert dataset.train.item_index.tolist() == [0, 1, 0]
+
+
+def test_moments_of_a_frame_are_times(tmp_path: Path) -> None:
+    moments = pd.to_datetime(["2020-01-03", "2020-01-01", "2020-01-02", "2020-01-01"])
+    frame = pd.DataFrame({"user": [1, 1, 1, 2], "item": [5, 6, 7, 6], "timestamp": moments})
+    dataset = prepare(frame, tmp_path / "out")
+    assert dataset.items.ids(dataset.heldout("test").target.item_index) == [5]
+    aware = prepare(frame.assign(timestamp=moments.tz_localize("Asia/Tokyo")), tmp_path / "aware")
+    assert aware.manifest.digest == dataset.manifest.digest
+
+
+def test_titles_come_from_a_file_of_items(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user_id,item_id\n1,10\n1,20\n2,30\n")
+    items = write(
+        'movieId,Name,genre,id\n10,Ten,a,q\n30,"Thirty, or so",,q\n99,Never,b,q\n', "items.csv"
+    )
+    dataset = prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
+    assert dataset.items.titles() == ["Ten", None, "Thirty, or so"]
+    assert dataset.items.column("genre") == ["a", None, None]
+    assert dataset.items.table.column_names == ["id", "title", "genre"]
+    assert [entry["holds"] for entry in dataset.manifest.source] == ["interactions", "items"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("item,title\n1,a\n2,b\n1,c\n", r"items.csv, line 2: item '1' is there more than once"),
+        ("title,year\na,1\n", "none of its columns looks like item_id"),
+        ("item,title\n1,a,b\n", r"items.csv, line 2: expected 2 fields, found 3"),
+    ],
+)
+def test_files_of_items_that_cannot_be_used(
+    write: WriteFile, tmp_path: Path, content: str, message: str
+) -> None:
+    source, items = write("user_id,item_id\n1,1\n"), write(content, "items.csv")
+    with pytest.raises(InputError, match=message):
+        prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_existing_dataset_is_replaced_only_when_asked(write: WriteFile, tmp_path: Path) -> None:
+    source, out = write("user_id,item_id\n1,1\n"), tmp_path / "out"
+    config = PrepareConfig(protocol="none")
+    prepare(source, out, config)
+    write("user_id,item_id\n1,1\n1,2\n")
+    with pytest.raises(DatasetError, match="holds a prepared dataset; replace it with --overwrite"):
+        prepare(source, out, config)
+    assert len(open_dataset(out).items) == 1
+    assert len(prepare(source, out, config, overwrite=True).items) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw.csv"]
+
+
+def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path) -> None:
+    source, out = write("user_id,item_id\n1,1\n"), tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    config = PrepareConfig(protocol="none")
+    with pytest.raises(DatasetError, match="directory with other files in it, which is never"):
+        prepare(source, out, config, overwrite=True)
+    assert (out / "thesis.txt").read_text() == "years of work"
+    with pytest.raises(DatasetError, match=r"raw.csv: is there already and is not a directory"):
+        prepare(source, source, config, overwrite=True)
+    (out / "thesis.txt").unlink()
+    assert prepare(source, out, config).path == out
+
+
+def test_an_output_that_cannot_be_written(write: WriteFile) -> None:
+    source = write("user_id,item_id\n1,1\n")
+    with pytest.raises(DatasetError, match="cannot be written"):
+        prepare(source, source / "below" / "a file", PrepareConfig(protocol="none"))
+
+
+def test_a_failure_leaves_no_new_parent_behind(write: WriteFile, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="user_id is empty"):
+        prepare(write("user_id,item_id\n,1\n"), tmp_path / "datasets" / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.csv"]
+
+
+def test_steps_are_told_and_counts_summarised(table: pa.Table, tmp_path: Path) -> None:
+    told: list[str] = []
+    dataset = prepare(table, tmp_path / "out", progress=told.append)
+    assert told == ["checksum", "read", "filter", "collapse repeats", "split", "number", "write"]
+    summary = dict(dataset.manifest.summary())
+    assert summary["protocol"] == "leave-one-out"
+    assert summary["rows read"] == summary["interactions"] == "6,000"
+    assert summary["test interactions"] == summary["test users"] == "300"
+
+
+def test_raw_files_are_prepared_once(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user_id,item_id\n1,1\n1,2\n", "shop.csv")
+    config, root = PrepareConfig(protocol="none"), tmp_path / "datasets"
+    told: list[str] = []
+    first = open_or_prepare(source, config, root)
+    again = open_or_prepare(source, config, root, progress=told.append)
+    assert again.path == first.path
+    assert told == ["checksum"]
+    assert first.path.parent == root
+    assert first.path.name.startswith("shop-")
+    assert open_or_prepare(first.path).path == first.path
+    assert open_or_prepare(source, PrepareConfig(protocol="none", seed=1), root).path != first.path
+    with pytest.raises(SettingError, match="is prepared already"):
+        open_or_prepare(first.path, config)
+
+
+def test_frames_are_prepared_once_too(table: pa.Table, tmp_path: Path) -> None:
+    first = open_or_prepare(table, root=tmp_path)
+    assert open_or_prepare(table, root=tmp_path).path == first.path
+    assert open_or_prepare(table.slice(1), root=tmp_path).path != first.path
+
+
+def test_without_an_output_the_name_is_chosen(
+    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dataset = prepare(write("user_id,item_id\n1,1\n"), config=PrepareConfig(protocol="none"))
+    assert dataset.path.parent == Path("datasets")
+    assert open_dataset(dataset.path).manifest == dataset.manifest
+
+
+_INTERRUPTED = """
+import sys, time
+from foretaste.data import prepare
+def progress(step):
+    print(step, flush=True)
+    if step == "write":
+        time.sleep(60)
+prepare(sys.argv[1], sys.argv[2], progress=progress)
+"""
+
+
+def test_an_interrupt_leaves_nothing(table: pa.Table, tmp_path: Path) -> None:
+    source, out = tmp_path / "raw.parquet", tmp_path / "datasets" / "out"
+    pq.write_table(table, source)
+    source_root = Path(sys.modules["foretaste"].__file__ or "").parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, str(source), str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(source_root)},
+        text=True,
+    )
+    assert process.stdout is not None
+    with process, process.stdout as told:
+        assert "write\n" in iter(told.readline, "")
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+    assert process.returncode != 0
+    assert list(tmp_path.iterdir()) == [source]

@@ -1,0 +1,239 @@
+"""Splits worked out by hand; hashes by Python's own md5."""
+
+from __future__ import annotations
+
+from hashlib import md5
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.errors import InputError, SettingError
+from tests.data.conftest import PrepareText
+
+Pairs = set[tuple[int | str, int | str]]
+
+LAST_OUT = """user_id,item_id,timestamp
+1,10,100
+1,13,400
+1,12,300
+1,11,200
+2,12,500
+2,10,500
+2,11,500
+2,13,100
+3,13,100
+3,10,900
+"""
+
+
+def hashed(*key: object) -> str:
+    return md5(":".join(map(str, key)).encode()).hexdigest()
+
+
+def pairs_of(dataset: Dataset, part: str) -> Pairs:
+    """The (user_id, item_id) pairs of a part."""
+    if part == "train":
+        users, rows = list(range(dataset.manifest.num_train_users)), dataset.train
+    else:
+        heldout = dataset.heldout(part.split("_")[0])  # type: ignore[arg-type]
+        users = heldout.user_index.tolist()
+        rows = getattr(heldout, part.split("_")[1] if "_" in part else "target")
+    user_ids, item_ids = dataset.users.ids(), dataset.items.ids()
+    return {
+        (user_ids[users[row]], item_ids[item])
+        for row, item in zip(rows.row_index().tolist(), rows.item_index.tolist(), strict=True)
+    }
+
+
+def test_the_last_is_test_and_the_one_before_validation(prepared: PrepareText) -> None:
+    dataset = prepared(LAST_OUT)
+    tied = sorted([10, 11, 12], key=lambda item: hashed(0, 2, item))
+    assert dataset.manifest.protocol == "leave-one-out"
+    assert pairs_of(dataset, "test") == {(1, 13), (2, tied[0])}
+    assert pairs_of(dataset, "validation") == {(1, 12), (2, tied[1])}
+    assert pairs_of(dataset, "train") == {(1, 10), (1, 11), (2, 13), (2, tied[2]), (3, 13), (3, 10)}
+    assert pairs_of(dataset, "test_history") == {(1, 10), (1, 11), (2, 13), (2, tied[2])}
+    assert dataset.manifest.counts["num_users_with_fewer_than_3_items"] == 1
+
+
+def test_for_test_validation_items_are_known(prepared: PrepareText) -> None:
+    dataset = prepared(LAST_OUT)
+    history, known = pairs_of(dataset, "test_history"), pairs_of(dataset, "test_known")
+    in_catalogue = set(dataset.items.ids()[: dataset.manifest.num_items])
+    assert known == history | {
+        pair for pair in pairs_of(dataset, "validation") if pair[1] in in_catalogue
+    }
+    assert pairs_of(dataset, "validation_known") == pairs_of(dataset, "validation_history")
+
+
+def test_ties_depend_on_the_seed(prepared: PrepareText) -> None:
+    choices = set()
+    for seed in range(8):
+        dataset = prepared(LAST_OUT, f"seed{seed}", seed=seed)
+        expected = min([10, 11, 12], key=lambda item: hashed(seed, 2, item))
+        assert pairs_of(dataset, "test") == {(1, 13), (2, expected)}
+        choices.add(expected)
+    assert len(choices) > 1
+
+
+def test_without_validation_the_one_before_trains(prepared: PrepareText) -> None:
+    dataset = prepared(LAST_OUT, validation="none")
+    assert not dataset.has_split("validation")
+    assert pairs_of(dataset, "test") == pairs_of(prepared(LAST_OUT, "with"), "test")
+    assert (1, 12) in pairs_of(dataset, "train")
+    assert pairs_of(dataset, "test_known") == pairs_of(dataset, "test_history")
+
+
+def test_without_times_the_last_is_chosen_by_hash(prepared: PrepareText) -> None:
+    dataset = prepared("user_id,item_id\n1,10\n1,11\n1,12\n2,10\n", protocol="leave-one-out")
+    first, second, third = sorted([10, 11, 12], key=lambda item: hashed(0, 1, item))
+    assert dataset.manifest.protocol == "leave-one-out (random)"
+    assert pairs_of(dataset, "test") == {(1, first)}
+    assert pairs_of(dataset, "validation") == {(1, second)}
+    assert pairs_of(dataset, "train") == {(1, third), (2, 10)}
+
+
+def test_items_only_held_out_come_after_the_catalogue(prepared: PrepareText) -> None:
+    text = "user_id,item_id,timestamp\n1,5,1\n1,3,2\n1,1,3\n2,5,1\n2,4,2\n2,2,3\n"
+    dataset = prepared(text)
+    assert dataset.items.ids() == [5, 1, 2, 3, 4]
+    assert (dataset.manifest.num_items, dataset.manifest.num_all_items) == (1, 5)
+    heldout = dataset.heldout("test")
+    assert heldout.target.item_index.tolist() == [1, 2]
+    assert heldout.target.num_items == 5
+    assert heldout.history.num_items == heldout.known.num_items == 1
+    assert dataset.manifest.counts["num_test_targets_unseen_in_training"] == 2
+
+
+def test_a_repeated_pair_counts_as_its_earliest(prepared: PrepareText) -> None:
+    text = "user_id,item_id,timestamp\n1,10,900\n1,11,200\n1,12,300\n1,10,100\n2,10,1\n"
+    dataset = prepared(text)
+    assert pairs_of(dataset, "test") == {(1, 12)}
+    assert pairs_of(dataset, "train") == {(1, 10), (2, 10)}
+    assert dataset.manifest.counts["num_repeated_pairs"] == 1
+
+
+HELD_USERS = "user_id,item_id\n" + "".join(
+    f"{user},{item}\n" for user in range(20) for item in range(user % 7 + 1)
+)
+
+
+def test_users_are_held_out_by_hash(prepared: PrepareText) -> None:
+    dataset = prepared(HELD_USERS)
+    # Users 0, 7 and 14 have one item only; a tenth of the other 17 is one user for each part.
+    eligible = [user for user in range(20) if user % 7]
+    test, validation, *_ = sorted(eligible, key=lambda user: hashed(0, user))
+    trained = [user for user in range(20) if user not in (test, validation)]
+    assert dataset.manifest.protocol == "held-out-users"
+    assert dataset.users.ids() == trained + sorted([test, validation])
+    parts = dict(zip(dataset.users.ids(), dataset.users.column("part"), strict=True))
+    assert (parts[test], parts[validation]) == ("test", "validation")
+    assert {parts[user] for user in trained} == {"train"}
+    assert pairs_of(dataset, "train") == {
+        (user, item) for user in trained for item in range(user % 7 + 1)
+    }
+    assert dataset.manifest.counts["num_users_with_fewer_than_2_items"] == 3
+
+
+def test_a_fifth_of_their_items_is_the_target(prepared: PrepareText) -> None:
+    text = "user_id,item_id\n" + "".join(
+        f"{user},{item}\n" for user in range(1, 13) for item in range(user)
+    )
+    dataset = prepared(text, num_heldout_users=5)
+    for split in ("validation", "test"):
+        target, history = (
+            pairs_of(dataset, f"{split}_target"),
+            pairs_of(dataset, f"{split}_history"),
+        )
+        users = {user for user, _ in target}
+        assert len(users) == 5
+        for user in users:
+            items = sorted(range(int(user)), key=lambda item: hashed(0, user, item))
+            num_targets = max(1, len(items) // 5)
+            assert {item for who, item in target if who == user} == set(items[:num_targets])
+            catalogue = set(dataset.items.ids()[: dataset.manifest.num_items])
+            kept = set(items[num_targets:]) & catalogue
+            assert {item for who, item in history if who == user} == kept
+
+
+def test_held_out_users_without_validation_keep_the_test_users(prepared: PrepareText) -> None:
+    with_validation = prepared(HELD_USERS, "with")
+    without = prepared(HELD_USERS, "without", validation="none")
+    assert pairs_of(with_validation, "test_target") == pairs_of(without, "test_target")
+    assert without.manifest.num_train_users == with_validation.manifest.num_train_users + 1
+
+
+TEMPORAL = "user_id,item_id,timestamp\n" + "".join(
+    f"{n % 4},{n},{1000 + n - n % 2}\n" for n in range(30)
+)
+
+
+def test_time_is_cut_by_share_of_interactions(prepared: PrepareText) -> None:
+    dataset = prepared(TEMPORAL, protocol="temporal")
+    # Times tie in twos: 28-29 and 24-25 are whole, of 26-27 the hash decides.
+    first, second = sorted([26, 27], key=lambda n: hashed(0, n % 4, n))
+    test, validation = {28, 29, first}, {second, 24, 25}
+    assert pairs_of(dataset, "test") == {(n % 4, n) for n in test}
+    assert pairs_of(dataset, "validation") == {(n % 4, n) for n in validation}
+    assert pairs_of(dataset, "train") == {(n % 4, n) for n in range(24)}
+
+
+def test_users_that_come_after_the_cut_follow_the_others(prepared: PrepareText) -> None:
+    rows = "".join(f"{100 - n // 5},{n % 5},{n}\n" for n in range(100))
+    dataset = prepared("user_id,item_id,timestamp\n" + rows, protocol="temporal")
+    assert dataset.users.ids() == [*range(85, 101), 81, 82, 83, 84]
+    assert dataset.users.column("part")[16:] == ["test", "test", "validation", "validation"]
+    heldout = dataset.heldout("test")
+    assert heldout.user_index.tolist() == [16, 17]
+    assert heldout.history.lengths().tolist() == [0, 0]
+    assert heldout.target.lengths().tolist() == [5, 5]
+
+
+def test_dates_are_times_too(prepared: PrepareText) -> None:
+    dates = ["1,1,2020-02-01", "1,2,2020-01-31T23:59:59", "1,3,2019-01-01", "2,3,2020-01-01"]
+    dataset = prepared("\n".join(["user_id,item_id,date", *dates, ""]))
+    assert pairs_of(dataset, "test") == {(1, 1)}
+    assert pairs_of(dataset, "validation") == {(1, 2)}
+
+
+def test_fractions_of_a_second_count(prepared: PrepareText) -> None:
+    dataset = prepared("user_id,item_id,time\n1,1,7.9\n1,2,8.1\n1,3,8.0\n2,3,1\n2,1,1\n")
+    assert pairs_of(dataset, "test") == {(1, 2)}
+    assert pairs_of(dataset, "validation") == {(1, 3)}
+
+
+def test_none_trains_on_everything(prepared: PrepareText) -> None:
+    dataset = prepared(LAST_OUT, protocol="none")
+    assert dataset.train.num_interactions == 10
+    assert not dataset.has_split("validation")
+    assert not dataset.has_split("test")
+    assert set(dataset.manifest.parts) == {"train.parquet", "users.parquet", "items.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "error", "message"),
+    [
+        (LAST_OUT.replace("timestamp", "when"), {"protocol": "temporal"}, SettingError,
+         "temporal needs real times, and there is no time column"),
+        (LAST_OUT.replace("timestamp", "user_time_rank"), {"protocol": "temporal"}, SettingError,
+         "'user_time_rank' is a rank"),
+        (LAST_OUT, {"num_heldout_users": 2}, SettingError, "auto chose leave-one-out"),
+        (LAST_OUT, {"min_rating": 4}, SettingError, "min_rating needs a rating column"),
+        (HELD_USERS, {"num_heldout_users": 9}, SettingError,
+         "num_heldout_users 9 in each of 2 parts leaves nobody .* 17 users"),
+        ("user_id,item_id,time\n1,1,1\n2,1,1\n", {}, InputError,
+         "too few interactions for protocol leave-one-out: .* 2 of 2 users"),
+        ("user_id,item_id\n1,1\n1,2\n2,1\n2,2\n", {}, SettingError, "leaves nobody to train on"),
+        ("user_id,item_id,time\n1,1,1\n1,2,2\n1,3,3\n", {"protocol": "temporal"}, InputError,
+         "too few interactions for protocol temporal"),
+    ],
+)  # fmt: skip
+def test_inputs_that_cannot_be_split_so(
+    prepared: PrepareText,
+    text: str,
+    settings: dict[str, object],
+    error: type[Exception],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        prepared(text, **settings)

@@ -1,0 +1,273 @@
+"""What every model promises, whatever is inside: one suite, run for each by `test_contract`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.errors import UnsupportedError
+from foretaste.models.base import RecommenderModel, UserState
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.registry import MODEL_NAMES, build_model, config_class
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs import Run, load_model
+from foretaste.training import TrainingConfig, train
+from tests.ops.cases import histories_of
+
+NUM_USERS, NUM_ITEMS = 40, 24
+SEEN_OF_EACH = 8
+"""Items of the right parity that a user has; the other four are left out, and to be found."""
+
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+"""Between a batch and one by one: fp32 products differ in the last bits with the batch size, and
+NeuMF's fold-in takes forty steps from there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is trained here: small, and long enough to learn the board."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    model_config: Any = None
+
+
+_NEUMF = {"epochs": 15, "batch_size": 256, "learning_rate": 0.02}
+_VAE = {"epochs": 25, "batch_size": 10, "learning_rate": 0.01}
+RECIPES = {
+    "neumf": Recipe(
+        settings=_NEUMF, model_config=NeuMFConfig(factors=4, layers=(8, 16, 8), dropout=0.1)
+    ),
+    "gmf": Recipe(settings=_NEUMF, model_config=GMFConfig(factors=4)),
+    "mlp": Recipe(settings=_NEUMF, model_config=MLPConfig(layers=(8, 16, 8), dropout=0.1)),
+    "vae": Recipe(settings=_VAE, model_config=VAEConfig(hidden=(16,), latent=4)),
+    "dae": Recipe(settings=_VAE, model_config=DAEConfig(hidden=(16,), latent=4)),
+}
+"""Closed-form models take what they are given by default."""
+
+
+def board() -> list[set[int]]:
+    """Who has what: even users have even items, odd users odd ones, a third left out by lot."""
+    rng = np.random.default_rng(7)
+    colours = [np.arange(parity, NUM_ITEMS, 2) for parity in (0, 1)]
+    return [
+        set(rng.choice(colours[user % 2], SEEN_OF_EACH, replace=False).tolist())
+        for user in range(NUM_USERS)
+    ]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that went through training, its run directory and back."""
+
+    name: str
+    dataset: Dataset
+    run: Run
+
+    @cached_property
+    def model(self) -> RecommenderModel:
+        return load_model(self.run, "cpu")
+
+    @cached_property
+    def histories(self) -> HistoryTensors:
+        train = self.dataset.train
+        return HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, "cpu")
+
+    @cached_property
+    def known(self) -> UserState:
+        return self.model.user_state(torch.arange(NUM_USERS), self.histories)
+
+
+def make_dataset(directory: Path) -> Dataset:
+    """The board, prepared; everything trains, and indexes are the numbers on the board."""
+    pairs = [(user, item) for user, row in enumerate(board()) for item in row]
+    users, items = zip(*pairs, strict=True)
+    table = pa.table({"user_id": users, "item_id": items})
+    return prepare(table, directory, PrepareConfig(protocol="none"))
+
+
+def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1) -> Trained:
+    recipe = RECIPES.get(name, Recipe())
+    run = train(
+        name,
+        dataset,
+        model_config=recipe.model_config,
+        config=TrainingConfig(**recipe.settings, seed=seed, device="cpu"),
+        run_path=run_path,
+    )
+    return Trained(name, dataset, Run.open(run.path))
+
+
+class ModelContract:
+    """Needs a fixture ``trained``; ``retrain`` trains the same model again, with a seed."""
+
+    def test_it_is_registered_under_its_name(self, trained: Trained) -> None:
+        assert trained.name in MODEL_NAMES
+        assert trained.model.name == trained.name
+        assert trained.model.num_users == NUM_USERS
+        assert trained.model.num_items == NUM_ITEMS
+        assert isinstance(trained.model.config, config_class(trained.name))
+
+    def test_it_learns_the_board(self, trained: Trained) -> None:
+        if trained.name == "popularity":
+            pytest.skip("popularity knows no tastes")
+        assert found_on_board(trained.model.score_catalogue(trained.known)) >= 0.98
+
+    def test_it_learns_the_board_for_new_users(self, trained: Trained) -> None:
+        if trained.name == "popularity":
+            pytest.skip("popularity knows no tastes")
+        folded = trained.model.fold_in(trained.histories)
+        assert found_on_board(trained.model.score_catalogue(folded)) >= 0.98
+
+    def test_scores_are_finite_float32(self, trained: Trained) -> None:
+        scores_BI = trained.model.score_catalogue(trained.known)
+        assert scores_BI.shape == (NUM_USERS, NUM_ITEMS)
+        assert scores_BI.dtype == torch.float32
+        assert scores_BI.isfinite().all()
+        assert not scores_BI.requires_grad
+
+    def test_candidates_score_as_in_the_catalogue(
+        self, trained: Trained, generator: torch.Generator
+    ) -> None:
+        scores_BI = trained.model.score_catalogue(trained.known)
+        for num_candidates in (1, 7, 3 * NUM_ITEMS):
+            item_index_BK = torch.randint(
+                NUM_ITEMS, (NUM_USERS, num_candidates), generator=generator
+            )
+            torch.testing.assert_close(
+                trained.model.score_candidates(trained.known, item_index_BK),
+                scores_BI.gather(1, item_index_BK),
+                rtol=1e-4,
+                atol=1e-4,
+            )
+
+    def test_no_candidates_have_no_scores(self, trained: Trained) -> None:
+        nothing = torch.zeros(NUM_USERS, 0, dtype=torch.int64)
+        assert trained.model.score_candidates(trained.known, nothing).shape == (NUM_USERS, 0)
+
+    def test_nobody_has_no_scores(self, trained: Trained) -> None:
+        nobody = torch.zeros(0, dtype=torch.int64)
+        for state in (
+            trained.model.user_state(nobody, trained.histories[:0]),
+            trained.model.fold_in(trained.histories[:0]),
+            trained.known[:0],
+        ):
+            assert len(state) == 0
+            assert trained.model.score_catalogue(state).shape == (0, NUM_ITEMS)
+            items = torch.zeros(0, 3, dtype=torch.int64)
+            assert trained.model.score_candidates(state, items).shape == (0, 3)
+
+    def test_a_batch_agrees_with_one_by_one(self, trained: Trained) -> None:
+        model, histories = trained.model, trained.histories
+        catalogue_BI = torch.arange(NUM_ITEMS).expand(NUM_USERS, -1)
+        users = torch.arange(NUM_USERS)
+        for state, alone in (
+            (trained.known, lambda one: model.user_state(users[one], histories[one])),
+            (model.fold_in(histories), lambda one: model.fold_in(histories[one])),
+        ):
+            scores_BI = model.score_catalogue(state)
+            candidates_BI = model.score_candidates(state, catalogue_BI)
+            for user in range(0, NUM_USERS, 3):
+                one = slice(user, user + 1)
+                by_itself = alone(one)
+                close(model.score_catalogue(by_itself), scores_BI[one])
+                close(model.score_catalogue(state[one]), scores_BI[one])
+                close(model.score_candidates(by_itself, catalogue_BI[one]), candidates_BI[one])
+
+    def test_the_order_of_users_does_not_matter(
+        self, trained: Trained, generator: torch.Generator
+    ) -> None:
+        model, order = trained.model, torch.randperm(NUM_USERS, generator=generator)
+        mixed = trained.histories.rows(order)
+        known_BI = model.score_catalogue(trained.known)
+        close(model.score_catalogue(model.user_state(order, mixed)), known_BI[order])
+        folded_BI = model.score_catalogue(model.fold_in(trained.histories))
+        close(model.score_catalogue(model.fold_in(mixed)), folded_BI[order])
+
+    def test_users_without_history_are_shown_what_is_popular(self, trained: Trained) -> None:
+        model = trained.model
+        expected_I = torch.bincount(trained.histories.item_index, minlength=NUM_ITEMS).float()
+        assert torch.equal(model.item_count_I, expected_I)
+        histories = histories_of([set(), {0, 2}, set()], NUM_ITEMS)
+        item_index_BK = torch.tensor([[5, 0, 9]]).expand(3, -1)
+        for state in (model.fold_in(histories), model.user_state(torch.arange(3), histories)):
+            assert state.has_history_B.tolist() == [False, True, False]
+            scores_BI = model.score_catalogue(state)
+            scores_BK = model.score_candidates(state, item_index_BK)
+            for user in (0, 2):
+                assert torch.equal(scores_BI[user], expected_I)
+                assert torch.equal(scores_BK[user], expected_I[item_index_BK[user]])
+        alone = model.fold_in(histories_of([set()], NUM_ITEMS))
+        assert torch.equal(model.score_catalogue(alone), expected_I[None])
+
+    def test_a_user_with_every_item_can_be_scored(self, trained: Trained) -> None:
+        state = trained.model.fold_in(histories_of([range(NUM_ITEMS)], NUM_ITEMS))
+        assert trained.model.score_catalogue(state).isfinite().all()
+
+    def test_a_loaded_model_scores_the_same(self, trained: Trained) -> None:
+        again = load_model(Run.open(trained.run.path), "cpu")
+        scores_BI = again.score_catalogue(
+            again.user_state(torch.arange(NUM_USERS), trained.histories)
+        )
+        assert torch.equal(scores_BI, trained.model.score_catalogue(trained.known))
+        assert not again.training
+
+    def test_a_fresh_model_does_not_score_the_same(self, trained: Trained) -> None:
+        """Or the test above would prove nothing."""
+        fresh = build_model(trained.name, trained.model.config, NUM_USERS, NUM_ITEMS).eval()
+        for parameter in fresh.parameters():
+            parameter.data.zero_()
+        scores_BI = fresh.score_catalogue(
+            fresh.user_state(torch.arange(NUM_USERS), trained.histories)
+        )
+        assert not torch.equal(scores_BI, trained.model.score_catalogue(trained.known))
+
+    def test_the_same_seed_gives_the_same_bytes(self, trained: Trained, retrained: Trained) -> None:
+        assert weights_of(retrained) == weights_of(trained)
+
+    def test_another_seed_gives_other_weights(self, trained: Trained, reseeded: Trained) -> None:
+        is_closed_form = trained.name in ("popularity", "ease")
+        assert (weights_of(reseeded) == weights_of(trained)) == is_closed_form
+
+    def test_similar_items_are_of_the_same_colour(self, trained: Trained) -> None:
+        items = torch.arange(NUM_ITEMS)
+        if trained.name == "popularity":
+            with pytest.raises(UnsupportedError, match="popularity learns nothing about items"):
+                trained.model.similarity(items)
+            return
+        similarity_II = trained.model.similarity(items)
+        assert similarity_II.shape == (NUM_ITEMS, NUM_ITEMS)
+        assert not similarity_II.requires_grad
+        same_II = items[:, None] % 2 == items % 2
+        others_II = similarity_II.masked_fill(torch.eye(NUM_ITEMS).bool(), float("nan"))
+        assert others_II[same_II].nanmean() > others_II[~same_II].nanmean() + 0.01
+        close(trained.model.similarity(items[3:5]), similarity_II[3:5])
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+def weights_of(trained: Trained) -> bytes:
+    return (trained.run.path / "best.safetensors").read_bytes()
+
+
+def found_on_board(scores_BI: Tensor) -> float:
+    """How often a left-out item of the right parity beats an item of the wrong one."""
+    shares = []
+    for user, seen in enumerate(board()):
+        left_out = [item for item in range(user % 2, NUM_ITEMS, 2) if item not in seen]
+        wrong = list(range(1 - user % 2, NUM_ITEMS, 2))
+        better = scores_BI[user, left_out][:, None] > scores_BI[user, wrong]
+        shares.append(better.double().mean().item())
+    return sum(shares) / len(shares)

@@ -1,0 +1,258 @@
+"""The walls between rooms, what importing costs, the public names, and how long things may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import foretaste
+
+PACKAGE = Path(foretaste.__file__).parent
+
+BELOW = {
+    "ops": set(),
+    "data": set(),
+    "models": {"ops"},
+    "evaluation": {"models", "ops", "data"},
+    "runs": {"models", "ops", "data"},
+    "training": {"runs", "evaluation", "models", "ops", "data"},
+    "recommend": {"runs", "evaluation", "models", "ops", "data"},
+    "report": {"recommend", "training", "runs", "evaluation", "models", "ops", "data"},
+    "serve": {"recommend", "training", "runs", "evaluation", "models", "ops", "data"},
+    "bench": {"recommend", "training", "runs", "evaluation", "models", "ops", "data"},
+    "cli": {
+        *("serve", "report", "bench", "recommend", "training"),
+        *("runs", "evaluation", "models", "ops", "data"),
+    },
+}
+"""What each room may import of the others; everybody may import ``errors``."""
+
+FORBIDDEN = {
+    "ops": {"numpy", "duckdb", "pyarrow", "logging", "pathlib", "io"},
+    "models": {"duckdb", "pyarrow", "safetensors", "logging", "pathlib", "io", "argparse"},
+    "data": {"torch", "safetensors"},
+}
+"""Libraries that have no business in a room, imported at run time."""
+
+PUBLIC_NAMES = [
+    "Answer",
+    "DAEConfig",
+    "Dataset",
+    "ForetasteError",
+    "GMFConfig",
+    "MLPConfig",
+    "NeuMFConfig",
+    "PrepareConfig",
+    "Recommender",
+    "Run",
+    "SamplingConfig",
+    "TrainingConfig",
+    "VAEConfig",
+    "__version__",
+    "load",
+    "open_dataset",
+    "prepare",
+    "train",
+]
+
+HEAVY = {"torch", "duckdb", "pyarrow", "numpy", "pandas", "fastapi", "uvicorn", "cyclopts", "rich"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, and where."""
+
+    file: Path
+    line: int
+    module: str
+    is_typing_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(PACKAGE)}:{self.line} imports {self.module}"
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imports_of(file: Path) -> list[Import]:
+    """Every import of a file, those within functions too; names imported from a package count."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    typing_only = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports relatively"
+            assert node.module is not None
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found += [Import(file, node.lineno, name, node in typing_only) for name in modules]
+    return found
+
+
+def room_of(file: Path) -> str:
+    """The room a file lies in; empty for files beside the rooms."""
+    parts = file.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def all_imports() -> Iterator[tuple[str, Import]]:
+    for file in sources():
+        for found in imports_of(file):
+            yield room_of(file), found
+
+
+def test_arrows_point_one_way() -> None:
+    wrong = []
+    for room, found in all_imports():
+        package, _, rest = found.module.partition(".")
+        target = rest.partition(".")[0]
+        if package != "foretaste" or not room or target in {"errors", "__version__", "", room}:
+            continue
+        if target not in BELOW[room]:
+            wrong.append(str(found))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_room_is_on_the_map() -> None:
+    assert {room_of(file) for file in sources()} - {""} <= BELOW.keys()
+
+
+def test_errors_import_nothing() -> None:
+    assert not imports_of(PACKAGE / "errors.py")
+
+
+def test_rooms_keep_to_their_libraries() -> None:
+    wrong = [
+        str(found)
+        for room, found in all_imports()
+        if found.module.partition(".")[0] in FORBIDDEN.get(room, set()) and not found.is_typing_only
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_ops_stand_on_torch_alone() -> None:
+    libraries = {
+        found.module.partition(".")[0]
+        for room, found in all_imports()
+        if room == "ops" and not found.is_typing_only
+    }
+    assert libraries - sys.stdlib_module_names <= {"torch", "triton", "foretaste"}
+
+
+@pytest.mark.parametrize("room", ["models", "ops"])
+def test_models_and_ops_open_no_files_and_print_nothing(room: str) -> None:
+    wrong = [
+        f"{file.relative_to(PACKAGE)}:{node.lineno} calls {node.func.id}"
+        for file in sorted((PACKAGE / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"open", "print", "input"}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def modules_after(*statements: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after some statements."""
+    code = "; ".join([*statements, "import sys", "print(*sys.modules)"])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+    )
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_foretaste_imports_nothing_heavy() -> None:
+    assert not modules_after("import foretaste") & HEAVY
+
+
+def test_rooms_hand_their_names_on_lazily() -> None:
+    rooms = [f"import foretaste.{room}" for room in BELOW if (PACKAGE / room).is_dir()]
+    assert not modules_after(*rooms) & {"torch", "duckdb", "fastapi", "uvicorn"}
+
+
+def torch_free_modules() -> list[str]:
+    """The registry and every module of settings."""
+    files = [*PACKAGE.rglob("config.py"), PACKAGE / "models" / "registry.py"]
+    return sorted(
+        ".".join(["foretaste", *file.relative_to(PACKAGE).with_suffix("").parts]) for file in files
+    )
+
+
+def test_settings_need_neither_torch_nor_duckdb() -> None:
+    modules = torch_free_modules()
+    assert {"foretaste.training.config", "foretaste.models.neumf.config"} <= set(modules)
+    assert not modules_after(*(f"import {module}" for module in modules)) & {"torch", "duckdb"}
+
+
+def test_baselines_hand_their_settings_over_without_torch() -> None:
+    """The command line shows every model's settings; help must not wait for torch."""
+    names = "from foretaste.models.registry import MODEL_NAMES, config_class"
+    loaded = modules_after(names, "[config_class(name) for name in MODEL_NAMES]")
+    assert not loaded & {"torch", "duckdb"}
+
+
+def test_public_names() -> None:
+    assert sorted(foretaste.__all__) == PUBLIC_NAMES
+    assert dir(foretaste) == PUBLIC_NAMES
+    for name in PUBLIC_NAMES:
+        assert getattr(foretaste, name) is not None
+    with pytest.raises(AttributeError, match="module 'foretaste' has no attribute 'fit'"):
+        _ = foretaste.fit
+
+
+@pytest.mark.parametrize("room", [room for room in BELOW if (PACKAGE / room).is_dir()])
+def test_every_name_a_room_promises_exists(room: str) -> None:
+    """Also once its modules are loaded: a module must not hide the name it provides."""
+    module = __import__(f"foretaste.{room}", fromlist=["*"])
+    for name in getattr(module, "__all__", []):
+        assert not isinstance(getattr(module, name), type(sys)), f"{room}.{name} is a module"
+
+
+def functions_of(file: Path) -> Iterator[tuple[str, int]]:
+    """Name and length in lines, signature and docstring included, of every function."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_the_training_loop_is_at_most_sixty_lines() -> None:
+    assert dict(functions_of(PACKAGE / "training" / "loop.py"))["fit"] <= 60
+
+
+def test_few_functions_are_long() -> None:
+    lengths = {
+        f"{file.relative_to(PACKAGE)}:{name}": length
+        for file in sources()
+        for name, length in functions_of(file)
+    }
+    long = {name: length for name, length in lengths.items() if length > 50}
+    assert len(long) * 25 <= len(lengths), long
+
+
+def test_files_are_short() -> None:
+    lengths = {
+        str(file.relative_to(PACKAGE)): len(file.read_text(encoding="utf-8").splitlines())
+        for file in sources()
+    }
+    assert not {name: length for name, length in lengths.items() if length > 350}

@@ -1,0 +1,244 @@
+"""Batches: everything once per epoch, fresh negatives, weights that make a mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste.models.neumf.batch import InteractionBatch
+from foretaste.models.neumf.config import SamplingConfig
+from foretaste.ops.histories import HistoryTensors
+from foretaste.training.batches import HistoryBatches, InteractionBatches
+from tests.ops.cases import histories_of, random_histories
+
+NUM_USERS, NUM_ITEMS = 23, 31
+LAYOUTS = ["grouped", "shuffled"]
+
+Sample = tuple[int, int, float]
+
+
+@pytest.fixture
+def histories(rng: np.random.Generator) -> HistoryTensors:
+    """The first user has nothing, the last everything."""
+    return random_histories(rng, NUM_USERS, NUM_ITEMS)
+
+
+@pytest.fixture
+def ordinary(rng: np.random.Generator) -> HistoryTensors:
+    """Nobody has everything."""
+    return random_histories(rng, NUM_USERS, NUM_ITEMS)[: NUM_USERS - 1]
+
+
+def interaction_batches(
+    histories: HistoryTensors,
+    batch_size: int = 40,
+    *,
+    seed: int = 3,
+    layout: str = "grouped",
+    **sampling: int,
+) -> InteractionBatches:
+    config = SamplingConfig(batch_layout=layout, **sampling)  # type: ignore[arg-type]
+    return InteractionBatches(histories, config, batch_size, seed)
+
+
+def samples_of(batch: InteractionBatch) -> list[tuple[Sample, float]]:
+    """(user, item, label) and weight of each sample."""
+    shape = batch.item_index_BK.shape
+    columns = (
+        batch.user_index_B[:, None].expand(shape),
+        batch.item_index_BK,
+        batch.label_BK.expand(shape),
+        batch.weight_BK.expand(shape),
+    )
+    rows = zip(*(column.reshape(-1).tolist() for column in columns), strict=True)
+    return [((user, item, label), weight) for user, item, label, weight in rows]
+
+
+def epoch_samples(batches: InteractionBatches, epoch: int) -> Counter[Sample]:
+    return Counter(sample for batch in batches.epoch(epoch) for sample, _ in samples_of(batch))
+
+
+def pairs_of(histories: HistoryTensors) -> Counter[Sample]:
+    users, items = histories.row_index().tolist(), histories.item_index.tolist()
+    return Counter((user, item, 1.0) for user, item in zip(users, items, strict=True))
+
+
+def positives(samples: Counter[Sample]) -> Counter[Sample]:
+    return Counter({sample: count for sample, count in samples.items() if sample[2] == 1.0})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch_size", [1, 5, 64, 1000, 10**9])
+def test_every_interaction_once_per_epoch_with_its_negatives(
+    histories: HistoryTensors, layout: str, batch_size: int
+) -> None:
+    batches = interaction_batches(histories, batch_size, layout=layout, negatives=4)
+    for epoch in (0, 1):
+        samples = epoch_samples(batches, epoch)
+        assert positives(samples) == pairs_of(histories)
+        assert samples.total() == batches.num_samples == 5 * histories.item_index.numel()
+        per_user = Counter(user for user, _, label in samples.elements() if label == 0.0)
+        assert per_user == Counter(
+            {user: 4 * n for user, n in enumerate(histories.lengths().tolist()) if n}
+        )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 1000, 10**9])
+def test_batches_are_full_but_for_the_last(
+    histories: HistoryTensors, layout: str, batch_size: int
+) -> None:
+    batches = interaction_batches(histories, batch_size, layout=layout, negatives=4)
+    sizes = [batch.num_samples for batch in batches.epoch(0)]
+    group = 5 if layout == "grouped" else 1
+    assert len(sizes) == batches.num_batches
+    assert sum(sizes) == batches.num_samples
+    assert set(sizes[:-1]) <= {max(batch_size // group * group, group)}
+    assert 0 < sizes[-1] <= max(sizes)
+
+
+def test_grouped_and_shuffled_hold_the_same_samples(histories: HistoryTensors) -> None:
+    grouped, shuffled = (interaction_batches(histories, layout=layout) for layout in LAYOUTS)
+    for epoch in range(3):
+        assert epoch_samples(grouped, epoch) == epoch_samples(shuffled, epoch)
+
+
+def test_grouped_rows_hold_an_interaction_and_its_negatives(histories: HistoryTensors) -> None:
+    owned = histories.to_dense().bool()
+    for batch in interaction_batches(histories, negatives=3).epoch(0):
+        user_B1 = batch.user_index_B[:, None].long()
+        is_owned_BK = owned[user_B1, batch.item_index_BK.long()]
+        has_negatives_B = histories.lengths()[user_B1[:, 0]] < NUM_ITEMS
+        assert is_owned_BK[:, 0].all()
+        assert not is_owned_BK[has_negatives_B, 1:].any()
+        assert batch.label_BK.expand(is_owned_BK.shape)[:, 0].eq(1.0).all()
+        assert batch.label_BK.expand(is_owned_BK.shape)[:, 1:].eq(0.0).all()
+
+
+def test_shuffled_samples_of_an_interaction_part(ordinary: HistoryTensors) -> None:
+    """A batch of a tenth of the samples holds about a tenth of the positives."""
+    batches = interaction_batches(ordinary, 100, layout="shuffled")
+    shares = [batch.label_BK.mean().item() for batch in batches.epoch(0)]
+    assert min(shares[:-1]) > 0.0
+    assert max(shares[:-1]) < 0.5
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_weights_make_a_mean(ordinary: HistoryTensors, layout: str) -> None:
+    for batch in interaction_batches(ordinary, layout=layout).epoch(0):
+        weights = [weight for _, weight in samples_of(batch)]
+        assert sum(weights) == pytest.approx(1.0)
+        assert len(set(weights)) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_negatives_of_users_with_everything_weigh_nothing(
+    histories: HistoryTensors, layout: str
+) -> None:
+    found_some = False
+    for batch in interaction_batches(histories, layout=layout).epoch(0):
+        for (user, _, label), weight in samples_of(batch):
+            counts = label == 1.0 or user != NUM_USERS - 1
+            assert weight == pytest.approx(counts / batch.num_samples)
+            found_some |= not counts
+    assert found_some
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_negatives_and_order_are_fresh_in_every_epoch(
+    ordinary: HistoryTensors, layout: str
+) -> None:
+    batches = interaction_batches(ordinary, layout=layout)
+    one, other = epoch_samples(batches, 0), epoch_samples(batches, 1)
+    assert positives(one) == positives(other)
+    assert one != other
+    first_users = [next(iter(batches.epoch(epoch))).user_index_B.tolist() for epoch in (0, 1)]
+    assert first_users[0] != first_users[1]
+
+
+def test_negatives_cover_what_users_do_not_have(ordinary: HistoryTensors) -> None:
+    batches = interaction_batches(ordinary)
+    samples: Counter[Sample] = Counter()
+    for epoch in range(30):
+        samples += epoch_samples(batches, epoch)
+    found = {(user, item) for user, item, label in samples if label == 0.0}
+    absent = (~ordinary.to_dense().bool()).nonzero().tolist()
+    expected = {(user, item) for user, item in absent if ordinary.lengths()[user] > 0}
+    assert found == expected
+
+
+def test_unverified_negatives_may_be_positives(histories: HistoryTensors) -> None:
+    owned = histories.to_dense().bool()
+    batches = interaction_batches(histories, verified_negatives=False)
+    rows = [
+        owned[batch.user_index_B[:, None].long(), batch.item_index_BK[:, 1:].long()]
+        for batch in batches.epoch(0)
+    ]
+    assert torch.cat(rows).any()
+    assert sum(weight for _, weight in samples_of(next(iter(batches.epoch(0))))) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_seed_decides_everything(histories: HistoryTensors, layout: str) -> None:
+    def epoch(seed: int) -> list[tuple[list[tuple[Sample, float]], int]]:
+        batches = interaction_batches(histories, seed=seed, layout=layout)
+        return [(samples_of(batch), batch.dropout_key) for batch in batches.epoch(1)]
+
+    assert epoch(3) == epoch(3)
+    assert epoch(3) != epoch(4)
+
+
+def test_an_epoch_can_be_had_without_those_before_it(histories: HistoryTensors) -> None:
+    """What resuming stands on."""
+    straight = interaction_batches(histories)
+    for epoch in range(3):
+        expected = [samples_of(batch) for batch in straight.epoch(epoch)]
+    assert [samples_of(batch) for batch in interaction_batches(histories).epoch(2)] == expected
+
+
+def test_every_update_has_dropout_of_its_own(histories: HistoryTensors) -> None:
+    batches = interaction_batches(histories)
+    keys = [batch.dropout_key for epoch in range(3) for batch in batches.epoch(epoch)]
+    assert len(set(keys)) == 3 * batches.num_batches
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, NUM_USERS, 10**9])
+def test_every_user_once_per_epoch(histories: HistoryTensors, batch_size: int) -> None:
+    batches = HistoryBatches(histories, batch_size, seed=3)
+    expected = sorted(tuple(row.nonzero().flatten().tolist()) for row in histories.to_dense())
+    for epoch in (0, 1):
+        found = list(batches.epoch(epoch))
+        rows = [row for batch in found for row in batch.histories.to_dense()]
+        assert sorted(tuple(row.nonzero().flatten().tolist()) for row in rows) == expected
+        assert len(found) == batches.num_batches
+        assert sum(batch.num_samples for batch in found) == batches.num_samples == NUM_USERS
+        assert all(batch.num_samples == batch_size for batch in found[:-1])
+
+
+def test_updates_of_histories_are_counted_on(histories: HistoryTensors) -> None:
+    batches = HistoryBatches(histories, 7, seed=3)
+    found = [batch for epoch in range(3) for batch in batches.epoch(epoch)]
+    assert [batch.update for batch in found] == list(range(3 * batches.num_batches))
+    keys = [batch.dropout_key for batch in found] + [batch.noise_key for batch in found]
+    assert len(set(keys)) == 2 * len(found)
+
+
+def test_histories_are_shuffled_by_seed_and_epoch(histories: HistoryTensors) -> None:
+    def order(seed: int, epoch: int) -> list[list[int]]:
+        batches = HistoryBatches(histories, 7, seed).epoch(epoch)
+        return [batch.histories.item_index.tolist() for batch in batches]
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(2, 0)
+    assert order(1, 0) != order(1, 1)
+
+
+def test_one_interaction_is_enough() -> None:
+    histories = histories_of([{1}], 3)
+    (batch,) = interaction_batches(histories, 10**6).epoch(0)
+    assert batch.num_samples == 5
+    (whole,) = HistoryBatches(histories, 10**6, seed=1).epoch(0)
+    assert whole.num_samples == 1

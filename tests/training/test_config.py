@@ -1,0 +1,59 @@
+"""Training settings: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from foretaste.errors import SettingError
+from foretaste.training import TrainingConfig
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0; it must be at least 1"),
+        ({"epochs": "many"}, "epochs is many; it must be at least 1"),
+        ({"epochs": 2.5}, "epochs is 2.5; it must be a whole number"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"batch_size": 99.5}, "batch_size is 99.5; it must be a whole number"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0; it must be above 0"),
+        ({"learning_rate": math.nan}, "learning_rate is nan; it must be above 0"),
+        ({"learning_rate": math.inf}, "learning_rate is inf; it must be above 0"),
+        ({"beta1": 1.0}, "beta1 is 1.0; it must be at least 0 and below 1"),
+        ({"beta1": -0.1}, "beta1 is -0.1; it must be at least 0 and below 1"),
+        ({"beta2": 1.5}, "beta2 is 1.5; it must be at least 0 and below 1"),
+        ({"eps": 0.0}, "eps is 0.0; it must be above 0"),
+        ({"eps": "auto"}, "eps is auto; it must be above 0"),
+        ({"seed": -1}, "seed is -1; it must be at least 0 and below"),
+        ({"seed": 2**63}, "seed is 9223372036854775808; it must be at least 0 and below"),
+        ({"seed": 1.5}, "seed is 1.5; it must be a whole number"),
+        ({"seed": "auto"}, "seed is auto; it must be"),
+        ({"eval_every": 0}, "eval_every is 0; it must be at least 1"),
+        ({"patience": -1}, "patience is -1; it must be at least 0"),
+        ({"validation_users": 0}, "validation_users is 0; it must be at least 1"),
+        ({"validation_users": "auto"}, "validation_users is auto; it must be at least 1"),
+        ({"target": 0.0}, "target is 0.0; it must be above 0"),
+        ({"target": math.nan}, "target is nan; it must be above 0"),
+        ({"precision": "fp8"}, "precision is 'fp8'; use fp32 or bf16"),
+        ({"candidates": "all"}, "candidates is 'all'; use full, sampled-N or nvidia-N"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        TrainingConfig(**settings)
+
+
+def test_ends_of_ranges_are_allowed() -> None:
+    TrainingConfig(
+        epochs=1,
+        batch_size=1,
+        beta1=0.0,
+        beta2=0.0,
+        seed=2**63 - 1,
+        patience=0,
+        validation_users=1,
+        target=1e-9,
+    )

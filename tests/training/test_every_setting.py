@@ -1,0 +1,152 @@
+"""Every setting changes what a training does."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.models.baselines.ease import EaseConfig
+from foretaste.models.baselines.popularity import PopularityConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.runs import Run
+from foretaste.training import TrainingConfig, train
+
+TIMES = {"time", "train_s", "samples_per_s", "min_epoch_s", "avg_epoch_s", "memory_mib"}
+TIMES |= {"evaluated_users_per_s", "elapsed_s"}
+
+TRAINING = TrainingConfig(
+    epochs=3, batch_size=500, learning_rate=0.01, eval_every=1, patience=1, device="cpu"
+)
+IMPATIENT = replace(TRAINING, epochs=40, learning_rate=0.2)
+"""Steps too long to go on improving: patience ends it."""
+
+TRAINING_CHANGES: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 30,
+    "learning_rate": 0.02,
+    "beta1": 0.5,
+    "beta2": 0.9,
+    "eps": 1e-2,
+    "seed": 2,
+    "precision": "bf16",
+    "eval_every": 2,
+    "patience": 2,
+    "target": 1e-6,
+    "select_by": "hr@3",
+    "validation_users": 20,
+    "candidates": "sampled-5",
+}
+"""``device`` decides where, and must not decide what; its errors are tested with `train`."""
+
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "neumf": (
+        NeuMFConfig(factors=4, layers=(8, 8, 4)),
+        {"factors": 5, "layers": (8, 6, 4), "dropout": 0.2},
+    ),
+    "gmf": (GMFConfig(factors=4), {"factors": 5}),
+    "mlp": (MLPConfig(layers=(8, 8, 4)), {"layers": (8, 6, 4), "dropout": 0.2}),
+    "vae": (
+        VAEConfig(hidden=(12,), latent=4, anneal_cap=0.01, anneal_steps=2),
+        {
+            "hidden": (12, 8),
+            "latent": 5,
+            "dropout": 0.2,
+            "activation": "relu",
+            "anneal_cap": 0.5,
+            "anneal_steps": 2000,
+            "l2": 0.1,
+        },
+    ),
+    "dae": (
+        DAEConfig(hidden=(12,), latent=4),
+        {"hidden": (12, 8), "latent": 5, "dropout": 0.2, "activation": "relu", "l2": 0.1},
+    ),
+    "ease": (EaseConfig(), {"l2": 10.0}),
+    "popularity": (PopularityConfig(), {}),
+}
+SAMPLING_CHANGES: dict[str, Any] = {
+    "negatives": 3,
+    "verified_negatives": False,
+    "batch_layout": "shuffled",
+}
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Trains on one dataset and remembers what unchanged settings did."""
+
+    dataset: Dataset
+    root: Path
+
+    def behaviour(self, name: str, **given: Any) -> tuple[str, list[dict[str, Any]]]:
+        """The weights' digest and every logged number but times."""
+        run = train(
+            name,
+            self.dataset,
+            model_config=given.get("model_config", MODELS[name][0]),
+            config=given.get("config", TRAINING),
+            sampling=given.get("sampling"),
+            runs_root=self.root,
+        )
+        return hashlib.sha256(weights_of(run)).hexdigest(), [timeless(e) for e in run.log.read()]
+
+
+def weights_of(run: Run) -> bytes:
+    return (run.path / "best.safetensors").read_bytes()
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: timeless(inner) for name, inner in value.items() if name not in TIMES}
+    return value
+
+
+@pytest.fixture
+def trainings(dataset: Dataset, tmp_path: Path) -> Trainings:
+    return Trainings(dataset, tmp_path)
+
+
+def test_unchanged_settings_behave_the_same(trainings: Trainings) -> None:
+    """Or the tests below would prove nothing."""
+    assert trainings.behaviour("neumf") == trainings.behaviour("neumf")
+
+
+@pytest.mark.parametrize("setting", TRAINING_CHANGES)
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_every_training_setting_matters(name: str, setting: str, trainings: Trainings) -> None:
+    before = IMPATIENT if setting == "patience" else TRAINING
+    after = replace(before, **{setting: TRAINING_CHANGES[setting]})
+    assert trainings.behaviour(name, config=after) != trainings.behaviour(name, config=before)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [(name, setting) for name in MODELS for setting in MODELS[name][1]]
+)
+def test_every_model_setting_matters(name: str, setting: str, trainings: Trainings) -> None:
+    config, changes = MODELS[name]
+    config_changed = replace(config, **{setting: changes[setting]})
+    changed = trainings.behaviour(name, model_config=config_changed)
+    assert changed != trainings.behaviour(name)
+
+
+@pytest.mark.parametrize("setting", SAMPLING_CHANGES)
+def test_every_sampling_setting_matters(setting: str, trainings: Trainings) -> None:
+    changed = SamplingConfig(**{setting: SAMPLING_CHANGES[setting]})
+    assert trainings.behaviour("gmf", sampling=changed) != trainings.behaviour("gmf")
+
+
+def test_no_setting_was_forgotten() -> None:
+    assert names(TrainingConfig) == TRAINING_CHANGES.keys() | {"device"}
+    assert names(SamplingConfig) == SAMPLING_CHANGES.keys()
+    for config, changes in MODELS.values():
+        assert names(type(config)) == changes.keys()
+
+
+def names(config: type[Any]) -> set[str]:
+    return {item.name for item in fields(config)}

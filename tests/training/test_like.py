@@ -1,0 +1,108 @@
+"""The settings of a run, repeated: from experiment to shop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.errors import RunError
+from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.neumf.config import GMFConfig, SamplingConfig
+from foretaste.runs import Run
+from foretaste.training import TrainingConfig, train
+from foretaste.training.like import Settings, repeated_settings
+
+ASKED = TrainingConfig(
+    epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"
+)
+
+
+@pytest.fixture
+def experiment(dataset: Dataset, tmp_path: Path) -> Run:
+    run = train(
+        "gmf",
+        dataset,
+        model_config=GMFConfig(factors=3),
+        config=ASKED,
+        sampling=SamplingConfig(negatives=2),
+        run_path=tmp_path / "experiment",
+    )
+    return Run.open(run.path)
+
+
+def train_again(settings: Settings, dataset: Dataset, run_path: Path) -> Run:
+    return train(
+        settings.model,
+        dataset,
+        model_config=settings.model_config,
+        config=settings.config,
+        sampling=settings.sampling,
+        run_path=run_path,
+    )
+
+
+def summary_of(run: Run) -> dict[str, Any]:
+    return run.log.read()[-1]
+
+
+def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run) -> None:
+    settings = repeated_settings(experiment)
+    assert settings.model == "gmf"
+    assert settings.model_config == GMFConfig(factors=3)
+    assert settings.sampling == SamplingConfig(negatives=2)
+    expected = replace(
+        ASKED,
+        epochs=summary_of(experiment)["best_epoch"],
+        batch_size=experiment.config.resolved["batch_size"],
+        beta1=experiment.config.resolved["beta1"],
+        beta2=experiment.config.resolved["beta2"],
+        eval_every=experiment.config.resolved["eval_every"],
+        patience=0,
+        target=None,
+    )
+    assert settings.config == expected
+
+
+def test_repeating_on_the_same_data_gives_the_same_weights(
+    experiment: Run, dataset: Dataset, tmp_path: Path
+) -> None:
+    settings = repeated_settings(experiment)
+    only_at_the_end = replace(settings.config, eval_every=settings.config.epochs)
+    again = train_again(replace(settings, config=only_at_the_end), dataset, tmp_path / "again")
+    weights, expected = (
+        (run.path / "best.safetensors").read_bytes() for run in (again, experiment)
+    )
+    assert weights == expected
+
+
+def test_repeating_on_everything_trains_to_the_end(
+    experiment: Run, everything: Dataset, tmp_path: Path
+) -> None:
+    settings = repeated_settings(experiment)
+    shop = train_again(settings, everything, tmp_path / "shop")
+    assert summary_of(shop)["num_epochs"] == summary_of(experiment)["best_epoch"]
+    assert shop.has_weights
+
+
+def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_path: Path) -> None:
+    config = TrainingConfig(device="cpu")
+    run = train(
+        "ease", dataset, model_config=EaseConfig(l2=7.0), config=config, run_path=tmp_path / "one"
+    )
+    settings = repeated_settings(Run.open(run.path))
+    assert settings == Settings(
+        model="ease", model_config=EaseConfig(l2=7.0), config=config, sampling=None
+    )
+    assert train_again(settings, everything, tmp_path / "other").has_weights
+
+
+def test_an_unfinished_run_is_refused(experiment: Run) -> None:
+    log = experiment.path / "metrics.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    log.write_text("".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(RunError, match="was never finished, so its best epoch is not known"):
+        repeated_settings(Run.open(experiment.path))

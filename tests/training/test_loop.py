@@ -1,0 +1,222 @@
+"""The loop alone: a one-weight model and evaluations written down beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foretaste.errors import TrainingError
+from foretaste.evaluation.result import Evaluation, Metric
+from foretaste.models.base import NeuralModel, UserState
+from foretaste.ops.histories import HistoryTensors
+from foretaste.training.loop import Clock, fit
+from foretaste.training.progress import EpochReport, Progress
+from foretaste.training.selection import Selection
+from tests.training.plans import make_plan
+
+
+@dataclass(frozen=True)
+class FakeBatch:
+    target: float
+    num_samples: int
+
+
+class FakeBatches:
+    """Two batches of unequal size; the loss at weight w is ``(w - target)**2``."""
+
+    num_batches = 2
+    num_samples = 5
+
+    def __init__(self, targets: Sequence[float] = (1.0, 2.0)) -> None:
+        self.targets = targets
+        self.epochs_asked: list[int] = []
+
+    def epoch(self, number: int) -> Iterator[FakeBatch]:
+        self.epochs_asked.append(number)
+        yield FakeBatch(self.targets[0], 3)
+        yield FakeBatch(self.targets[1], 2)
+
+
+class FakeModel(NeuralModel):
+    name = "fake"
+
+    def __init__(self) -> None:
+        super().__init__(num_users=1, num_items=1)
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.was_training: list[bool] = []
+
+    def forward(self, batch: FakeBatch) -> Tensor:
+        self.was_training.append(self.training)
+        return (self.weight - batch.target).square()
+
+    def reset_parameters(self, seed: int) -> None:
+        raise NotImplementedError
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[()]:
+        raise NotImplementedError
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[()]:
+        raise NotImplementedError
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        raise NotImplementedError
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def evaluation_of(value: float) -> Evaluation:
+    metric = Metric(name="ndcg@10", value=value, low=value, high=value)
+    return Evaluation(
+        split="validation",
+        protocol="leave-one-out",
+        candidates="full",
+        metrics={"ndcg@10": metric},
+        num_users=7,
+        num_users_without_target=0,
+        num_unseen_targets=0,
+        num_short_candidate_lists=0,
+        elapsed_s=0.5,
+    )
+
+
+@dataclass
+class Watched:
+    """A call of `fit` and everything it told."""
+
+    model: FakeModel = field(default_factory=FakeModel)
+    batches: FakeBatches = field(default_factory=FakeBatches)
+    reports: list[EpochReport] = field(default_factory=list)
+    kept: list[float] = field(default_factory=list)
+    was_training_at_evaluation: list[bool] = field(default_factory=list)
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def fit(
+        self, values: Sequence[float] | None, lr: float = 0.1, **plan: Any
+    ) -> tuple[Selection, Clock, str]:
+        """Train by plain gradient descent; the k-th evaluation finds ``values[k]``."""
+        watched, remaining = self, iter(values or ())
+
+        def evaluate() -> Evaluation:
+            self.was_training_at_evaluation.append(self.model.training)
+            return evaluation_of(next(remaining))
+
+        class Watching(Progress):
+            def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+                watched.steps.append((epoch, step, num_steps))
+
+        return fit(
+            self.model,
+            self.batches,
+            torch.optim.SGD(self.model.parameters(), lr=lr),
+            make_plan(learning_rate=lr, **plan),
+            evaluate=None if values is None else evaluate,
+            keep=lambda: self.kept.append(self.model.weight.item()),
+            report=self.reports.append,
+            progress=Watching(),
+        )
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def weights_by_hand(num_epochs: int, lr: float = 0.1) -> list[float]:
+    """The weight after each epoch of gradient descent on targets 1 and 2."""
+    weight, found = 0.0, []
+    for _ in range(num_epochs):
+        for target in (1.0, 2.0):
+            weight -= lr * 2 * (weight - target)
+        found.append(weight)
+    return found
+
+
+def test_every_batch_of_every_epoch_makes_a_step(watched: Watched) -> None:
+    _, clock, reason = watched.fit([0.1, 0.2, 0.3], epochs=3)
+    assert watched.batches.epochs_asked == [0, 1, 2]
+    assert watched.steps == [(epoch, step, 2) for epoch in (1, 2, 3) for step in (1, 2)]
+    assert watched.model.weight.item() == pytest.approx(weights_by_hand(3)[-1])
+    assert [report.step for report in watched.reports] == [2, 4, 6]
+    assert [report.epoch for report in watched.reports] == [1, 2, 3]
+    assert len(clock.epoch_s) == 3
+    assert reason == "all 3 epochs are done"
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_samples(watched: Watched) -> None:
+    watched.fit([0.1], epochs=1)
+    after_one_step = 0.2
+    expected = (3 * 1.0**2 + 2 * (after_one_step - 2.0) ** 2) / 5
+    assert watched.reports[0].loss == pytest.approx(expected)
+
+
+def test_training_and_evaluation_modes_alternate(watched: Watched) -> None:
+    watched.fit([0.1, 0.2], epochs=2)
+    assert watched.model.was_training == [True] * 4
+    assert watched.was_training_at_evaluation == [False, False]
+
+
+def test_the_weights_of_the_best_epoch_are_kept(watched: Watched) -> None:
+    selection, _, _ = watched.fit([0.2, 0.4, 0.4, 0.3], epochs=4)
+    assert watched.kept == pytest.approx(weights_by_hand(4)[:2])
+    assert (selection.best_epoch, selection.best_value) == (2, 0.4)
+    assert [report.is_best for report in watched.reports] == [True, True, False, False]
+
+
+def test_evaluation_comes_every_so_many_epochs_and_at_the_end(watched: Watched) -> None:
+    watched.fit([0.1, 0.2, 0.3], epochs=5, eval_every=2)
+    evaluated = [report.epoch for report in watched.reports if report.evaluation is not None]
+    assert evaluated == [2, 4, 5]
+
+
+def test_the_target_ends_training(watched: Watched) -> None:
+    selection, _, reason = watched.fit([0.1, 0.35, 0.9], epochs=9, target=0.3)
+    assert len(watched.reports) == 2
+    assert selection.target_epoch == 2
+    assert reason == "ndcg@10 reached 0.3"
+    assert watched.kept == pytest.approx(weights_by_hand(2))
+
+
+def test_patience_ends_training(watched: Watched) -> None:
+    selection, _, reason = watched.fit([0.1, 0.5, 0.4, 0.5, 0.3], epochs=9, patience=3)
+    assert len(watched.reports) == 5
+    assert selection.best_epoch == 2
+    assert reason == "ndcg@10 did not improve in 3 evaluations"
+
+
+def test_without_evaluation_the_last_epoch_is_kept(watched: Watched) -> None:
+    selection, _, _ = watched.fit(None, epochs=3, patience=1, target=0.1)
+    assert watched.kept == pytest.approx(weights_by_hand(3)[-1:])
+    assert (selection.best_epoch, selection.best_value) == (3, None)
+    assert [report.is_best for report in watched.reports] == [False, False, True]
+
+
+def test_evaluation_is_counted_outside_the_training_clock(watched: Watched) -> None:
+    _, clock, _ = watched.fit([0.1, 0.2], epochs=2)
+    assert clock.evaluate_s == 1.0
+    assert clock.num_evaluated == 14
+    assert len(clock.epoch_s) == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_names_the_setting_to_change(
+    watched: Watched, bad: float
+) -> None:
+    watched.batches = FakeBatches([bad, 1.0])
+    with pytest.raises(
+        TrainingError,
+        match=r"the loss became (nan|inf) in epoch 1; lower --learning-rate \(now 0\.1\)",
+    ):
+        watched.fit([0.1], epochs=3)
+    assert watched.kept == []
+
+
+def test_divergence_is_found(watched: Watched) -> None:
+    with pytest.raises(TrainingError, match=r"lower --learning-rate \(now 1e\+10\)"):
+        watched.fit([0.1] * 9, lr=1e10, epochs=9, eval_every=9)

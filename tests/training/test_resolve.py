@@ -1,0 +1,142 @@
+"""What ``auto`` comes to, at several sizes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import pytest
+
+from foretaste.errors import SettingError
+from foretaste.training import TrainingConfig
+from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+
+
+def plan_of(
+    config: TrainingConfig | None = None,
+    *,
+    num_interactions: int = 100_000,
+    num_users: int = 1_000,
+    protocol: str = "leave-one-out",
+    samples_per_interaction: int | None = 5,
+) -> TrainingPlan:
+    size = TrainingSize(num_interactions=num_interactions, num_users=num_users, protocol=protocol)
+    return resolve(
+        config or TrainingConfig(),
+        size,
+        samples_per_interaction=samples_per_interaction,
+        device="cpu",
+    )
+
+
+def test_neumf_at_the_references_size_is_the_reference() -> None:
+    plan = plan_of(num_interactions=19_861_770, num_users=138_493)
+    assert plan.batch_size == 1_048_576
+    assert plan.learning_rate == 0.0045
+    assert (plan.beta1, plan.beta2, plan.eps) == (0.25, 0.5, 1e-8)
+
+
+def test_the_autoencoders_at_the_references_size_are_the_reference() -> None:
+    plan = plan_of(
+        num_interactions=8_000_000,
+        num_users=116_677,
+        protocol="held-out-users",
+        samples_per_interaction=None,
+    )
+    assert plan.batch_size == 24_576
+    assert plan.learning_rate == 0.004
+    assert (plan.beta1, plan.beta2, plan.eps) == (0.9, 0.9, 1e-8)
+    assert plan.epochs == 400
+
+
+@pytest.mark.parametrize("num_interactions", [1, 900, 100_000, 1_000_000, 9_999_999])
+def test_neumf_below_it_takes_smaller_batches(num_interactions: int) -> None:
+    plan = plan_of(num_interactions=num_interactions)
+    assert plan.batch_size < 1_048_576
+    assert plan.batch_size.bit_count() == 1
+    assert (plan.beta1, plan.beta2) == (0.9, 0.999)
+    larger = plan_of(num_interactions=2 * num_interactions)
+    assert larger.batch_size >= plan.batch_size
+
+
+@pytest.mark.parametrize("num_users", [1, 900, 10_000, 99_999])
+def test_the_autoencoders_below_it_take_smaller_batches(num_users: int) -> None:
+    plan = plan_of(num_users=num_users, samples_per_interaction=None)
+    assert plan.batch_size < 24_576
+    assert plan.batch_size.bit_count() == 1
+    assert (plan.beta1, plan.beta2) == (0.9, 0.999)
+    larger = plan_of(num_users=2 * num_users, samples_per_interaction=None)
+    assert larger.batch_size >= plan.batch_size
+
+
+def test_an_epoch_of_sizeable_data_has_many_updates() -> None:
+    """From ml-100k on: a batch is no more than a fiftieth of an epoch."""
+    for num_interactions in (100_000, 1_000_000, 5_000_000, 20_000_000):
+        plan = plan_of(num_interactions=num_interactions)
+        assert num_interactions * 5 >= 50 * plan.batch_size
+
+
+@pytest.mark.parametrize("samples_per_interaction", [5, None])
+@pytest.mark.parametrize("num_users", [50, 5_000, 500_000])
+def test_nothing_stays_auto_and_everything_is_in_range(
+    samples_per_interaction: int | None, num_users: int
+) -> None:
+    plan = plan_of(
+        num_users=num_users,
+        num_interactions=100 * num_users,
+        samples_per_interaction=samples_per_interaction,
+    )
+    assert "auto" not in asdict(plan).values()
+    settings = {item.name: getattr(plan, item.name) for item in fields(TrainingConfig)}
+    assert asdict(TrainingConfig(**settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metric"),
+    [
+        ("leave-one-out", "ndcg@10"),
+        ("leave-one-out (random)", "ndcg@10"),
+        ("temporal", "ndcg@10"),
+        ("none", "ndcg@10"),
+        ("held-out-users", "ndcg@100"),
+    ],
+)
+def test_the_metric_that_selects_follows_the_protocol(protocol: str, metric: str) -> None:
+    assert plan_of(protocol=protocol).select_by == metric
+
+
+ASKED: dict[str, Any] = {
+    "epochs": 3,
+    "batch_size": 77,
+    "learning_rate": 0.5,
+    "beta1": 0.1,
+    "beta2": 0.2,
+    "eps": 1e-3,
+    "seed": 9,
+    "precision": "bf16",
+    "eval_every": 2,
+    "patience": 0,
+    "target": 0.3,
+    "select_by": "hr@5",
+    "validation_users": 12,
+    "candidates": "sampled-9",
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("samples_per_interaction", [5, None])
+def test_what_was_asked_wins(name: str, samples_per_interaction: int | None) -> None:
+    config = TrainingConfig(**{name: ASKED[name]})
+    plan = plan_of(config, samples_per_interaction=samples_per_interaction)
+    assert getattr(plan, name) == ASKED[name]
+
+
+def test_every_setting_is_planned() -> None:
+    assert {item.name for item in fields(TrainingConfig)} == ASKED.keys() | {"device"}
+    assert {item.name for item in fields(TrainingPlan)} == ASKED.keys() | {"device"}
+
+
+@pytest.mark.parametrize("metric", ["accuracy@10", "ndcg", "ndcg@0", "ndcg@x", ""])
+def test_a_metric_that_does_not_exist_is_refused(metric: str) -> None:
+    with pytest.raises(SettingError, match=f"there is no metric '{metric}'"):
+        plan_of(TrainingConfig(select_by=metric))

@@ -1,0 +1,250 @@
+"""`foretaste.train`: from a dataset to a run directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.evaluation.evaluate import evaluate
+from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.registry import MODEL_NAMES
+from foretaste.runs import Run, load_model
+from foretaste.training import Progress, TrainingConfig, train
+from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
+from tests.training.trainings import CONFIGS, events, run_of
+
+
+def value_of(run: Run, evaluation: dict[str, Any]) -> float:
+    return float(evaluation["evaluation"]["metrics"][run.config.resolved["select_by"]]["value"])
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_metrics_jsonl_tells_the_training(name: str, dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of(name, dataset, tmp_path / "run")
+    lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["event"] for line in lines] == [
+        "schema",
+        "start",
+        *["epoch", "evaluation"] * 3,
+        "evaluation",
+        "summary",
+    ]
+    units = json.loads(lines[0])["units"]
+    assert all(json.loads(line).keys() <= units.keys() for line in lines[1:])
+    epochs = events(run, "epoch")
+    assert [event["epoch"] for event in epochs] == [1, 2, 3]
+    assert all(event["loss"] > 0 and event["samples_per_s"] > 0 for event in epochs)
+    splits = [event["evaluation"]["split"] for event in events(run, "evaluation")]
+    assert splits == ["validation"] * 3 + ["test"]
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_the_summary_agrees_with_the_epochs(name: str, dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of(name, dataset, tmp_path / "run")
+    (summary,) = events(run, "summary")
+    (start,) = events(run, "start")
+    epoch_s = [event["train_s"] for event in events(run, "epoch")]
+    values = [value_of(run, event) for event in events(run, "evaluation")[:-1]]
+    assert summary["num_epochs"] == 3
+    assert summary["min_epoch_s"] == pytest.approx(min(epoch_s))
+    assert summary["avg_epoch_s"] == pytest.approx(sum(epoch_s) / 3)
+    assert summary["train_s"] == pytest.approx(sum(epoch_s))
+    assert summary["samples_per_s"] == pytest.approx(start["num_samples"] * 3 / sum(epoch_s))
+    assert summary["best_value"] == max(values)
+    assert summary["best_epoch"] == values.index(max(values)) + 1
+    assert summary["selection_split"] == "validation"
+    assert summary["select_by"] == "ndcg@10"
+    assert summary["memory_mib"] > 1
+    assert start["num_steps"] * 3 == events(run, "epoch")[-1]["step"]
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_the_saved_weights_are_those_of_the_best_epoch(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """A rate this high makes later epochs worse; what is saved scores what the best one did."""
+    run = run_of(name, dataset, tmp_path / "run", epochs=15, learning_rate=0.3, patience=0)
+    (summary,) = events(run, "summary")
+    assert summary["best_epoch"] < 15
+    evaluation = evaluate(
+        load_model(run, "cpu"),
+        dataset.heldout("validation"),
+        num_train_users=dataset.manifest.num_train_users,
+        protocol=dataset.manifest.protocol,
+        k=(10,),
+        seed=dataset.manifest.seed,
+    )
+    assert evaluation["ndcg@10"] == pytest.approx(summary["best_value"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_the_best_epoch_is_what_a_training_of_that_length_gives(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """Evaluating leaves no trace in training."""
+    whole = run_of(name, dataset, tmp_path / "whole", epochs=6, learning_rate=0.1, patience=0)
+    (summary,) = events(whole, "summary")
+    short = run_of(
+        name,
+        dataset,
+        tmp_path / "short",
+        epochs=summary["best_epoch"],
+        eval_every=summary["best_epoch"],
+        learning_rate=0.1,
+    )
+    assert weights_of(short) == weights_of(whole)
+
+
+def weights_of(run: Run) -> bytes:
+    return (run.path / "best.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_same_seed_gives_the_same_bytes(
+    name: str, precision: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    one, same, other = (
+        run_of(name, dataset, tmp_path / str(number), seed=seed, precision=precision)
+        for number, seed in enumerate((5, 5, 6))
+    )
+    assert weights_of(one) == weights_of(same)
+    assert weights_of(one) != weights_of(other)
+
+
+def test_the_first_epoch_at_the_target_ends_training(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", epochs=9, target=1e-6)
+    (summary,) = events(run, "summary")
+    assert summary["target_epoch"] == summary["num_epochs"] == 1
+    assert summary["stopped_because"] == "ndcg@10 reached 1e-06"
+
+
+def test_patience_ends_training(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", epochs=60, learning_rate=0.3, patience=2)
+    (summary,) = events(run, "summary")
+    assert summary["num_epochs"] == summary["best_epoch"] + 2 < 60
+    assert summary["stopped_because"] == "ndcg@10 did not improve in 2 evaluations"
+
+
+def test_with_nothing_held_out_every_epoch_runs(everything: Dataset, tmp_path: Path) -> None:
+    run = run_of("gmf", everything, tmp_path / "run", epochs=4, patience=1, target=0.01)
+    (summary,) = events(run, "summary")
+    assert summary["num_epochs"] == summary["best_epoch"] == 4
+    assert summary["best_value"] is None
+    assert summary["selection_split"] is None
+    assert not events(run, "evaluation")
+    assert run.has_weights
+
+
+def test_without_validation_the_test_part_selects_and_says_so(
+    test_only: Dataset, tmp_path: Path
+) -> None:
+    run = run_of("gmf", test_only, tmp_path / "run")
+    (summary,) = events(run, "summary")
+    assert summary["selection_split"] == "test"
+    evaluations = [event["evaluation"] for event in events(run, "evaluation")]
+    assert {evaluation["split"] for evaluation in evaluations} == {"test"}
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_every_model_trains_where_whole_users_are_held_out(
+    name: str, heldout_users: Dataset, tmp_path: Path
+) -> None:
+    run = run_of(name, heldout_users, tmp_path / "run", epochs=1)
+    final = events(run, "evaluation")[-1]["evaluation"]
+    assert final["split"] == "test"
+    assert final["num_users"] == 10
+    if name not in ("popularity", "ease"):
+        assert events(run, "summary")[0]["select_by"] == "ndcg@100"
+
+
+@pytest.mark.parametrize("name", ["popularity", "ease"])
+def test_closed_forms_are_fitted_in_one_pass(name: str, dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of(name, dataset, tmp_path / "run")
+    kinds = [event["event"] for event in run.log.read()]
+    assert kinds == ["schema", "start", "evaluation", "summary"]
+    (summary,) = events(run, "summary")
+    assert summary["stopped_because"] == "fitted in one pass"
+    assert summary["best_epoch"] is None
+    assert run.config.resolved == {"device": "cpu", "candidates": "full"}
+
+
+def test_the_run_remembers_what_was_asked_and_what_it_became(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    sampling = SamplingConfig(negatives=3)
+    run = Run.open(run_of("neumf", dataset, tmp_path / "run", sampling, seed=11).path)
+    assert run.config.asked["batch_size"] == "auto"
+    assert run.config.asked["negatives"] == 3
+    assert isinstance(run.config.resolved["batch_size"], int)
+    assert "auto" not in run.config.resolved.values()
+    assert run.config.seed == 11
+    assert run.config.model_config == {"factors": 4, "layers": [8, 8, 4], "dropout": 0.5}
+    assert run.config.dataset.digest == dataset.manifest.digest
+
+
+class Recording(Progress):
+    """Every call, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def started(self, start: TrainingStart) -> None:
+        self.calls.append(("started", start))
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self.calls.append(("stepped", (epoch, step, num_steps)))
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        self.calls.append(("evaluating", (split, num_done, num_users)))
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self.calls.append(("epoch_done", report))
+
+    def finished(self, summary: TrainingSummary) -> None:
+        self.calls.append(("finished", summary))
+
+
+def test_progress_is_told_in_order(dataset: Dataset, tmp_path: Path) -> None:
+    recording = Recording()
+    run_of("gmf", dataset, tmp_path / "run", progress=recording, epochs=2, batch_size=1000)
+    kinds = [kind for kind, _ in recording.calls]
+    assert kinds[0] == "started"
+    assert kinds[-1] == "finished"
+    assert kinds.count("epoch_done") == 2
+    start, summary = recording.calls[0][1], recording.calls[-1][1]
+    assert start.num_batches == 4
+    assert start.num_interactions == dataset.manifest.num_interactions
+    assert start.num_samples == 5 * start.num_interactions
+    assert start.plan.batch_size == 1000
+    steps = [call for kind, call in recording.calls if kind == "stepped"]
+    assert steps == [(epoch, step, 4) for epoch in (1, 2) for step in (1, 2, 3, 4)]
+    evaluating = [call for kind, call in recording.calls if kind == "evaluating"]
+    assert {split for split, _, _ in evaluating} == {"validation", "test"}
+    assert all(0 < done <= of for _, done, of in evaluating)
+    assert summary.test.split == "test"
+
+
+def test_a_run_is_named_after_model_dataset_and_time(dataset: Dataset, tmp_path: Path) -> None:
+    runs = [
+        train("popularity", dataset, config=TrainingConfig(device="cpu"), runs_root=tmp_path)
+        for _ in range(3)
+    ]
+    assert len({run.path for run in runs}) == 3
+    assert all(run.path.parent == tmp_path for run in runs)
+    assert all(run.path.name.startswith("popularity-small-") for run in runs)
+
+
+def test_the_top_level_name_is_the_same_function() -> None:
+    assert foretaste.train is train
+    assert foretaste.TrainingConfig is TrainingConfig
+
+
+def test_a_metric_is_selected_by_however_it_is_spelled(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", select_by=" NDCG@10 ", epochs=1)
+    assert events(run, "summary")[0]["select_by"] == "ndcg@10"

@@ -1,0 +1,81 @@
+"""What `foretaste.train` refuses, before it leaves anything behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from foretaste.data import Dataset
+from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
+from foretaste.models.baselines import ease
+from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.vae.config import VAEConfig
+from foretaste.training import train
+from tests.training.trainings import run_of
+
+
+def test_an_unknown_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="model 'svd' is unknown; choose one of neumf"):
+        run_of("svd", dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["vae", "dae", "popularity", "ease"])
+def test_sampling_belongs_to_those_that_sample(name: str, dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=f"{name} samples no negatives: .* neumf, gmf, mlp"):
+        run_of(name, dataset, tmp_path / "run", SamplingConfig())
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_another_model_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="neumf takes NeuMFConfig"):
+        train("neumf", dataset, model_config=VAEConfig(), run_path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_is_never_written_over(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("popularity", dataset, tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    with pytest.raises(RunError, match="exists already and a run is never written over"):
+        run_of("gmf", dataset, tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+
+
+def test_a_metric_that_does_not_exist_leaves_no_run(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="there is no metric 'accuracy@1'"):
+        run_of("gmf", dataset, tmp_path / "run", select_by="accuracy@1")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_that_the_candidates_do_not_have_leaves_no_run(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Coverage is defined for full candidates only."""
+    with pytest.raises(SettingError, match="coverage@10"):
+        run_of("gmf", dataset, tmp_path / "run", select_by="coverage@10", candidates="sampled-9")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_leaves_no_run(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="device 'cuda' was asked for"):
+        run_of("gmf", dataset, tmp_path / "run", device="cuda")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_catalogue_too_large_for_ease_leaves_no_run(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enough memory for the weights, not for fitting them."""
+    monkeypatch.setattr(ease, "_memory_bytes", lambda device: 10 * dataset.manifest.num_items**2)
+    with pytest.raises(UnsupportedError, match="ease keeps a weight for every pair of items"):
+        run_of("ease", dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["gmf", "vae"])
+def test_divergence_says_what_to_lower(name: str, dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="lower"):
+        run_of(name, dataset, tmp_path / "run", learning_rate=1e20, epochs=9)

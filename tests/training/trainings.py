@@ -1,0 +1,43 @@
+"""Short trainings, and what their runs tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from foretaste.data import Dataset
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.runs import Run
+from foretaste.training import Progress, TrainingConfig, train
+
+CONFIGS: dict[str, Any] = {
+    "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
+    "gmf": GMFConfig(factors=4),
+    "vae": VAEConfig(hidden=(12,), latent=4),
+    "dae": DAEConfig(hidden=(12,), latent=4),
+}
+SETTINGS: dict[str, Any] = {"epochs": 3, "learning_rate": 0.01, "eval_every": 1, "device": "cpu"}
+
+
+def run_of(
+    name: str,
+    dataset: Dataset,
+    run_path: Path,
+    sampling: SamplingConfig | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Run:
+    return train(
+        name,
+        dataset,
+        model_config=CONFIGS.get(name),
+        config=TrainingConfig(**SETTINGS | settings),
+        sampling=sampling,
+        run_path=run_path,
+        progress=progress,
+    )
+
+
+def events(run: Run, kind: str) -> list[dict[str, Any]]:
+    return [event for event in run.log.read() if event["event"] == kind]
