@@ -14,8 +14,9 @@ Nothing heavy is imported until it is used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from foretaste.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.data import Dataset, PrepareConfig, open_dataset, prepare
@@ -28,33 +29,48 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "Answer": "foretaste.recommend",
-    "DAEConfig": "foretaste.models.vae.config",
-    "Dataset": "foretaste.data",
-    "ForetasteError": "foretaste.errors",
-    "GMFConfig": "foretaste.models.neumf.config",
-    "MLPConfig": "foretaste.models.neumf.config",
-    "NeuMFConfig": "foretaste.models.neumf.config",
-    "PrepareConfig": "foretaste.data",
-    "Recommender": "foretaste.recommend",
-    "Run": "foretaste.runs",
-    "SamplingConfig": "foretaste.models.neumf.config",
-    "TrainingConfig": "foretaste.training",
-    "VAEConfig": "foretaste.models.vae.config",
-    "load": "foretaste.recommend",
-    "open_dataset": "foretaste.data",
-    "prepare": "foretaste.data",
-    "train": "foretaste.training",
+_MODULE_OF = {
+    "Answer": "recommend",
+    "DAEConfig": "models.vae.config",
+    "Dataset": "data",
+    "ForetasteError": "errors",
+    "GMFConfig": "models.neumf.config",
+    "MLPConfig": "models.neumf.config",
+    "NeuMFConfig": "models.neumf.config",
+    "PrepareConfig": "data",
+    "Recommender": "recommend",
+    "Run": "runs",
+    "SamplingConfig": "models.neumf.config",
+    "TrainingConfig": "training",
+    "VAEConfig": "models.vae.config",
+    "load": "recommend",
+    "open_dataset": "data",
+    "prepare": "data",
+    "train": "training",
 }
 
-__all__ = [*sorted(_PUBLIC), "__version__"]  # pyright: ignore
+__all__ = [
+    "Answer",
+    "DAEConfig",
+    "Dataset",
+    "ForetasteError",
+    "GMFConfig",
+    "MLPConfig",
+    "NeuMFConfig",
+    "PrepareConfig",
+    "Recommender",
+    "Run",
+    "SamplingConfig",
+    "TrainingConfig",
+    "VAEConfig",
+    "__version__",
+    "load",
+    "open_dataset",
+    "prepare",
+    "train",
+]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'foretaste' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+__getattr__ = lazy_names(__name__, _MODULE_OF)
 
 
 def __dir__() -> list[str]:

@@ -208,7 +208,7 @@ def test_control_c_ends_a_training_quietly(shop: Path) -> None:
 def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
     (shop / "all_users.txt").write_text("\n".join(map(str, range(1, 121))))
     environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
-    command = [sys.executable, "-m", "foretaste", "recommend", "runs/vae", "-k", "50"]
+    command = [sys.executable, "-m", "foretaste", "recommend", "runs/vae", "-k", "25"]
     with subprocess.Popen(
         [*command, "--users-file", "all_users.txt", "--format", format],
         stdout=subprocess.PIPE,

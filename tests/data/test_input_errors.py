@@ -45,9 +45,9 @@ def output(tmp_path: Path) -> Path:
         (b"1,2,3,4,5\n", r"raw\.csv, line 162: expected 4 fields, found 5: '1,2,3,4,5'"),
         (b'1,"2,3,4\n', r"raw\.csv, line 162: a quote is opened and never closed"),
         (b"1,\xff\xfe,3,4\n", r"raw\.csv, line 162: is not UTF-8 text; .*iconv"),
-        (b"1,2,3,soon\n", r"line 162: time 'soon' is not a whole number \(column 'timestamp'"),
+        (b"1,2,3,soon\n", r"line 162: time 'soon' is not a number or a date such as"),
         (b"1,2,3,\n", r"raw\.csv, line 162: time is empty \(column 'timestamp', 1 row"),
-        (b"1,2,3,nan\n", r"raw\.csv, line 162: time 'nan' is not a whole number"),
+        (b"1,2,3,nan\n", r"raw\.csv, line 162: time 'nan' is not a number or a date"),
         (b",2,3,4\n", r"raw\.csv, line 162: user_id is empty \(column 'user_id', 1 row like it\)"),
         (b'1,"",3,4\n', r"raw\.csv, line 162: item_id is empty \(column 'item_id', 1 row"),
         (b"1,2\x00,3,4\n", r"raw\.csv, line 162: item_id '2\\x00' holds a NUL character"),
@@ -73,6 +73,16 @@ def test_ratings_are_checked_where_a_rule_reads_them(
     source = write(f"{HEADER}{ROWS}1,2,{rating},4\n")
     refuse(source, output, message, min_rating=3.0)
     assert prepare(source, tmp_path / "out").manifest.counts["num_rows_read"] == 161
+
+
+def test_dates_that_are_not_understood(write: WriteFile, output: Path) -> None:
+    source = write("user_id,item_id,date\n1,2,12/31/2020\n1,3,01/01/2021\n")
+    refuse(source, output, r"line 3: time '01/01/2021' is not a number or a date such as 2020-12")
+
+
+def test_mixed_line_endings(write: WriteFile, output: Path) -> None:
+    source = write("user_id,item_id\n1,2\r\n1,3\n1,4\r\n")
+    refuse(source, output, r"raw\.csv: mixes line endings, .* dos2unix")
 
 
 def test_lines_are_counted_through_quotes_and_blank_lines(write: WriteFile, output: Path) -> None:

@@ -164,6 +164,12 @@ def test_ids_are_integers_only_if_all_of_them_are(
     )
 
 
+def test_a_column_named_for_one_thing_is_not_taken_for_another(prepared: PrepareText) -> None:
+    dataset = prepared("user,date,score\n1,5,3\n1,6,3\n", item_column="date", protocol="none")
+    assert dataset.items.ids() == [5, 6]
+    assert dataset.manifest.columns == {"user_id": "user", "item_id": "date"}
+
+
 def test_an_id_that_is_text_far_down_the_file(prepared: PrepareText) -> None:
     rows = "".join(f"{n},1\n" for n in range(3_000))
     dataset = prepared(f"user_id,item_id\n{rows}007,1\n", protocol="none")
@@ -190,12 +196,12 @@ def test_moments_of_a_frame_are_times(tmp_path: Path) -> None:
 def test_titles_come_from_a_file_of_items(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,10\n1,20\n2,30\n")
     items = write(
-        'movieId,Name,genre,id\n10,Ten,a,q\n30,"Thirty, or so",,q\n99,Never,b,q\n', "items.csv"
+        'movieId,Name,item_code,id\n10,Ten,a,q\n30,"Thirty, or so",,q\n99,Never,b,q\n', "items.csv"
     )
     dataset = prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
     assert dataset.items.titles() == ["Ten", None, "Thirty, or so"]
-    assert dataset.items.column("genre") == ["a", None, None]
-    assert dataset.items.table.column_names == ["id", "title", "genre"]
+    assert dataset.items.column("item_code") == ["a", None, None]
+    assert dataset.items.table.column_names == ["id", "title", "item_code"]
     assert [entry["holds"] for entry in dataset.manifest.source] == ["interactions", "items"]
 
 

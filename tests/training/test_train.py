@@ -104,8 +104,10 @@ def weights_of(run: Run) -> bytes:
     return (run.path / "best.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [(name, "fp32") for name in CONFIGS] + [(name, "bf16") for name in CONFIGS if name != "gmf"],
+)
 def test_the_same_seed_gives_the_same_bytes(
     name: str, precision: str, dataset: Dataset, tmp_path: Path
 ) -> None:

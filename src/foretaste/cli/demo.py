@@ -138,7 +138,7 @@ def _verdict(label: str, evaluation: Evaluation, floor: Evaluation) -> str:
     if ours.low is None or theirs.high is None:
         return f"{label}: too few users to tell"
     if ours.low <= theirs.high:
-        return f"{label}: its interval of ndcg@10 meets popularity's"
+        return f"{label}: its interval of ndcg@10 does not lie above popularity's"
     times = f", {ours.value / theirs.value:.1f} times as good" if theirs.value else ""
     return f"{label}: its interval of ndcg@10 lies above popularity's{times}"
 

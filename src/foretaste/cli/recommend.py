@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 _USERS_AT_ONCE = 4096
 
+Ids = Annotated[tuple[str, ...], Parameter(show_default=False)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """Whom to recommend to: one of these."""
 
-    user: tuple[str, ...] = ()
+    user: Ids = ()
     """Id of a user the run knows; give it again for more."""
 
     users_file: Path | None = None
     """File of user ids: Parquet, CSV or TSV (first column), or one id per line."""
 
-    history: tuple[str, ...] = ()
+    history: Ids = ()
     """Id of an item that a new user has; give it again for more."""
 
     all: Annotated[bool, FLAG] = False
@@ -63,13 +65,13 @@ class Lists:
     k: int | None = None
     """Items per list; 10 unless given."""
 
-    exclude: tuple[str, ...] = ()
+    exclude: Ids = ()
     """Id of an item to leave out; give it again for more."""
 
     exclude_file: Path | None = None
     """File of item ids to leave out."""
 
-    candidates: tuple[str, ...] = ()
+    candidates: Ids = ()
     """Id of an item that may be recommended, such as what is in stock; give it again for more."""
 
     candidates_file: Path | None = None

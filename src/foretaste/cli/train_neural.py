@@ -126,10 +126,7 @@ def like(
     raw: RawOptions = None,
     place: RunOptions = None,
 ) -> None:
-    """Train again as an earlier run was, with its best number of epochs: from experiment to shop.
-
-    Everything the dataset holds is trained on where its protocol is none, which is how a raw file
-    is prepared here unless --protocol says otherwise.
+    """Train again as an earlier run was, for as many epochs as its best one took.
 
     Args:
         run: Directory of the run whose settings are repeated.

@@ -37,8 +37,8 @@ class RawData:
         """The dataset at ``source``, or the one that its interactions make."""
         from foretaste.data import open_or_prepare
 
-        asked = {"protocol": self.protocol, "filters": self.filters}
-        config = PrepareConfig(**{name: value for name, value in asked.items() if value})  # type: ignore[arg-type]
+        asked: dict[str, Any] = {"protocol": self.protocol, "filters": self.filters}
+        config = PrepareConfig(**{name: value for name, value in asked.items() if value})
         with steps("Preparing") as tell:
             return open_or_prepare(str(source), config, items=self.items, progress=tell)
 
@@ -97,8 +97,10 @@ def train_and_report(
 
 
 def _say_next(console: Console, run: Run) -> None:
-    (user_id,) = run.users.ids()[:1]
-    item_ids = run.items.ids()[:2]
+    import numpy as np
+
+    (user_id,) = run.users.ids(np.arange(1))
+    item_ids = run.items.ids(np.arange(min(2, run.num_items)))
     histories = [part for item_id in item_ids for part in ("--history", item_id)]
     say_next(
         console,

@@ -37,6 +37,7 @@ _OPTIONS = {
     "rating": "rating_column",
     "time": "time_column",
 }
+_REQUIRED = ("user_id", "item_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +65,17 @@ def find_roles(columns: Sequence[str], config: PrepareConfig, where: str) -> Rol
     Raises InputError where users or items are not to be found, SettingError where one column
     is asked to be two things.
     """
-    found = {
+    named = {
         role: _named(columns, getattr(config, option), option, where)
-        or find_spelling(columns, role, where)
         for role, option in _OPTIONS.items()
     }
-    for role in ("user_id", "item_id"):
+    # A column named for something else is not also taken for a rating or a time.
+    free = [column for column in columns if column not in named.values()]
+    found = {
+        role: name or find_spelling(columns if role in _REQUIRED else free, role, where)
+        for role, name in named.items()
+    }
+    for role in _REQUIRED:
         if found[role] is None:
             raise _not_found(columns, role, where)
     by_column: dict[str, str] = {}

@@ -61,8 +61,10 @@ def find_value(path: Path, delimiter: str, position: int, value: str | None) -> 
 def explain(message: str) -> str | None:
     """What DuckDB's message about a malformed row says, as file, line and example.
 
-    None where the message is about something else.
+    None where the message is about something else; without a file where it names none.
     """
+    if "CSV Parser state machine" in message:
+        return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
     line = re.search(r"CSV Error on Line: (\d+)", message)
     if line is None:
         return None

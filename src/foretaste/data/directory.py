@@ -44,6 +44,7 @@ def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
     Whatever goes wrong before that, an interrupt included, leaves nothing behind.
     """
     check_output(output, overwrite)
+    output = output.resolve()
     temporary = _sibling(output, "partial")
     is_parent_new = not output.parent.exists()
     try:

@@ -63,9 +63,9 @@ class Engine:
         try:
             return list(self._connection.execute(sql).fetchall())
         except duckdb.OutOfMemoryException:
+            limit = f"memory_limit {self._memory_limit}" if self._memory_limit else "memory"
             raise SettingError(
-                f"memory_limit {self._memory_limit or '(the machine)'} is too little for this "
-                "input; allow more or use fewer threads"
+                f"{limit} is too little for this input; allow more or use fewer threads"
             ) from None
         except (duckdb.InvalidInputException, duckdb.IOException) as error:
             raise InputError(explain(str(error)) or _first_line(str(error))) from None

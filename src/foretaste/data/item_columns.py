@@ -22,7 +22,7 @@ def open_item_scan(items: Any) -> Scan:
 
 
 def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None) -> list[str]:
-    """Make table ``described`` of the item columns; their names as SQL identifiers.
+    """Make table ``described`` of the item columns; how a query names each of them.
 
     Every value is kept as text. The column that looks like a title is called ``title``. Raises
     InputError where the item id is not to be found, or one id comes twice.
@@ -41,7 +41,7 @@ def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None
         f"FROM {scan.relation}",
     )
     _refuse_repeats(engine, scan, key)
-    return list(names.values())
+    return [f"described.{sql}" for sql in names.values()]
 
 
 def _names(scan: Scan, key: str) -> dict[str, str]:

@@ -21,9 +21,9 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
 }
 _SAMPLE_ROWS = 1000
 _NOUNS: dict[Kind, str] = {
-    "integer": "a whole number",
+    "integer": "a number or a date such as 2020-12-31",
     "real": "a finite number",
-    "moment": "a date and time",
+    "moment": "a date such as 2020-12-31",
     "text": "an id",
 }
 
@@ -37,6 +37,16 @@ def read_raw(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> 
     _check_storage(scans, columns)
     for scan in scans:
         engine.know(scan)
+    try:
+        return _read(engine, scans, columns)
+    except InputError as error:
+        if any(scan.name in str(error) for scan in scans):
+            raise
+        raise InputError(f"{_names(scans)}: {error}") from None
+
+
+def _read(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> dict[str, Kind]:
+    """Read with the kinds that a sample suggests, and wider ones until all values fit."""
     kinds = {role: _guess(engine, scans[0].columns[columns[role]], scans[0], role)
              for role in columns}  # fmt: skip
     guessed = dict(kinds)
@@ -59,9 +69,13 @@ def _read_as(
     fitting = ", ".join(f"count({role})" for role in columns)
     num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
     if num_rows == 0:
-        names = ", ".join(scan.name for scan in scans[:3])
-        raise InputError(f"{names}: has no rows, only column names")
+        raise InputError(f"{_names(scans)}: has no rows, only column names")
     return [role for role, count in zip(columns, num_fitting, strict=True) if count < num_rows]
+
+
+def _names(scans: Sequence[Scan]) -> str:
+    shown = ", ".join(scan.name for scan in scans[:3])
+    return shown if len(scans) <= 3 else f"{shown} and {len(scans) - 3} more"
 
 
 def _union(scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind]) -> str:
@@ -169,9 +183,9 @@ def _refuse_nul(
         if not engine.count(f"raw WHERE contains({role}, chr(0))"):
             continue
         for scan in scans:
-            name = scan.columns[columns[role]].sql
+            text = f"CAST({scan.columns[columns[role]].sql} AS VARCHAR)"
             count, example = engine.row(
-                f"SELECT count(*), min({name}) FROM {scan.relation} WHERE contains({name}, chr(0))"
+                f"SELECT count(*), min({text}) FROM {scan.relation} WHERE contains({text}, chr(0))"
             )
             if count:
                 problem = f"{role} {example!r} holds a NUL character"

@@ -210,7 +210,7 @@ def _frame_sha256(table: pa.Table) -> str:
     """Of the frame as an Arrow stream: equal frames may differ in it, unequal ones do."""
     sink = _HashSink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+        writer.write_table(table)
     return sink.sha256.hexdigest()
 
 

@@ -119,7 +119,8 @@ def _num_heldout_users(engine: Engine, config: PrepareConfig) -> int:
     if eligible <= num_users * num_parts:
         raise SettingError(
             f"num_heldout_users {num_users:,} in each of {num_parts} parts leaves nobody to train "
-            f"on: {eligible:,} users have two items or more; hold out fewer"
+            f"on: {eligible:,} users have two items or more; hold out fewer, or use "
+            "--protocol none to train on all of them"
         )
     return num_users
 

@@ -127,6 +127,9 @@ class NeuralModel(RecommenderModel):
 class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
+    def check_fits(self) -> None:
+        """UnsupportedError where fitting would need more than this machine has."""
+
     @abstractmethod
     def fit(self, histories: HistoryTensors) -> None:
         """Fit to the training histories, one row per training user."""

@@ -24,9 +24,7 @@ def encode(
     below ``dropout * 2**16``; what stays is divided by the quantised keep rate, as the
     reference's dropout on the normalised input does. An empty history encodes to zero.
     """
-    weight_N = _normalised(histories).to(table_IH.dtype)
-    if dropout > 0.0:
-        weight_N *= _kept(histories, dropout, key)
+    weight_N = _weights(histories, dropout, key, table_IH.dtype)
     return F.embedding_bag(
         histories.item_index,
         table_IH,
@@ -41,22 +39,19 @@ def encode_reference(
     table_IH: Tensor, histories: HistoryTensors, *, dropout: float = 0.0, key: int = 0
 ) -> Tensor:
     """`encode` written out with dense rows: the definition of correct."""
-    dense_BI = torch.zeros(len(histories), histories.num_items, dtype=table_IH.dtype)
-    weight_N = _normalised(histories).to(table_IH.dtype)
-    if dropout > 0.0:
-        weight_N *= _kept(histories, dropout, key)
+    dense_BI = table_IH.new_zeros(len(histories), histories.num_items)
+    weight_N = _weights(histories, dropout, key, table_IH.dtype)
     dense_BI[histories.row_index(), histories.item_index.long()] = weight_N
     return dense_BI @ table_IH
 
 
-def _normalised(histories: HistoryTensors) -> Tensor:
-    """Each entry's value in its L2-normalised row, 1 / sqrt(n), [N]."""
-    return histories.lengths()[histories.row_index()].float().rsqrt_()
-
-
-def _kept(histories: HistoryTensors, dropout: float, key: int) -> Tensor:
-    """0 for dropped entries, 1 / keep rate for the others, float32 [N]."""
-    threshold = min(round(dropout * _LEVELS), _LEVELS - 1)
-    word_N = hash_words(key, histories.row_index() * histories.num_items + histories.item_index)
-    kept_N = logical_shift_right(word_N, 48) >= threshold
-    return kept_N.float().mul_(1.0 / (1.0 - threshold / _LEVELS))
+def _weights(histories: HistoryTensors, dropout: float, key: int, dtype: torch.dtype) -> Tensor:
+    """Each entry's value: 1 / sqrt(n) in its normalised row, dropped or scaled up, [N]."""
+    row_index_N = histories.row_index()
+    weight_N = histories.lengths().to(dtype).rsqrt_()[row_index_N]
+    if dropout > 0.0:
+        threshold = min(round(dropout * _LEVELS), _LEVELS - 1)
+        word_N = hash_words(key, row_index_N * histories.num_items + histories.item_index)
+        weight_N *= logical_shift_right(word_N, 48) >= threshold
+        weight_N *= 1.0 / (1.0 - threshold / _LEVELS)
+    return weight_N

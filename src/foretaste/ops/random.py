@@ -17,6 +17,7 @@ GOLDEN = _GOLDEN - (1 << 64)
 """Distance between neighbouring counters before mixing: word n is ``mix(n * GOLDEN + key)``."""
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
+_POSITIONS_AT_ONCE = 1 << 18
 _MASK_64 = (1 << 64) - 1
 
 
@@ -45,7 +46,7 @@ def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
     """Random 64-bit words, int64 of ``counter``'s shape: word number ``counter`` of a stream.
 
     Args:
-        key: from `stream_key`; an int64 tensor broadcast against ``counter`` also serves.
+        key: from `stream_key`; an int64 tensor that broadcasts to ``counter``'s shape also serves.
         counter: int64 positions in the stream.
     """
     word = counter * GOLDEN
@@ -87,21 +88,28 @@ def normal(key: int | Tensor, counter: Tensor) -> Tensor:
 def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
     """A keyed permutation of 0..size-1, int64 [size]: nothing is sorted, nothing is stored.
 
-    Four Feistel rounds over the next power of two; values beyond ``size`` are skipped.
+    Four Feistel rounds over the next power of two; values beyond ``size`` are skipped. Good enough
+    for shuffling; over a handful of positions some orders come up more often than others.
     """
-    if size == 0:
-        return torch.empty(0, dtype=torch.int64, device=device)
-    num_bits = max(2, (size - 1).bit_length())
+    num_positions = 1 << max(2, (size - 1).bit_length()) if size else 0
+    pieces = [torch.empty(0, dtype=torch.int64, device=device)]
+    for start in range(0, num_positions, _POSITIONS_AT_ONCE):
+        stop = min(start + _POSITIONS_AT_ONCE, num_positions)
+        position = torch.arange(start, stop, dtype=torch.int64, device=device)
+        value = _feistel(key, position, num_positions.bit_length() - 1)
+        pieces.append(value[value < size])
+    return torch.cat(pieces)
+
+
+def _feistel(key: int, position: Tensor, num_bits: int) -> Tensor:
+    """Where each position goes in a keyed permutation of 2**num_bits positions."""
     low_bits = num_bits // 2
     high_bits = num_bits - low_bits
-    position = torch.arange(1 << num_bits, dtype=torch.int64, device=device)
     high, low = position >> low_bits, position & ((1 << low_bits) - 1)
-    del position
     for round_number in range(0, 4, 2):
         high ^= _round_word(key, round_number, low) & ((1 << high_bits) - 1)
         low ^= _round_word(key, round_number + 1, high) & ((1 << low_bits) - 1)
-    value = (high << low_bits) | low
-    return value[value < size]
+    return (high << low_bits) | low
 
 
 def _round_word(key: int, round_number: int, half: Tensor) -> Tensor:

@@ -20,10 +20,9 @@ class Segments:
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:
-        self.order_S = torch.argsort(index_S, stable=True)
-        counts_I = torch.bincount(index_S, minlength=num_segments)
-        self.offsets = torch.zeros(num_segments + 1, dtype=torch.int64, device=index_S.device)
-        torch.cumsum(counts_I, 0, out=self.offsets[1:])
+        sorted_S, self.order_S = torch.sort(index_S, stable=True)
+        bounds = torch.arange(num_segments + 1, dtype=index_S.dtype, device=index_S.device)
+        self.offsets = torch.searchsorted(sorted_S, bounds)
 
     def sum(self, rows_SD: Tensor) -> Tensor:
         """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32."""

@@ -46,13 +46,13 @@ def fit(
 
     Args:
         evaluate: ranks the held-out users; without it the last epoch is the best.
-        keep: saves the weights; called after every evaluation that is the best so far.
+        keep: saves the weights, after every evaluation that is the best so far.
         report: told of every epoch.
 
-    Returns what was selected, the times, and why training ended. Raises TrainingError when the
-    loss is no longer finite.
+    Returns what was selected, the times, and why training ended. Raises TrainingError for a loss
+    that is not finite.
     """
-    selection, clock = Selection(plan), Clock()
+    selection, clock, reason = Selection(plan), Clock(), None
     for epoch in range(1, plan.epochs + 1):
         started = time.perf_counter()
         model.train()
@@ -67,11 +67,10 @@ def fit(
         epoch_loss = loss_sum.item() / batches.num_samples  # sync: the one of the epoch
         clock.epoch_s.append(time.perf_counter() - started)
         _check_finite(epoch_loss, epoch, plan)
-
         evaluation = None
-        is_best = epoch == plan.epochs and evaluate is None
-        if evaluate is not None and (epoch % plan.eval_every == 0 or epoch == plan.epochs):
-            model.eval()
+        is_last = epoch == plan.epochs
+        is_best = is_last and evaluate is None
+        if evaluate is not None and (is_last or epoch % plan.eval_every == 0):
             evaluation = evaluate()
             clock.add_evaluation(evaluation)
             is_best = selection.update(epoch, evaluation[plan.select_by])
@@ -89,10 +88,9 @@ def fit(
                 is_best=is_best,
             )
         )
-        reason = selection.reason_to_stop()
-        if reason is not None:
-            return selection, clock, reason
-    return selection, clock, f"all {plan.epochs} epochs are done"
+        if reason := selection.reason_to_stop():
+            break
+    return selection, clock, reason or f"all {plan.epochs} epochs are done"
 
 
 def _check_finite(loss: float, epoch: int, plan: TrainingPlan) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from foretaste.evaluation.definitions import parse_metric
+from foretaste.errors import SettingError
+from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.training.config import TrainingConfig
 
 
@@ -57,11 +58,18 @@ def resolve(
         chosen = _autoencoder_plan(size)
     else:
         chosen = _neumf_plan(size.num_interactions * samples_per_interaction)
+        if size.protocol == "held-out-users":  # fitting new users costs more than an epoch
+            chosen["eval_every"] = 2
     chosen["select_by"] = "ndcg@100" if size.protocol == "held-out-users" else "ndcg@10"
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
-    plan = TrainingPlan(**(chosen | asked | {"device": device}))
-    parse_metric(plan.select_by)
-    return plan
+    values = chosen | asked | {"device": device}
+    kind, length = parse_metric(values["select_by"])
+    if kind == "coverage" and config.candidates != "full":
+        raise SettingError(
+            f"select_by is coverage@{length}, which candidates {config.candidates} do not have; "
+            "use --candidates full or another metric"
+        )
+    return TrainingPlan(**(values | {"select_by": metric_name(kind, length)}))
 
 
 def _neumf_plan(num_samples: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from foretaste.training.resolve import TrainingPlan
@@ -19,6 +20,7 @@ class Selection:
 
     def update(self, epoch: int, value: float) -> bool:
         """Take in an evaluation; True when it is the best so far (the first of equals)."""
+        assert math.isfinite(value), f"{self.plan.select_by} is {value}"
         if self.target_epoch is None and self.plan.target is not None and value >= self.plan.target:
             self.target_epoch = epoch
         if self.best_value is not None and value <= self.best_value:

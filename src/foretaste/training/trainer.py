@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from foretaste.data.dataset import Dataset
+from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import SettingError, TrainingError
 from foretaste.models.base import ClosedFormModel, NeuralModel
 from foretaste.models.neumf.config import SamplingConfig
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
 SAMPLING_MODELS = ("neumf", "gmf", "mlp")
 """Models that learn from sampled negatives."""
 
+PRODUCTLESS_MODELS = ("gmf", "popularity", "ease")
+"""Models for which the precision of training changes nothing."""
+
 
 def train(
     model: str,
-    dataset: Dataset,
+    dataset: Dataset | Path | str | Any,
     *,
     model_config: DataclassInstance | None = None,
     config: TrainingConfig | None = None,
@@ -47,45 +51,69 @@ def train(
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
+        dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
+            prepared first, under ``datasets/``.
         model_config: settings of the model; its defaults if not given.
         config: how to train; popularity and EASE heed its device and candidates only.
         sampling: negatives and batch layout, for neumf, gmf and mlp only.
         run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
-    from or the loss diverges, RunError where ``run_path`` exists.
+    from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
+    where ``run_path`` exists. Unless training itself failed, nothing is left behind.
     """
     asked = config or TrainingConfig()
-    progress = progress or Progress()
-    settings = model_config if model_config is not None else config_class(model)()
+    settings = _checked_settings(model, model_config, asked)
     sampling = _checked_sampling(model, sampling)
     device = resolve_device(asked.device)
+    if not isinstance(dataset, Dataset):
+        dataset = open_or_prepare(dataset)
     histories = _training_histories(dataset, device)
     network = build_model(model, settings, len(histories), histories.num_items).to(device)
     network.count_items(histories)
+    progress = progress or Progress()
     judging = Judging(dataset, asked.candidates, asked.validation_users, progress)
-    plan = None
-    if isinstance(network, NeuralModel):
+    if isinstance(network, ClosedFormModel):
+        network.check_fits()
+        resolved = {"device": str(device), "candidates": asked.candidates}
+    else:
         plan = _plan(asked, dataset, sampling, device)
-    run_config = RunConfig(
-        model=model,
-        model_config=asdict(settings),
-        asked=asdict(asked) | (asdict(sampling) if sampling else {}),
-        resolved=asdict(plan) if plan else {"device": str(device), "candidates": asked.candidates},
-        seed=asked.seed,
-        dataset=DatasetReference.of(dataset),
-    )
+        resolved = asdict(plan)
     run = Run.create(
-        _run_path(model, dataset, run_path, runs_root), config=run_config, dataset=dataset
+        _run_path(model, dataset, run_path, runs_root),
+        config=RunConfig(
+            model=model,
+            model_config=asdict(settings),
+            asked=asdict(asked) | (asdict(sampling) if sampling else {}),
+            resolved=resolved,
+            seed=asked.seed,
+            dataset=DatasetReference.of(dataset),
+        ),
+        dataset=dataset,
     )
     if isinstance(network, ClosedFormModel):
         train_closed_form(run, network, histories, judging)
     else:
         assert isinstance(network, NeuralModel)
-        assert plan is not None
-        batches = _batches(histories, sampling, plan)
-        train_neural(run, network, batches, plan, judging)
+        train_neural(run, network, _batches(histories, sampling, plan), plan, judging)
     return run
+
+
+def _checked_settings(
+    model: str, given: DataclassInstance | None, asked: TrainingConfig
+) -> DataclassInstance:
+    expected = config_class(model)
+    if given is not None and not isinstance(given, expected):
+        raise SettingError(
+            f"{model} takes {expected.__name__} as its settings, not {type(given).__name__}"
+        )
+    if asked.precision != "fp32" and model in PRODUCTLESS_MODELS:
+        raise SettingError(
+            f"precision is {asked.precision}, but {model} has no large products to compute in it; "
+            "use fp32"
+        )
+    settings: DataclassInstance = given or expected()
+    return settings
 
 
 def _training_histories(dataset: Dataset, device: torch.device) -> HistoryTensors:

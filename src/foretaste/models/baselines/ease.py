@@ -39,10 +39,12 @@ class Ease(ClosedFormModel):
         self.weight_II: Tensor
         self.register_buffer("weight_II", torch.zeros(num_items, num_items))
 
+    def check_fits(self) -> None:
+        _require_memory(self.num_items, _FIT_BYTES, self.device)
+
     @torch.no_grad()
     def fit(self, histories: HistoryTensors) -> None:
-        """Fit to the training histories; UnsupportedError if the item pairs exceed the memory."""
-        _require_memory(self.num_items, _FIT_BYTES, self.device)
+        """Fit to the training histories; `check_fits` tells beforehand if memory suffices."""
         self.count_items(histories)
         self.weight_II.zero_()
         users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)

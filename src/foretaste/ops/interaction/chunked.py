@@ -25,7 +25,9 @@ from foretaste.ops.segments import Segments
 _SAMPLES_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
-"""A block holds at least this many samples per item: its sums pass over all items once."""
+"""A block holds at least this many samples per item, for its sums pass over all items once,"""
+_MOST_SAMPLES_PER_BLOCK = 1 << 18
+"""but no more than this: its gradients are written down."""
 
 
 def loss(
@@ -118,7 +120,8 @@ class _Pass:
 
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
         block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
-        block_samples = max(block_samples, _SAMPLES_PER_ITEM * self.inputs.num_items)
+        by_items = min(_SAMPLES_PER_ITEM * self.inputs.num_items, _MOST_SAMPLES_PER_BLOCK)
+        block_samples = max(block_samples, by_items)
         for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
             self._block(rows)
         tensors = zip(self.inputs.tensors(), self.total.tensors(), strict=True)

@@ -21,11 +21,15 @@ def logits(
     """Logits [B, K] of each row's candidates."""
     flat_index = item_index_BK.reshape(-1)
     shape_BK = item_index_BK.shape
-    item_tower = inputs.item_tower_IH.index_select(0, flat_index).view(*shape_BK, -1)
+    item_tower = inputs.item_tower_IH.index_select(0, flat_index).view(
+        *shape_BK, inputs.item_tower_IH.shape[1]
+    )
     activation = _dropped(F.relu(inputs.user_tower_BH[:, None] + item_tower), dropout, 0)
     for number, (weight, bias) in enumerate(inputs.layers, start=1):
         activation = _dropped(F.relu(F.linear(activation, weight, bias)), dropout, number)
-    item_product = inputs.item_product_IF.index_select(0, flat_index).view(*shape_BK, -1)
+    item_product = inputs.item_product_IF.index_select(0, flat_index).view(
+        *shape_BK, inputs.item_product_IF.shape[1]
+    )
     product = inputs.user_product_BF[:, None] * item_product
     return (
         product @ inputs.output_product_F

@@ -1,0 +1,189 @@
+"""Quality of every model on real data: rows for docs/results.md.
+
+    python benchmarks/quality.py --data DIRECTORY --datasets ml-1m --protocols leave-one-out
+
+DIRECTORY holds ``ml-100k/ratings.csv`` and ``ml-1m/ratings.parquet``. Each row is one training:
+settings, metrics on the test part with their intervals, times and versions. Rows already in the
+output are not run again, so an interrupted session goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import foretaste
+from foretaste.data import Dataset, open_dataset, prepare
+from foretaste.evaluation.evaluate import evaluate
+from foretaste.runs import Run, load_model
+
+SOURCES = {"ml-100k": "ml-100k/ratings.csv", "ml-1m": "ml-1m/ratings.parquet"}
+TOWER = (128, 64, 32)
+SMALL: dict[str, Any] = {
+    "neumf": foretaste.NeuMFConfig(factors=32, layers=TOWER),
+    "gmf": foretaste.GMFConfig(factors=32),
+    "mlp": foretaste.MLPConfig(layers=TOWER),
+}
+MODELS = ("popularity", "ease", "gmf", "mlp", "neumf", "dae", "vae")
+SEEDLESS = ("popularity", "ease")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training: what is trained on what."""
+
+    dataset: str
+    protocol: str
+    model: str
+    seed: int
+    name: str
+    candidates: str = "full"
+    validation: str = "hold-out"
+    also: tuple[str, ...] = ()
+    config: Any = None
+    training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.dataset, self.protocol, self.name, self.seed
+
+
+def trials(datasets: list[str], protocols: list[str], seeds: list[int]) -> Iterator[Trial]:
+    """Every model, then NeuMF as its paper measured it, for each dataset, protocol and seed."""
+    for dataset in datasets:
+        for protocol in protocols:
+            if protocol == "ncf":
+                yield from _paper_trials(dataset, seeds)
+                continue
+            also = ("sampled-99",) if protocol == "leave-one-out" else ()
+            for model in MODELS:
+                for seed in seeds[:1] if model in SEEDLESS else seeds:
+                    yield Trial(
+                        dataset=dataset,
+                        protocol=protocol,
+                        model=model,
+                        seed=seed,
+                        name=model,
+                        also=also,
+                        config=SMALL.get(model),
+                    )
+
+
+def _paper_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
+    """The NCF protocol: no validation part, 99 negatives, the best epoch on test."""
+    cases = [("popularity", "popularity", None, seeds[:1]), ("neumf", "neumf", SMALL["neumf"], seeds)]
+    cases.append(("neumf", "neumf (NVIDIA's sizes)", None, seeds[:1]))
+    for model, name, config, chosen in cases:
+        for seed in chosen:
+            yield Trial(
+                dataset=dataset,
+                protocol="ncf",
+                model=model,
+                seed=seed,
+                name=name,
+                candidates="sampled-99",
+                validation="none",
+                config=config,
+            )
+
+
+def run(trial: Trial, data: Path, work: Path) -> dict[str, Any]:
+    """Train and judge one trial; the row to be written."""
+    dataset = _prepared(trial, data, work)
+    run_path = work / "-".join(map(str, trial.key)).replace("/", "-").replace(" ", "-")
+    trained = foretaste.train(
+        trial.model,
+        dataset,
+        model_config=trial.config,
+        config=foretaste.TrainingConfig(
+            seed=trial.seed, candidates=trial.candidates, device="cpu", **trial.training
+        ),
+        run_path=run_path,
+    )
+    events = trained.log.read()
+    summary = next(event for event in events if event["event"] == "summary")
+    tested = [event for event in events if event["event"] == "evaluation"][-1]
+    evaluations = {trial.candidates: tested["evaluation"]["metrics"]}
+    for candidates in trial.also:
+        evaluations[candidates] = _evaluated(trained, dataset, candidates)
+    return {
+        **{name: value for name, value in asdict(trial).items() if name not in ("config", "also")},
+        "model_config": dict(trained.config.model_config),
+        "resolved": dict(trained.config.resolved),
+        "metrics": {
+            candidates: {name: metric["value"] for name, metric in metrics.items()}
+            for candidates, metrics in evaluations.items()
+        },
+        "best_epoch": summary["best_epoch"],
+        "num_epochs": summary["num_epochs"],
+        "avg_epoch_s": summary["avg_epoch_s"],
+        "num_threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "versions": dict(trained.config.versions),
+    }
+
+
+def _prepared(trial: Trial, data: Path, work: Path) -> Dataset:
+    path = work / f"{trial.dataset}-{trial.protocol}"
+    if path.exists():
+        return open_dataset(path)
+    protocol: Any = "leave-one-out" if trial.protocol == "ncf" else trial.protocol
+    validation: Any = trial.validation
+    config = foretaste.PrepareConfig(protocol=protocol, validation=validation, filters="reference")
+    return prepare(data / SOURCES[trial.dataset], path, config)
+
+
+def _evaluated(run: Run, dataset: Dataset, candidates: str) -> dict[str, Any]:
+    manifest = dataset.manifest
+    evaluation = evaluate(
+        load_model(run, "cpu"),
+        dataset.heldout("test"),
+        num_train_users=manifest.num_train_users,
+        protocol=manifest.protocol,
+        candidates=candidates,
+        k=(10,),
+        seed=manifest.seed,
+    )
+    metrics: dict[str, Any] = evaluation.as_dict()["metrics"]
+    return metrics
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--datasets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
+    parser.add_argument(
+        "--protocols", nargs="+", default=["leave-one-out", "held-out-users", "ncf"]
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/quality.jsonl"))
+    arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.touch()
+    rows = [json.loads(line) for line in arguments.output.read_text().splitlines()]
+    done = {(row["dataset"], row["protocol"], row["name"], row["seed"]) for row in rows}
+    with tempfile.TemporaryDirectory() as work:
+        for trial in trials(arguments.datasets, arguments.protocols, arguments.seeds):
+            if trial.key in done:
+                continue
+            row = run(trial, arguments.data, Path(work))
+            with arguments.output.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(*trial.key, row["metrics"][trial.candidates], flush=True)
+
+
+if __name__ == "__main__":
+    main()

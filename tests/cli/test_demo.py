@@ -1,0 +1,78 @@
+"""``foretaste demo``: at a small size what is said, at its own size what it promises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import open_dataset
+from foretaste.report import compare_runs
+from foretaste.runs import Run
+from tests.cli.conftest import Done, call
+
+MODELS = ["popularity", "ease", "neumf", "vae"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Done]]:
+    """A small demonstration, twice into the same directory."""
+    output = tmp_path_factory.mktemp("demo") / "demo"
+    shape = "--num-users 200 --num-items 100 --num-interactions 5000 --num-genres 4"
+    return output, [call("demo", "--output", output, *shape.split()) for _ in range(2)]
+
+
+def test_the_whole_path_is_walked_and_again(small: tuple[Path, list[Done]]) -> None:
+    output, demos = small
+    for done in demos:
+        assert done.status == 0, done.err
+        assert done.err == ""
+    assert open_dataset(output / "dataset").items.has_column("title")
+    names = {path.name for path in (output / "runs").iterdir()}
+    assert names == {*MODELS, *(f"{model}-2" for model in MODELS)}
+
+
+def test_one_table_holds_every_model(small: tuple[Path, list[Done]]) -> None:
+    _, (done, _) = small
+    table = done.out.partition("\nCompare ")[2].partition("\nRecommend ")[0]
+    assert done.out.count("recall@20") == 1
+    for model in MODELS:
+        assert re.search(rf"^ {model} +0\.\d{{4}} ", table, re.MULTILINE)
+        assert model == "popularity" or f"\n{model}: its interval of ndcg@10" in table
+
+
+def test_lists_have_titles_beside_a_history(small: tuple[Path, list[Done]]) -> None:
+    _, (done, _) = small
+    lists = done.out.partition("\nRecommend with vae\n")[2].partition("\nNext:\n")[0]
+    assert re.search(
+        r"^ User \d+, known from training, has +is recommended *$", lists, re.MULTILINE
+    )
+    assert re.search(r"^ Someone new has +is recommended *$", lists, re.MULTILINE)
+    assert len(re.findall(r"^ The .*\) +The .*\) *$", lists, re.MULTILINE)) >= 12
+
+
+def test_what_to_type_next_works(
+    small: tuple[Path, list[Done]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, (done, _) = small
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^  foretaste (.*)$", done.out.partition("\nNext:\n")[2], re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands[:3]:
+        assert call(*command.split()).status == 0
+
+
+@pytest.mark.slow
+def test_neural_models_clearly_beat_popularity(tmp_path: Path) -> None:
+    done = call("demo", "--output", tmp_path)
+    assert done.status == 0, done.err
+    runs = [Run.open(tmp_path / "runs" / model) for model in MODELS]
+    evaluations = compare_runs(runs).evaluations
+    for name in ("hr@10", "ndcg@10", "recall@20", "ndcg@100"):
+        high = evaluations["popularity"].metrics[name].high
+        assert high is not None
+        for model in ("neumf", "vae"):
+            low = evaluations[model].metrics[name].low
+            assert low is not None
+            assert low > high

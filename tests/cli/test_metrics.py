@@ -1,0 +1,106 @@
+"""``foretaste evaluate`` and ``foretaste compare``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.runs import Run
+from tests.cli.conftest import Done
+
+Foretaste = Callable[..., Done]
+
+
+def logged(run: str) -> dict[str, Any]:
+    """The test metrics that the training wrote down."""
+    evaluations = [event for event in Run.open(run).log.read() if event["event"] == "evaluation"]
+    metrics: dict[str, Any] = evaluations[-1]["evaluation"]["metrics"]
+    return metrics
+
+
+def test_evaluate_finds_what_the_training_found(foretaste: Foretaste) -> None:
+    done = foretaste("evaluate runs/vae -k 10,20 --format json")
+    assert done.status == 0, done.err
+    records = {record["metric"]: record for record in json.loads(done.out)}
+    expected = logged("runs/vae")
+    assert records.keys() == {name for name in expected if name.endswith(("@10", "@20"))}
+    for name, record in records.items():
+        assert record["value"] == pytest.approx(expected[name]["value"], abs=1e-6)
+        assert (record["split"], record["candidates"]) == ("test", "full")
+
+
+def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
+    done = foretaste("evaluate runs/gmf -k 5 --candidates sampled-9 --split validation")
+    assert done.status == 0
+    assert done.err == ""
+    assert "gmf on " in done.out
+    assert "@5" in done.out
+    assert "@10" not in done.out
+    assert "validation part, protocol leave-one-out" in done.out
+    assert "candidates sampled-9: 9 distinct random items" in done.out
+    assert "\n coverage" not in done.out
+
+
+def test_compare_shows_runs_and_their_differences(foretaste: Foretaste) -> None:
+    done = foretaste("compare runs/popularity runs/vae runs/gmf")
+    assert done.status == 0
+    assert done.err == ""
+    table, _, rest = done.out.partition("Difference to popularity on the same users")
+    for label in ("popularity", "vae", "gmf"):
+        assert f"\n {label} " in table
+        assert f"\n{label}: runs/{label}\n" in rest
+    assert "hr@10" in table
+    assert "coverage@k" not in done.out
+    assert rest.count("intervals are 95 % over users") == 1
+
+
+def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
+    line = "compare runs/vae runs/vae --metric ndcg@5 -m recall@50"
+    assert "| vae 2 | +0.0000 (" in foretaste(f"{line} --format markdown").out
+    records = list(csv.DictReader(foretaste(f"{line} --format csv").out.splitlines()))
+    assert {record["run"] for record in records} == {"vae 1", "vae 2"}
+    assert {record["metric"] for record in records} >= {"ndcg@5", "recall@50", "hr@5"}
+
+
+def test_runs_of_other_datasets_are_not_held_against_each_other(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    foretaste(f"prepare ratings.csv --protocol held-out-users -o {tmp_path}/data")
+    foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/run")
+    done = foretaste(f"compare runs/popularity {tmp_path}/run")
+    assert done.status == 0, done.err
+    assert "Difference" not in done.out
+    assert "trained on different datasets: their numbers do not compare" in done.out
+    assert "protocol held-out-users" in done.out
+
+
+def test_a_dataset_that_moved(foretaste: Foretaste, tmp_path: Path) -> None:
+    shutil.copytree("data", tmp_path / "data")
+    foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/run")
+    (tmp_path / "data").rename(tmp_path / "moved")
+    done = foretaste(f"evaluate {tmp_path}/run")
+    assert done.status == 2
+    assert "which is not there any more; say where it is now with --dataset" in done.err
+    assert foretaste(f"evaluate {tmp_path}/run --dataset {tmp_path}/moved").status == 0
+
+
+def test_another_dataset_is_refused(foretaste: Foretaste, tmp_path: Path) -> None:
+    foretaste(f"prepare ratings.csv --seed 9 --protocol held-out-users -o {tmp_path}/other")
+    done = foretaste(f"evaluate runs/vae --dataset {tmp_path}/other")
+    assert done.status == 2
+    assert "does not hold what runs/vae was trained on: its digest is" in done.err
+
+
+def test_nothing_to_evaluate_where_nothing_is_held_out(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    foretaste(f"train popularity ratings.csv --protocol none --run {tmp_path}/run")
+    done = foretaste(f"evaluate {tmp_path}/run")
+    assert done.status == 2
+    assert "has no test part (protocol none" in done.err

@@ -1,0 +1,106 @@
+"""``foretaste recommend`` and ``foretaste similar``."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from foretaste.recommend import Recommender
+from tests.cli.conftest import SHAPE, Done
+
+Foretaste = Callable[..., Done]
+
+
+def test_known_users_with_titles(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/vae --user 3 --user 1 -k 2")
+    assert done.status == 0
+    assert done.err == ""
+    lines = done.out.splitlines()
+    assert [line for line in lines if line.startswith("user")] == ["user 3", "user 1"]
+    assert lines[1].startswith("   1.")
+    assert lines[1].endswith(")")
+
+
+def test_new_user_with_a_reason(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/gmf --history 1 --history 5 --history nope -k 3")
+    assert done.out.startswith("new user\n")
+    assert "1 item of the history ignored, never seen in training: 'nope'" in done.out
+
+
+def test_csv_has_a_row_per_item(foretaste: Foretaste, tmp_path: Path) -> None:
+    users = tmp_path / "users.txt"
+    users.write_text("2\n1\n")
+    done = foretaste(f"recommend runs/vae --users-file {users} -k 3 --format csv")
+    records = list(csv.DictReader(done.out.splitlines()))
+    assert [(row["user_id"], row["rank"]) for row in records] == [
+        *(("2", rank) for rank in "123"),
+        *(("1", rank) for rank in "123"),
+    ]
+    assert all(row["title"] for row in records)
+
+
+def test_csv_keeps_reasons_apart(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/vae --user 1 --candidates 3 -k 3 --include-seen --format csv")
+    assert len(done.out.splitlines()) == 2
+    assert done.err.startswith("user_id 1: only 1 of 3: ")
+
+
+def test_json_is_one_document(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/vae --user 1 --user 2 -k 2 --format json")
+    first, second = json.loads(done.out)
+    assert (first["user_id"], second["user_id"]) == (1, 2)
+    assert [len(first["items"]), first["reason"]] == [2, None]
+    assert first["items"][0].keys() == {"item_id", "score", "title"}
+
+
+def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
+    stock = tmp_path / "stock.csv"
+    stock.write_text("item_id\n1\n2\n3\n4\n5\n")
+    away = tmp_path / "away.txt"
+    away.write_text("2\n")
+    line = f"recommend runs/gmf --user 1 -k 9 --include-seen --candidates-file {stock}"
+    done = foretaste(f"{line} --exclude 3 --exclude-file {away} --format json")
+    (answer,) = json.loads(done.out)
+    assert {item["item_id"] for item in answer["items"]} == {1, 4, 5}
+    assert "only 3 of 9" in answer["reason"]
+
+
+def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
+    output = tmp_path / "recs.parquet"
+    line = f"recommend runs/vae --all -k 4 --output {output}"
+    done = foretaste(line)
+    assert done.status == 0, done.err
+    num_rows = SHAPE.num_users * 4
+    assert done.out == f"Wrote {num_rows} rows for {SHAPE.num_users} users: {output}\n"
+    assert pq.read_table(output).num_rows == num_rows
+    assert "exists already" in foretaste(line).err
+    assert foretaste(f"{line} --overwrite").status == 0
+
+
+def test_short_lists_are_said(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"recommend runs/vae --all -k 60 --exclude 999 --output {tmp_path}/recs.csv")
+    assert f"{SHAPE.num_users} users have shorter lists" in done.err
+    assert "1 of 1 ids in exclude ignored" in done.err
+
+
+def test_similar_items(foretaste: Foretaste) -> None:
+    done = foretaste("similar runs/gmf --item 4 --item 7 -k 3")
+    assert done.status == 0
+    assert "similar to item 4\n" in done.out
+    assert "similar to item 7\n" in done.out
+    (answer,) = json.loads(foretaste("similar runs/gmf --item 4 -k 3 --format json").out)
+    assert answer["similar_to"] == 4
+    assert len(answer["items"]) == 3
+
+
+@pytest.mark.parametrize("method", ["recommend", "recommend_for", "similar_items"])
+def test_help_names_the_length_of_lists(foretaste: Foretaste, method: str) -> None:
+    length = inspect.signature(getattr(Recommender, method)).parameters["k"].default
+    for verb in ("recommend", "similar"):
+        assert f"Items per list; {length} unless given." in foretaste(f"{verb} --help").text

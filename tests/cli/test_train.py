@@ -1,0 +1,89 @@
+"""``foretaste train``: what is shown, and what is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foretaste.runs import Run
+from tests.cli.conftest import Done
+
+Foretaste = Callable[..., Done]
+
+
+def test_a_training_as_it_is_read(foretaste: Foretaste, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = "--hidden 16 --latent 4 --epochs 3 --target 0.000001"
+    done = foretaste(f"train vae data {options} --eval-every 1 --run {run}")
+    assert done.status == 0
+    assert done.err == ""
+    assert "\x1b" not in done.out
+    assert "Training vae on data (leave-one-out)\n" in done.out
+    assert "  data        120 users, " in done.out
+    assert re.search(r"  auto chose  --batch-size \d+ --learning-rate ", done.out)
+    assert "--epochs" not in done.out.partition("auto chose")[2].partition("\n")[0]
+    assert "  best epoch  chosen by ndcg@10 on the validation part\n" in done.out
+    assert re.search(r"^epoch +loss +ndcg@10 +time +samples/s$", done.out, re.MULTILINE)
+    assert re.search(r"^    1 +\d+\.\d{5} +0\.\d{4} \* +\d+\.\d\d s +\S", done.out, re.MULTILINE)
+    assert re.search(r"  best epoch  1 of 1, ndcg@10 0\.\d{4}\n", done.out)
+    assert "  target      ndcg@10 1e-06 first reached in epoch 1\n" in done.out
+    assert re.search(r"  epoch time  min \S+ s, mean \S+ s, all \S+ s\n", done.out)
+    assert re.search(r"  throughput  .* samples/s in training, .* users/s in evaluation", done.out)
+    assert re.search(r"^ metric +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)
+    assert "candidates full: the whole catalogue" in done.out
+    assert f"\nRun: {run}\nNext:\n  foretaste recommend {run} --user 1\n" in done.out
+    assert Run.open(run).has_weights
+
+
+def test_an_epoch_without_validation_has_no_number(foretaste: Foretaste, tmp_path: Path) -> None:
+    options = "--hidden 8 --latent 4 --epochs 2 --eval-every 2"
+    done = foretaste(f"train dae data {options} --runs-root {tmp_path}")
+    first, second = re.findall(r"^    [12] .*$", done.out, re.MULTILINE)
+    assert "*" not in first
+    assert "*" in second
+    assert len(first) == len(second)
+
+
+def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"train ease data --l2 20 --candidates sampled-9 --run {tmp_path}/ease")
+    assert done.status == 0, done.err
+    assert re.search(r"  fitted in   \S+ s\n", done.out)
+    assert "epoch" not in done.out
+    assert "candidates sampled-9: 9 distinct random items" in done.out
+    config = Run.open(tmp_path / "ease").config
+    assert config.model_config == {"l2": 20.0}
+    assert config.resolved["candidates"] == "sampled-9"
+
+
+def test_without_validation_the_choice_is_labelled(foretaste: Foretaste, tmp_path: Path) -> None:
+    foretaste(f"prepare ratings.csv --validation none -o {tmp_path}/data")
+    done = foretaste(f"train mlp {tmp_path}/data --layers 8 4 --epochs 1 --runs-root {tmp_path}")
+    assert done.status == 0, done.err
+    assert (
+        "  best epoch  chosen by ndcg@10 on the test part itself, so its numbers flatter"
+        in done.out
+    )
+
+
+def test_like_repeats_a_run_on_everything(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"train --like runs/vae ratings.csv --run {tmp_path}/shop")
+    assert done.status == 0, done.err
+    assert "(none)" in done.out
+    assert "  best epoch  the last: nothing is held out" in done.out
+    assert "metric" not in done.out
+    original, repeated = Run.open("runs/vae").config, Run.open(tmp_path / "shop").config
+    assert repeated.model_config == original.model_config
+    assert repeated.resolved["epochs"] <= original.resolved["epochs"]
+    assert repeated.dataset.protocol == "none"
+
+
+@pytest.mark.parametrize(
+    "line", ["train --like runs/gmf data", "train --like runs/popularity data"]
+)
+def test_like_takes_a_dataset_as_it_is(foretaste: Foretaste, tmp_path: Path, line: str) -> None:
+    done = foretaste(f"{line} --run {tmp_path}/again")
+    assert done.status == 0, done.err
+    assert Run.open(tmp_path / "again").config.dataset.protocol == "leave-one-out"

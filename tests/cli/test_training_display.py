@@ -1,0 +1,81 @@
+"""A training as it is watched on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from foretaste.cli.training_display import TrainingDisplay
+from foretaste.training import TrainingConfig
+from foretaste.training.progress import EpochReport, TrainingStart
+from foretaste.training.resolve import TrainingSize, resolve
+
+ASKED = TrainingConfig(epochs=3, device="cpu")
+
+
+def started() -> TrainingStart:
+    size = TrainingSize(num_interactions=1000, num_users=100, protocol="leave-one-out")
+    return TrainingStart(
+        model="gmf",
+        dataset="data",
+        protocol="leave-one-out",
+        plan=resolve(ASKED, size, samples_per_interaction=5, device="cpu"),
+        num_users=100,
+        num_items=50,
+        num_interactions=1000,
+        num_parameters=2400,
+        num_samples=5000,
+        num_batches=10,
+        selection_split="validation",
+    )
+
+
+def watched(*, terminal: bool) -> str:
+    """What two steps and the end of an epoch print."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=100)
+    with TrainingDisplay(console, ASKED) as display:
+        display.started(started())
+        display.stepped(2, 1, 10)
+        display.stepped(2, 10, 10)
+        display.evaluating("validation", 40, 100)
+        display.bars.refresh()
+        display.epoch_done(
+            EpochReport(
+                epoch=2,
+                step=20,
+                loss=0.25,
+                train_s=0.5,
+                samples_per_s=10_000.0,
+                evaluation=None,
+                is_best=False,
+            )
+        )
+    return out.getvalue()
+
+
+def test_a_terminal_shows_a_bar() -> None:
+    text = watched(terminal=True)
+    assert "ranking validation" in text
+    assert " 40 %" in text
+    assert "\x1b[2K" in text
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    text = watched(terminal=False)
+    assert "\x1b" not in text
+    assert "ranking" not in text
+    assert text.splitlines()[-1].split() == ["2", "0.25000", "0.50", "s", "10", "k"]
+
+
+def test_the_bar_is_gone_when_a_training_fails() -> None:
+    out = io.StringIO()
+    with (
+        pytest.raises(RuntimeError, match="diverged"),
+        TrainingDisplay(Console(file=out, force_terminal=True), ASKED) as display,
+    ):
+        raise RuntimeError("diverged")
+    assert not display.bars.live.is_started
+    assert out.getvalue().rstrip().endswith("\x1b[2K")
