@@ -80,10 +80,10 @@ def open_or_prepare(
     """
     asked = config or PrepareConfig()
     if isinstance(source, str | Path) and (Path(source) / FILE_NAME).is_file():
-        if asked.content() != PrepareConfig().content():
+        if asked.content() != PrepareConfig().content() or items is not None:
             raise SettingError(
-                f"{source}: is prepared already, and settings of preparation cannot change it; "
-                "give the raw file instead"
+                f"{source}: is prepared already, and neither settings of preparation nor items can "
+                "change it; give the raw file instead"
             )
         return open_dataset(source)
     raw = _Raw.open(source, items, progress or _silent)

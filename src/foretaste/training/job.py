@@ -132,7 +132,7 @@ def _finish(
     model.eval()
     test = judging.test(model)
     if test is not None:
-        clock.add_evaluation(test)
+        clock.counted(test)
         _log_evaluation(run, test, selection.best_epoch if selection else None)
     train_s = sum(clock.epoch_s)
     summary = TrainingSummary(

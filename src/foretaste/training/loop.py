@@ -26,9 +26,11 @@ class Clock:
     evaluate_s: float = 0.0
     num_evaluated: int = 0
 
-    def add_evaluation(self, evaluation: Evaluation) -> None:
+    def counted(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation, its time and users added up."""
         self.evaluate_s += evaluation.elapsed_s
         self.num_evaluated += evaluation.num_users
+        return evaluation
 
 
 def fit(
@@ -71,8 +73,8 @@ def fit(
         is_last = epoch == plan.epochs
         is_best = is_last and evaluate is None
         if evaluate is not None and (is_last or epoch % plan.eval_every == 0):
-            evaluation = evaluate()
-            clock.add_evaluation(evaluation)
+            model.eval()
+            evaluation = clock.counted(evaluate())
             is_best = selection.update(epoch, evaluation[plan.select_by])
         if is_best:
             selection.best_epoch = epoch

@@ -7,7 +7,10 @@ tower, H width of its first layer, D of its last.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,9 +52,11 @@ class NeuMF(NeuralModel):
         )
         self.output = nn.Linear(factors + widths[1], 1)
         self._user_prior: UserPrior | None = None
+        self._frozen_inputs: InteractionInputs | None = None
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform, biases zero."""
+        self._forget()
         generator = torch.Generator().manual_seed(stream_key(seed, Purpose.INITIALISE))
         for table in self._tables():
             _fill(table, torch.randn(table.shape, generator=generator) * _EMBEDDING_STD)
@@ -66,7 +71,7 @@ class NeuMF(NeuralModel):
         if batch.num_samples < self.num_items:
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
         user_rows = [table.index_select(0, batch.user_index_B) for table in self._user_tables()]
-        inputs = self._inputs(user_rows, self._item_rows(items))
+        inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
         dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
         return chunked.loss(inputs, samples, dropout, compute_dtype=self.compute_dtype)
@@ -84,9 +89,11 @@ class NeuMF(NeuralModel):
         tables: list[Tensor] = [self.item_factors, self.item_embedding]
         return tables if items is None else [table.index_select(0, items) for table in tables]
 
-    def _inputs(self, user_rows: list[Tensor], item_rows: list[Tensor]) -> InteractionInputs:
+    def _inputs(
+        self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
+    ) -> InteractionInputs:
         """Gathered rows to what the operations take: the tower's first layer, split in two."""
-        user_tower_BH, item_tower_IH = self._project(user_rows[1], item_rows[1])
+        user_tower_BH, item_tower_IH = self._project(user_rows[1], item_rows[1], dtype)
         factors = user_rows[0].shape[1]
         return InteractionInputs(
             user_product_BF=user_rows[0],
@@ -99,12 +106,13 @@ class NeuMF(NeuralModel):
             hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
         )
 
-    def _project(self, embedding_BE: Tensor, embedding_IE: Tensor) -> tuple[Tensor, Tensor]:
+    def _project(
+        self, embedding_BE: Tensor, embedding_IE: Tensor, dtype: torch.dtype | None
+    ) -> tuple[Tensor, Tensor]:
         """``W [u ; i] + b = W_u u + (W_i i + b)``, each user and each item projected once."""
         if not self.tower:
             return embedding_BE, embedding_IE
         item_weight_HE = self._layers()[0].weight[:, embedding_IE.shape[1] :]
-        dtype = self.compute_dtype if self.training else None
         user_tower_BH = _linear(embedding_BE, self._user_weight(), None, dtype)
         return user_tower_BH, _linear(embedding_IE, item_weight_HE, self._layers()[0].bias, dtype)
 
@@ -122,25 +130,9 @@ class NeuMF(NeuralModel):
         return tuple(table.detach().index_select(0, user_index_B) for table in self._user_tables())
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        return fit_users(self._prior(), self._user_weight(), self._frozen_items(), histories)
-
-    def train(self, mode: bool = True) -> NeuMF:
-        self._user_prior = None
-        super().train(mode)
-        return self
-
-    def _prior(self) -> UserPrior:
-        """Of the trained rows; kept while the weights stay as they are."""
         if self._user_prior is None:
             self._user_prior = UserPrior.of(self._user_tables())
-        return self._user_prior
-
-    @torch.no_grad()
-    def _frozen_items(self) -> InteractionInputs:
-        """The inputs with every item and weight fixed and no users yet."""
-        no_users = [table[:0] for table in self._user_tables()]
-        inputs = self._inputs(no_users, self._item_rows(None))
-        return InteractionInputs.of(tuple(tensor.detach() for tensor in inputs.tensors()))
+        return fit_users(self._user_prior, self._user_weight(), self._frozen(), histories)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return chunked.catalogue_logits(self._state_inputs(state))
@@ -148,9 +140,37 @@ class NeuMF(NeuralModel):
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         return chunked.logits(self._state_inputs(state), item_index_BK)
 
+    @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:
-        user_rows = [part for part in state.parts if isinstance(part, Tensor)]
-        return self._inputs(user_rows, self._item_rows(None))
+        """The frozen items, and the users of a state projected."""
+        factors_BF, embedding_BE = (part for part in state.parts if isinstance(part, Tensor))
+        user_tower_BH = F.linear(embedding_BE, self._user_weight()) if self.tower else embedding_BE
+        return replace(self._frozen(), user_product_BF=factors_BF, user_tower_BH=user_tower_BH)
+
+    @torch.no_grad()
+    def _frozen(self) -> InteractionInputs:
+        """Every item projected and every weight as it stands, without users; kept until `train`."""
+        if self._frozen_inputs is None or self._frozen_inputs.device != self.device:
+            no_users = [table[:0] for table in self._user_tables()]
+            tensors = self._inputs(no_users, self._item_rows(None)).tensors()
+            self._frozen_inputs = InteractionInputs.of(tuple(tensor.detach() for tensor in tensors))
+        return self._frozen_inputs
+
+    def train(self, mode: bool = True) -> NeuMF:
+        """As `nn.Module.train`; also forgets what was computed from the weights as they were."""
+        self._forget()
+        super().train(mode)
+        return self
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        self._forget()
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def _forget(self) -> None:
+        self._user_prior = None
+        self._frozen_inputs = None
 
 
 def _linear(
