@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -79,8 +80,11 @@ def trials(datasets: list[str], protocols: list[str], seeds: list[int]) -> Itera
 
 def _paper_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
     """The NCF protocol: no validation part, 99 negatives, the best epoch on test."""
-    cases = [("popularity", "popularity", None, seeds[:1]), ("neumf", "neumf", SMALL["neumf"], seeds)]
-    cases.append(("neumf", "neumf (NVIDIA's sizes)", None, seeds[:1]))
+    cases = [
+        ("popularity", "popularity", None, seeds[:1]),
+        ("neumf", "neumf", SMALL["neumf"], seeds),
+        ("neumf", "neumf (NVIDIA's sizes)", None, seeds[:1]),
+    ]
     for model, name, config, chosen in cases:
         for seed in chosen:
             yield Trial(
@@ -156,6 +160,59 @@ def _evaluated(run: Run, dataset: Dataset, candidates: str) -> dict[str, Any]:
     return metrics
 
 
+COLUMNS = {
+    "leave-one-out": [
+        ("full", "hr@10"),
+        ("full", "ndcg@10"),
+        ("full", "ndcg@100"),
+        ("sampled-99", "hr@10"),
+        ("sampled-99", "ndcg@10"),
+    ],
+    "held-out-users": [
+        ("full", "recall@20"),
+        ("full", "recall@50"),
+        ("full", "ndcg@10"),
+        ("full", "ndcg@100"),
+    ],
+    "ncf": [("sampled-99", "hr@10"), ("sampled-99", "ndcg@10")],
+}
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """Markdown: a table for each dataset and protocol, mean and range over seeds."""
+    grouped: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for row in rows:
+        models = grouped.setdefault((row["dataset"], row["protocol"]), {})
+        models.setdefault(row["name"], []).append(row)
+    parts = []
+    for (dataset, protocol), models in sorted(grouped.items()):
+        columns = COLUMNS[protocol]
+        heads = [f"{name} ({candidates})" for candidates, name in columns]
+        parts += [f"### {dataset}, {protocol}", ""]
+        parts.append("| " + " | ".join(["model", "seeds", *heads, "best epoch", "s/epoch"]) + " |")
+        parts.append("|---|" + "---:|" * (len(heads) + 3))
+        parts += [_table_line(name, found, columns) for name, found in models.items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _table_line(name: str, rows: list[dict[str, Any]], columns: list[tuple[str, str]]) -> str:
+    cells = [name, str(len(rows))]
+    for candidates, metric in columns:
+        cells.append(_mean_and_range([row["metrics"][candidates][metric] for row in rows]))
+    epochs = [row["best_epoch"] for row in rows if row["best_epoch"] is not None]
+    cells.append("–".join(map(str, sorted({min(epochs), max(epochs)}))) if epochs else "")
+    cells.append(f"{statistics.median(row['avg_epoch_s'] for row in rows):.1f}" if epochs else "")
+    return "| " + " | ".join(cells) + " |"
+
+
+def _mean_and_range(values: list[float]) -> str:
+    text = f"{statistics.fmean(values):.4f}"
+    if len(values) > 1:
+        text += f" ({min(values):.4f}–{max(values):.4f})"
+    return text
+
+
 def _commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -163,7 +220,8 @@ def _commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="where the data sets are")
+    parser.add_argument("--tables", action="store_true", help="print what was found, run nothing")
     parser.add_argument("--datasets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument(
         "--protocols", nargs="+", default=["leave-one-out", "held-out-users", "ncf"]
@@ -174,6 +232,9 @@ def main() -> None:
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.touch()
     rows = [json.loads(line) for line in arguments.output.read_text().splitlines()]
+    if arguments.tables:
+        print(tables(rows))
+        return
     done = {(row["dataset"], row["protocol"], row["name"], row["seed"]) for row in rows}
     with tempfile.TemporaryDirectory() as work:
         for trial in trials(arguments.datasets, arguments.protocols, arguments.seeds):

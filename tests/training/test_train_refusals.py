@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
 from foretaste.models.baselines import ease
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.models.vae.config import VAEConfig
-from foretaste.training import train
+from foretaste.training import TrainingConfig, train
 from tests.training.trainings import run_of
 
 
@@ -79,3 +80,11 @@ def test_a_catalogue_too_large_for_ease_leaves_no_run(
 def test_divergence_says_what_to_lower(name: str, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="lower"):
         run_of(name, dataset, tmp_path / "run", learning_rate=1e20, epochs=9)
+
+
+def test_a_target_that_nothing_measures_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"user_id": [1, 1, 2, 2], "item_id": [1, 2, 2, 3]})
+    dataset = prepare(table, tmp_path / "all", PrepareConfig(protocol="none"))
+    with pytest.raises(SettingError, match="holds nothing out to measure it on"):
+        train("gmf", dataset, config=TrainingConfig(target=0.5), run_path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

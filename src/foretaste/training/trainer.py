@@ -73,6 +73,11 @@ def train(
     network.count_items(histories)
     progress = progress or Progress()
     judging = Judging(dataset, asked.candidates, asked.validation_users, progress)
+    if asked.target is not None and judging.selection_split is None:
+        raise SettingError(
+            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
+            f"(protocol {dataset.manifest.protocol}); leave out --target or prepare another split"
+        )
     if isinstance(network, ClosedFormModel):
         network.check_fits()
         resolved = {"device": str(device), "candidates": asked.candidates}
