@@ -134,7 +134,7 @@ def test_patience_ends_training(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_with_nothing_held_out_every_epoch_runs(everything: Dataset, tmp_path: Path) -> None:
-    run = run_of("gmf", everything, tmp_path / "run", epochs=4, patience=1, target=0.01)
+    run = run_of("gmf", everything, tmp_path / "run", epochs=4, patience=1)
     (summary,) = events(run, "summary")
     assert summary["num_epochs"] == summary["best_epoch"] == 4
     assert summary["best_value"] is None

@@ -20,6 +20,7 @@ from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
+from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.interaction import InteractionInputs, Samples, TowerDropout, chunked
 from foretaste.ops.random import Purpose, stream_key
@@ -70,7 +71,7 @@ class NeuMF(NeuralModel):
         items = None
         if batch.num_samples < self.num_items:
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
-        user_rows = [table.index_select(0, batch.user_index_B) for table in self._user_tables()]
+        user_rows = gather(batch.user_index_B, *self._user_tables())
         inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
         dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
@@ -87,7 +88,7 @@ class NeuMF(NeuralModel):
 
     def _item_rows(self, items: Tensor | None) -> list[Tensor]:
         tables: list[Tensor] = [self.item_factors, self.item_embedding]
-        return tables if items is None else [table.index_select(0, items) for table in tables]
+        return tables if items is None else gather(items, *tables)
 
     def _inputs(
         self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
@@ -130,9 +131,7 @@ class NeuMF(NeuralModel):
         return tuple(table.detach().index_select(0, user_index_B) for table in self._user_tables())
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        if self._user_prior is None:
-            self._user_prior = UserPrior.of(self._user_tables())
-        return fit_users(self._user_prior, self._user_weight(), self._frozen(), histories)
+        return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return chunked.catalogue_logits(self._state_inputs(state))
@@ -147,14 +146,26 @@ class NeuMF(NeuralModel):
         user_tower_BH = F.linear(embedding_BE, self._user_weight()) if self.tower else embedding_BE
         return replace(self._frozen(), user_product_BF=factors_BF, user_tower_BH=user_tower_BH)
 
+    def _prior(self) -> UserPrior:
+        """What trained users look like; kept as `_frozen` is."""
+        prior = self._user_prior
+        if prior is None or self.training or prior.means[0].device != self.device:
+            prior = self._user_prior = UserPrior.of(self._user_tables())
+        return prior
+
     @torch.no_grad()
     def _frozen(self) -> InteractionInputs:
-        """Every item projected and every weight as it stands, without users; kept until `train`."""
-        if self._frozen_inputs is None or self._frozen_inputs.device != self.device:
+        """Every item projected and every weight as it stands, without users.
+
+        Kept until the mode is set or weights are loaded, and never while in training.
+        """
+        frozen = self._frozen_inputs
+        if frozen is None or self.training or frozen.device != self.device:
             no_users = [table[:0] for table in self._user_tables()]
             tensors = self._inputs(no_users, self._item_rows(None)).tensors()
-            self._frozen_inputs = InteractionInputs.of(tuple(tensor.detach() for tensor in tensors))
-        return self._frozen_inputs
+            frozen = InteractionInputs.of(tuple(tensor.detach() for tensor in tensors))
+            self._frozen_inputs = frozen
+        return frozen
 
     def train(self, mode: bool = True) -> NeuMF:
         """As `nn.Module.train`; also forgets what was computed from the weights as they were."""
