@@ -47,6 +47,15 @@ def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
     assert "\n coverage" not in done.out
 
 
+def test_compare_takes_metrics_in_any_case(foretaste: Foretaste) -> None:
+    done = foretaste("compare runs/popularity runs/vae -m NDCG@10 --format markdown")
+    assert done.status == 0
+    assert "|  | ndcg@10 |" in done.out
+    assert "| vae | 0." in done.out
+    assert "ndcg@k: " in done.out
+    assert "hr@k: " not in done.out
+
+
 def test_compare_shows_runs_and_their_differences(foretaste: Foretaste) -> None:
     done = foretaste("compare runs/popularity runs/vae runs/gmf")
     assert done.status == 0

@@ -59,6 +59,18 @@ def test_json_is_one_document(foretaste: Foretaste) -> None:
     assert first["items"][0].keys() == {"item_id", "score", "title"}
 
 
+def test_an_unknown_user_stops_it_before_anything_is_printed(
+    foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.cli.recommend._USERS_AT_ONCE", 2)
+    users = tmp_path / "users.txt"
+    users.write_text("1\n2\n3\nnobody\n")
+    done = foretaste(f"recommend runs/popularity --users-file {users} --format json")
+    assert done.status == 2
+    assert done.out == ""
+    assert "1 of 4 user ids are unknown to this run: 'nobody'" in done.err
+
+
 def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
     stock = tmp_path / "stock.csv"
     stock.write_text("item_id\n1\n2\n3\n4\n5\n")

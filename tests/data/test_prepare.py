@@ -205,6 +205,14 @@ def test_titles_come_from_a_file_of_items(write: WriteFile, tmp_path: Path) -> N
     assert [entry["holds"] for entry in dataset.manifest.source] == ["interactions", "items"]
 
 
+def test_a_file_of_other_items_is_refused(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user_id,item_id\n1,10\n1,20\n")
+    items = write("item_id,title\n10.0,Ten\n20.0,Twenty\n", "items.csv")
+    with pytest.raises(InputError, match=r"such as '10\.0', theirs such as '10'; give the file"):
+        prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -189,6 +189,16 @@ def test_users_that_come_after_the_cut_follow_the_others(prepared: PrepareText) 
     assert heldout.target.lengths().tolist() == [5, 5]
 
 
+def test_equal_keys_of_different_users_have_an_order(prepared: PrepareText) -> None:
+    """Users a:b and a have items c and b:c, whose hashed texts are one."""
+    others = [f"u{number},x,1" for number in range(9)]
+    for name, tied in (("one", ["a,b:c,2", "a:b,c,2"]), ("other", ["a:b,c,2", "a,b:c,2"])):
+        text = "\n".join(["user_id,item_id,time", *others, *tied, ""])
+        dataset = prepared(text, name, protocol="temporal", validation="none")
+        heldout = dataset.heldout("test")
+        assert dataset.users.ids(heldout.user_index) == ["a"]
+
+
 def test_dates_are_times_too(prepared: PrepareText) -> None:
     dates = ["1,1,2020-02-01", "1,2,2020-01-31T23:59:59", "1,3,2019-01-01", "2,3,2020-01-01"]
     dataset = prepared("\n".join(["user_id,item_id,date", *dates, ""]))

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.evaluation.candidates import choose_users, distinct_ranks, draw_negatives, repeats
+from foretaste.evaluation.candidates import (
+    candidates_key,
+    choose_users,
+    distinct_ranks,
+    draw_negatives,
+    repeats,
+)
 from foretaste.evaluation.config import CandidateRule
 from foretaste.evaluation.scoring import to_device
 from foretaste.ops.histories import HistoryTensors
@@ -112,3 +118,8 @@ def test_chosen_users_are_few_spread_and_keyed() -> None:
     order = np.random.default_rng(0).permutation(2000)
     assert set(users[order][choose_users(users[order], 100, seed=1)]) == set(users[chosen])
     assert choose_users(users, 5000, seed=1).tolist() == list(range(2000))
+
+
+def test_validation_and_test_draw_their_own_negatives() -> None:
+    assert candidates_key(3, "validation") != candidates_key(3, "test")
+    assert candidates_key(3, "test") != candidates_key(4, "test")

@@ -82,6 +82,16 @@ def test_definitions_name_everything() -> None:
     assert "never" not in text
 
 
+def test_definitions_of_some_metrics_leave_out_the_others() -> None:
+    evaluation = small_evaluation(torch.rand(20, 6))
+    all_lines = evaluation.definitions()
+    lines = evaluation.definitions(["ndcg@1", "mrr@2", "hr@7"])
+    assert [line.partition("@k: ")[0] for line in lines if "@k: " in line] == ["ndcg", "mrr"]
+    assert [line for line in all_lines if "@k: " not in line] == [
+        line for line in lines if "@k: " not in line
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "parsed"),
     [("hr@10", ("hr", 10)), (" NDCG@100 ", ("ndcg", 100)), ("recall_all@1", ("recall_all", 1))],

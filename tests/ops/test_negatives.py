@@ -87,8 +87,10 @@ def test_draws_do_not_depend_on_chunks(
     histories = random_histories(rng, 20, 33)
     complement, row_index_N = Complement.of(histories), histories.row_index()
     whole = sample_negatives(complement, row_index_N, 3, key=9)
+    items = sample_items(33, row_index_N, 3, key=9)
     monkeypatch.setattr(negatives, "_DRAWS_AT_ONCE", at_once)
     assert torch.equal(sample_negatives(complement, row_index_N, 3, key=9), whole)
+    assert torch.equal(sample_items(33, row_index_N, 3, key=9), items)
 
 
 def test_draws_do_not_depend_on_shares(rng: np.random.Generator) -> None:

@@ -46,6 +46,11 @@ def test_a_table_of_similar_items_names_what_they_are_similar_to() -> None:
     assert to_table([answer]).column_names == ["similar_to", "rank", "item_id", "score"]
 
 
+def test_an_answer_names_its_column() -> None:
+    columns = [Answer(id=1, items=[], kind=kind).column for kind in ("user", "history", "item")]
+    assert columns == ["user_id", "history", "similar_to"]
+
+
 def test_no_answers_make_an_empty_table() -> None:
     assert to_table([]).num_rows == 0
 

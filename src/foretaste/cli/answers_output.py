@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 AnswersFormat = Literal["table", "csv", "json"]
 
-_ASKED = {"user": "user_id", "history": "history", "item": "similar_to"}
-
 
 def print_answers(answers: Iterable[Answer], format: AnswersFormat) -> None:
     """Print answers of one kind one after the other, as they come.
@@ -39,12 +37,12 @@ def _print_csv(answers: Iterable[Answer]) -> None:
     notes = stderr_console()
     for number, answer in enumerate(answers):
         if number == 0:
-            writer.writerow([_ASKED[answer.kind], "rank", "item_id", "score", "title"])
+            writer.writerow([answer.column, "rank", "item_id", "score", "title"])
         about = number if answer.id is None else answer.id
         for rank, item in enumerate(answer.items, start=1):
             writer.writerow([about, rank, item.item_id, item.score, item.title])
         if answer.reason:
-            say(notes, f"{_ASKED[answer.kind]} {about}: {answer.reason}")
+            say(notes, f"{answer.column} {about}: {answer.reason}")
 
 
 def _print_json(answers: Iterable[Answer]) -> None:
@@ -60,4 +58,4 @@ def _as_dict(answer: Answer) -> dict[str, Any]:
     items = [
         {"item_id": item.item_id, "score": item.score, "title": item.title} for item in answer.items
     ]
-    return {_ASKED[answer.kind]: answer.id, "items": items, "reason": answer.reason}
+    return {answer.column: answer.id, "items": items, "reason": answer.reason}

@@ -11,7 +11,7 @@ from foretaste.cli.console import counting
 from foretaste.cli.metrics_output import MetricsFormat, print_metrics
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.evaluation.definitions import parse_metric
+from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.report.tables import HEADLINE, comparison_grid, difference_grid
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def compare(
 
     if len(runs) < 2:
         raise SettingError(f"compare needs two runs or more, got {len(runs)}")
+    metrics = tuple(metric_name(*parse_metric(name)) for name in metrics)
     with counting(f"Ranking {split}") as tell:
         comparison = compare_runs(
             [Run.open(run) for run in runs],

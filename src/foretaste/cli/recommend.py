@@ -130,7 +130,11 @@ def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) 
     if asked.history:
         yield from recommender.recommend_for([asked.history], **arguments)
         return
+    from foretaste.recommend.ids import lookup_all
+
     user_ids = _ids(asked.user, asked.users_file)
+    # Before anything is printed: an unknown user among the last would leave half an answer.
+    lookup_all(recommender.run.users, user_ids)
     for start in range(0, len(user_ids), _USERS_AT_ONCE):
         yield from recommender.recommend(user_ids[start : start + _USERS_AT_ONCE], **arguments)
 

@@ -34,8 +34,8 @@ class PrepareConfig:
     training, so that the best epoch can only be chosen on the test part, as the reference does."""
 
     filters: Filters = "none"
-    """``reference`` keeps what the reference systems keep: users with 20 interactions for
-    leave-one-out; ratings of 4 and more, then users with 5 interactions, for held-out-users."""
+    """``reference`` keeps what the reference systems keep: ratings of 4 and more, then users with 5
+    interactions, for held-out-users; users with 20 interactions otherwise."""
 
     min_user_interactions: int | None = None
     """Keep users with at least this many rows, repeats counted. Goes before ``filters``."""

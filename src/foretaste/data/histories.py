@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from foretaste.errors import DatasetError
 
-MAX_INDEX = np.iinfo(np.int32).max
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histories:
@@ -44,12 +42,22 @@ class Histories:
         users = np.asarray(user_index)
         items = np.asarray(item_index)
         assert users.shape == items.shape, "one item per user entry"
-        _check_bounds(users, num_users, "user_index")
-        _check_bounds(items, num_items, "item_index")
-        if not _is_strictly_sorted(users, items):
+        problem = _out_of_bounds(users, items, num_users, num_items)
+        assert problem is None, problem
+        if not is_strictly_sorted(users, items):
             keys = users.astype(np.int64) * max(num_items, 1) + items
             keys.sort()
             users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
+        return cls._from_sorted(users, items, num_users, num_items)
+
+    @classmethod
+    def _from_sorted(
+        cls,
+        users: NDArray[np.integer],
+        items: NDArray[np.integer],
+        num_users: int,
+        num_items: int,
+    ) -> Histories:
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
         return cls(offsets=offsets, item_index=items.astype(np.int32), num_items=num_items)
@@ -126,7 +134,7 @@ class Histories:
         # A stable sort merges two sorted runs without sorting them again.
         keys.sort(kind="stable")
         users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
-        return Histories.from_pairs(users, items, num_users=self.num_users, num_items=num_items)
+        return Histories._from_sorted(users, items, self.num_users, num_items)
 
     def _keys(self, num_items: int) -> NDArray[np.int64]:
         """Each pair as one integer, in the order of the pairs."""
@@ -145,20 +153,16 @@ def sorted_pairs(
 
     Raises DatasetError naming ``where`` if they do not.
     """
-    try:
-        _check_bounds(user_index, num_users, "user_index")
-        _check_bounds(item_index, num_items, "item_index")
-    except AssertionError as error:
-        raise DatasetError(f"{where}: {error}; prepare the dataset again") from None
-    if not _is_strictly_sorted(user_index, item_index):
-        raise DatasetError(
-            f"{where}: rows are not sorted by user_index and item_index without repeats; "
-            "prepare the dataset again"
-        )
-    return Histories.from_pairs(user_index, item_index, num_users=num_users, num_items=num_items)
+    problem = _out_of_bounds(user_index, item_index, num_users, num_items)
+    if problem is None and not is_strictly_sorted(user_index, item_index):
+        problem = "rows are not sorted by user_index and item_index without repeats"
+    if problem is not None:
+        raise DatasetError(f"{where}: {problem}; prepare the dataset again")
+    return Histories._from_sorted(user_index, item_index, num_users, num_items)
 
 
-def _is_strictly_sorted(users: NDArray[np.integer], items: NDArray[np.integer]) -> bool:
+def is_strictly_sorted(users: NDArray[np.integer], items: NDArray[np.integer]) -> bool:
+    """Whether pairs ascend by user, then item, without repeats."""
     same_user = users[1:] == users[:-1]
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
 
@@ -167,8 +171,11 @@ def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys[np.diff(keys, prepend=-1) > 0]
 
 
-def _check_bounds(index: NDArray[np.integer], bound: int, name: str) -> None:
-    if len(index) and (index.min() < 0 or index.max() >= bound):
-        raise AssertionError(
-            f"{name} runs from {index.min()} to {index.max()}, outside [0, {bound})"
-        )
+def _out_of_bounds(
+    users: NDArray[np.integer], items: NDArray[np.integer], num_users: int, num_items: int
+) -> str | None:
+    """Which index lies outside its bounds, and how; None where neither does."""
+    for name, index, bound in (("user_index", users, num_users), ("item_index", items, num_items)):
+        if len(index) and (index.min() < 0 or index.max() >= bound):
+            return f"{name} runs from {index.min()} to {index.max()}, outside [0, {bound})"
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from foretaste.data import steps
 from foretaste.data.columns import find_item_column, find_spelling
 from foretaste.data.engine import Engine
 from foretaste.data.sources import Scan, identifier, open_scans
@@ -42,6 +43,21 @@ def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None
     )
     _refuse_repeats(engine, scan, key)
     return [f"described.{sql}" for sql in names.values()]
+
+
+def check_described(engine: Engine, scan: Scan | None) -> None:
+    """Raise InputError where the file of items describes none of those that were kept."""
+    if scan is None:
+        return
+    num_found, kept = engine.row(
+        f"SELECT count(described_id), min(CAST(item_id AS STRING)) FROM items{steps.DESCRIBED}"
+    )
+    if num_found == 0:
+        (found,) = engine.row("SELECT min(described_id) FROM described")
+        raise InputError(
+            f"{scan.name}: describes none of the items that were kept: its ids are such as "
+            f"{found!r}, theirs such as {kept!r}; give the file of these items, or leave it out"
+        )
 
 
 def _names(scan: Scan, key: str) -> dict[str, str]:

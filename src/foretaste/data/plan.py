@@ -8,7 +8,8 @@ from foretaste.data.columns import Roles
 from foretaste.data.config import PrepareConfig
 from foretaste.errors import SettingError
 
-_REFERENCE_MIN_INTERACTIONS = {"leave-one-out": 20, "held-out-users": 5}
+_REFERENCE_MIN_INTERACTIONS = 20
+_REFERENCE_MIN_INTERACTIONS_HELD_OUT = 5
 _REFERENCE_MIN_RATING = 4.0
 
 
@@ -80,9 +81,10 @@ def _filters(config: PrepareConfig, protocol: str, roles: Roles) -> dict[str, fl
     }
     defaults: dict[str, float] = {}
     if config.filters == "reference":
-        if protocol == "held-out-users" and roles.rating is not None:
-            defaults["min_rating"] = _REFERENCE_MIN_RATING
-        if protocol in _REFERENCE_MIN_INTERACTIONS:
-            defaults["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS[protocol]
+        defaults["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS
+        if protocol == "held-out-users":
+            defaults["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS_HELD_OUT
+            if roles.rating is not None:
+                defaults["min_rating"] = _REFERENCE_MIN_RATING
     chosen = {name: defaults.get(name) if value is None else value for name, value in asked.items()}
     return {name: value for name, value in chosen.items() if value is not None}

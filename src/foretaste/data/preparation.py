@@ -15,7 +15,7 @@ from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.directory import check_output, written_whole
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
-from foretaste.data.item_columns import open_item_scan, read_item_columns
+from foretaste.data.item_columns import check_described, open_item_scan, read_item_columns
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest, Part
 from foretaste.data.plan import Plan, make_plan
 from foretaste.data.reading import Kind, read_raw
@@ -153,6 +153,7 @@ def _run_steps(
     held_parts = split_pairs(engine, plan, config, counts)
     raw.tell("number")
     number(engine)
+    check_described(engine, raw.item_scan)
     count_parts(engine, held_parts, counts)
     raw.tell("write")
     parts = write_parts(engine, directory, held_parts, item_columns)

@@ -91,13 +91,14 @@ FROM (
 """
 
 # The latest {num_test} interactions are test, the {num_validation} before them validation.
-# A first cut by time alone keeps the rest, most of the rows, from being counted and hashed.
+# A first cut by time alone keeps the rest, most of the rows, from being counted and hashed. Codes
+# order the pairs of different users whose keys are one text: a:b with c, a with b:c.
 HELD_TEMPORAL = """
 SELECT user_code, item_code,
        CASE WHEN place <= {num_test} THEN 'test' ELSE 'validation' END AS part
 FROM (
     SELECT user_code, item_code, num_later + row_number() OVER (
-        PARTITION BY time ORDER BY md5({pair_key})) AS place
+        PARTITION BY time ORDER BY md5({pair_key}), user_code, item_code) AS place
     FROM pairs
     JOIN (
         SELECT time, sum(num_pairs) OVER (ORDER BY time DESC) - num_pairs AS num_later

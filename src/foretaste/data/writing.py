@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from foretaste.data import steps
 from foretaste.data.engine import Engine
+from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import Part, file_sha256
 from foretaste.data.sources import quoted
 from foretaste.errors import DatasetError, InputError
@@ -51,8 +52,12 @@ def _write(engine: Engine, sql: str, path: Path) -> Part:
 
 def _check_order(table: pa.Table, path: Path) -> None:
     """The engine is trusted to sort, and was caught not to; a reader would refuse the file."""
-    major = table.column(0).to_numpy()
-    assert np.all(major[1:] >= major[:-1]), f"{path.name} came out unsorted"
+    index = table.column(0).to_numpy()
+    if table.column_names == ["user_index", "item_index"]:
+        in_order = is_strictly_sorted(index, table.column(1).to_numpy())
+    else:
+        in_order = np.array_equal(index, np.arange(len(index)))
+    assert in_order, f"{path.name} came out unsorted"
 
 
 def content_digest(table: pa.Table) -> str:

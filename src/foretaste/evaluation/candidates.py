@@ -21,11 +21,19 @@ from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 _MOST_DRAWS = 1 << 24
 
 
+def candidates_key(seed: int, split: str) -> int:
+    """The stream of a split's draws: an epoch is not chosen on the negatives it is tested on."""
+    purpose = Purpose.VALIDATION_CANDIDATES if split == "validation" else Purpose.CANDIDATES
+    return stream_key(seed, purpose)
+
+
 def draw_negatives(
-    rule: CandidateRule, excluded: HistoryTensors, user_index_B: Tensor, seed: int
+    rule: CandidateRule, excluded: HistoryTensors, user_index_B: Tensor, key: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Items outside each user's ``excluded`` ones: int64 [B, N], which of them count (bool
     [B, N]), and for how many users there were fewer than N to draw from (int64 scalar).
+
+    The draws are words of the stream ``key``, counted by user.
 
     ``sampled``: distinct, every set of N equally likely; all of them where fewer exist.
     ``nvidia``: independent draws; repeats do not count.
@@ -35,7 +43,7 @@ def draw_negatives(
     counter_BN = user_index_B.long()[:, None] * _MOST_DRAWS + torch.arange(
         rule.num_negatives, device=user_index_B.device
     )
-    word_BN = hash_words(stream_key(seed, Purpose.CANDIDATES), counter_BN)
+    word_BN = hash_words(key, counter_BN)
     if rule.kind == "sampled":
         rank_BN, counts_BN = distinct_ranks(word_BN, num_items_B)
     else:

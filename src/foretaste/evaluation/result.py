@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -88,9 +88,14 @@ class Evaluation:
         metrics = {name: Metric(**metric) for name, metric in values["metrics"].items()}
         return cls(**kept | {"metrics": metrics})
 
-    def definitions(self) -> list[str]:
-        """Lines to print beside the numbers: protocol, candidates, metrics and what was counted."""
-        kinds = dict.fromkeys(parse_metric(name)[0] for name in self.metrics)
+    def definitions(self, metrics: Iterable[str] | None = None) -> list[str]:
+        """Lines to print beside the numbers: protocol, candidates, metrics and what was counted.
+
+        Only those of ``metrics`` are explained where they are given.
+        """
+        names = self.metrics.keys()
+        shown = names if metrics is None else names & set(metrics)
+        kinds = dict.fromkeys(parse_metric(name)[0] for name in names if name in shown)
         lines = [
             f"{self.split} part, protocol {self.protocol}, {self.num_users:,} users",
             f"candidates {self.candidates}: {describe_candidates(self.candidates, self.split)}",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import TrainingError
-from foretaste.evaluation.candidates import draw_negatives
+from foretaste.evaluation.candidates import candidates_key, draw_negatives
 from foretaste.evaluation.config import CandidateRule
 from foretaste.evaluation.places import ABSENT
 from foretaste.models.base import RecommenderModel, UserState
@@ -46,7 +46,8 @@ def exact_scores(model: RecommenderModel) -> Iterator[None]:
         torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
     )
     precisions = [backend.fp32_precision for backend in backends]
-    model.eval()
+    if was_training:  # setting the mode, even to what it is, makes models forget what they cached
+        model.eval()
     try:
         for backend in backends:
             backend.fp32_precision = "ieee"
@@ -55,7 +56,8 @@ def exact_scores(model: RecommenderModel) -> Iterator[None]:
     finally:
         for backend, precision in zip(backends, precisions, strict=True):
             backend.fp32_precision = precision
-        model.train(was_training)
+        if was_training:
+            model.train()
 
 
 def score_full(model: RecommenderModel, state: UserState, heldout: HeldOut) -> Scored:
@@ -84,7 +86,8 @@ def score_sampled(
     target = heldout.target.within(model.num_items)
     excluded = to_device(heldout.known.union(target), model.device)
     user_index_B = torch.tensor(heldout.user_index, dtype=torch.int64, device=model.device)
-    negative_BN, counts_BN, num_short = draw_negatives(rule, excluded, user_index_B, seed)
+    key = candidates_key(seed, heldout.split)
+    negative_BN, counts_BN, num_short = draw_negatives(rule, excluded, user_index_B, key)
     target_BT, is_target_BT = pad(to_device(target, model.device))
     item_BC = torch.cat((target_BT, negative_BN), dim=1)
     score_BC = _checked(model, model.score_candidates(state, item_BC))

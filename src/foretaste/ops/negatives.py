@@ -5,6 +5,7 @@ Shape suffixes: B users, N interactions or draws, K draws per row, I items.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -61,17 +62,12 @@ def sample_negatives(
     Draw k of row n is word ``(first_row + n) * K + k`` of the stream ``key``. A row whose user has
     every item has no negative: it gets the last item, which callers must give weight 0.
     """
-    num_rows = row_index_N.numel()
     size_B = complement.sizes()
-    negatives_NK = torch.empty(
-        num_rows, num_negatives, dtype=torch.int32, device=row_index_N.device
-    )
-    rows_at_once = max(1, _DRAWS_AT_ONCE // max(1, num_negatives))
-    for start in range(0, num_rows, rows_at_once):
-        rows = row_index_N[start : start + rows_at_once].long()[:, None]
-        rank_NK = bounded(_words(key, first_row + start, rows, num_negatives), size_B[rows])
-        item_NK = complement.select(rows, rank_NK).clamp_(max=complement.num_items - 1)
-        negatives_NK[start : start + rows_at_once] = item_NK
+    negatives_NK = _room_for(row_index_N, num_negatives)
+    for rows, word_NK in _words(key, first_row, negatives_NK):
+        row_N1 = row_index_N[rows].long()[:, None]
+        item_NK = complement.select(row_N1, bounded(word_NK, size_B[row_N1]))
+        negatives_NK[rows] = item_NK.clamp_(max=complement.num_items - 1)
     return negatives_NK
 
 
@@ -79,12 +75,23 @@ def sample_items(
     num_items: int, row_index_N: Tensor, num_negatives: int, key: int, first_row: int = 0
 ) -> Tensor:
     """Unverified negatives, int32 [N, K]: uniform over the catalogue, positives among them."""
-    word_NK = _words(key, first_row, row_index_N[:, None], num_negatives)
-    return bounded(word_NK, num_items).int()
+    items_NK = _room_for(row_index_N, num_negatives)
+    for rows, word_NK in _words(key, first_row, items_NK):
+        items_NK[rows] = bounded(word_NK, num_items)
+    return items_NK
 
 
-def _words(key: int, first_row: int, row_index_N1: Tensor, num_negatives: int) -> Tensor:
-    num_words = row_index_N1.numel() * num_negatives
-    first_word = first_row * num_negatives
-    counter = torch.arange(first_word, first_word + num_words, device=row_index_N1.device)
-    return hash_words(key, counter).view(-1, num_negatives)
+def _room_for(row_index_N: Tensor, num_negatives: int) -> Tensor:
+    shape = (row_index_N.numel(), num_negatives)
+    return torch.empty(shape, dtype=torch.int32, device=row_index_N.device)
+
+
+def _words(key: int, first_row: int, draws_NK: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """The random word of each draw, so many rows at once that memory stays bounded."""
+    num_rows, num_draws = draws_NK.shape
+    rows_at_once = max(1, _DRAWS_AT_ONCE // max(1, num_draws))
+    for start in range(0, num_rows, rows_at_once):
+        stop = min(start + rows_at_once, num_rows)
+        first_word, last_word = ((first_row + row) * num_draws for row in (start, stop))
+        counter = torch.arange(first_word, last_word, device=draws_NK.device)
+        yield slice(start, stop), hash_words(key, counter).view(-1, num_draws)

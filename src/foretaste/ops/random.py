@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     FOLD_IN_NEGATIVES = 6
     CANDIDATES = 7
     VALIDATION_USERS = 8
+    VALIDATION_CANDIDATES = 9
 
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:

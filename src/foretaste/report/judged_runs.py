@@ -11,7 +11,6 @@ from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import DatasetError
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.evaluation.definitions import METRICS, parse_metric
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
@@ -80,8 +79,8 @@ class Comparison:
     """By label, in the order given."""
 
     differences: dict[str, dict[str, Difference]]
-    """How much higher each later run is than the first, by label and metric; empty where the runs
-    were not trained on the same dataset."""
+    """How much higher each later run is than the first, by label and metric; empty for one run, and
+    where the runs were not trained on the same dataset."""
 
     paths: dict[str, Path]
     """The run behind each label."""
@@ -89,16 +88,14 @@ class Comparison:
     def notes(self, metrics: Sequence[str]) -> list[str]:
         """Lines to print below the numbers: the run behind each label, and what was measured."""
         lines = [f"{label}: {path}" for label, path in self.paths.items()]
-        if not self.differences:
+        if not self.differences and len(self.paths) > 1:
             lines.append(
                 "the runs were trained on different datasets: their numbers do not compare"
             )
-        kinds = {parse_metric(name)[0] for name in metrics}
         definitions = [
             line
             for evaluation in self.evaluations.values()
-            for line in evaluation.definitions()
-            if line.partition("@")[0] in kinds or line.partition("@k: ")[0] not in METRICS
+            for line in evaluation.definitions(metrics)
         ]
         return lines + list(dict.fromkeys(definitions))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from foretaste.errors import SettingError
+from foretaste.checks import check_choice, check_number, check_whole
 from foretaste.evaluation.config import CandidateRule
 
 Auto = Literal["auto"]
@@ -64,52 +63,15 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "eval_every"):
-            _check_whole(name, getattr(self, name), at_least=1, or_auto=True)
-        _check_whole("patience", self.patience, at_least=0, or_auto=True)
-        _check_whole("seed", self.seed, at_least=0, below=2**63)
-        _check_whole("validation_users", self.validation_users, at_least=1)
-        _check("learning_rate", self.learning_rate, above=0.0, or_auto=True)
-        _check("eps", self.eps, above=0.0)
+            check_whole(name, getattr(self, name), at_least=1, or_auto=True)
+        check_whole("patience", self.patience, at_least=0, or_auto=True)
+        check_whole("seed", self.seed, at_least=0, below=2**63)
+        check_whole("validation_users", self.validation_users, at_least=1)
+        check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
+        check_number("eps", self.eps, above=0.0)
         for name in ("beta1", "beta2"):
-            _check(name, getattr(self, name), at_least=0.0, below=1.0, or_auto=True)
+            check_number(name, getattr(self, name), at_least=0.0, below=1.0, or_auto=True)
         if self.target is not None:
-            _check("target", self.target, above=0.0)
-        if self.precision not in ("fp32", "bf16"):
-            raise SettingError(f"precision is {self.precision!r}; use fp32 or bf16")
+            check_number("target", self.target, above=0.0)
+        check_choice("precision", self.precision, get_args(Precision))
         CandidateRule.parse(self.candidates)
-
-
-def _check_whole(
-    name: str,
-    value: int | Auto,
-    *,
-    at_least: int,
-    below: int | None = None,
-    or_auto: bool = False,
-) -> None:
-    if isinstance(value, float):
-        raise SettingError(f"{name} is {value}; it must be a whole number")
-    _check(name, value, at_least=at_least, below=below, or_auto=or_auto)
-
-
-def _check(
-    name: str,
-    value: float | Auto,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    or_auto: bool = False,
-) -> None:
-    if value == "auto" and or_auto:
-        return
-    bounds = [("at least", at_least), ("above", above), ("below", below)]
-    allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-    if (
-        isinstance(value, str)
-        or not math.isfinite(value)
-        or (at_least is not None and value < at_least)
-        or (above is not None and value <= above)
-        or (below is not None and value >= below)
-    ):
-        raise SettingError(f"{name} is {value}; it must be {allowed}")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
+from foretaste.evaluation.scoring import exact_scores
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.neumf.model import NeuMF
@@ -105,6 +106,31 @@ def test_scores_are_the_plain_logits(model: NeuMF, rng: np.random.Generator) -> 
         user_B.repeat_interleave(NUM_ITEMS), torch.arange(NUM_ITEMS).repeat(3)
     )
     torch.testing.assert_close(model.score_catalogue(state), expected.detach().view(3, NUM_ITEMS))
+
+
+def test_items_are_projected_once_for_many_answers(model: NeuMF, rng: np.random.Generator) -> None:
+    histories = random_histories(rng, NUM_USERS, NUM_ITEMS)
+    model.eval()
+    kept = []
+    for _ in range(2):
+        with exact_scores(model):
+            model.score_catalogue(model.fold_in(histories[3:5]))
+        kept.append((model._frozen_inputs, model._user_prior))
+    assert kept[0][0] is not None
+    assert kept[0][0] is kept[1][0]
+    assert kept[0][1] is kept[1][1]
+
+
+def test_nothing_is_kept_of_weights_that_move(model: NeuMF, rng: np.random.Generator) -> None:
+    histories = random_histories(rng, NUM_USERS, NUM_ITEMS)
+    model.train()
+    before = model.score_catalogue(model.fold_in(histories[3:5]))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    moved = model.score_catalogue(model.fold_in(histories[3:5]))
+    assert not torch.allclose(before, moved)
+    torch.testing.assert_close(moved, model.eval().score_catalogue(model.fold_in(histories[3:5])))
 
 
 def test_float32_training_follows_float64(rng: np.random.Generator) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretaste.errors import SettingError
+from foretaste.checks import check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,5 +21,4 @@ class EaseConfig:
     more two items must share users to count. The paper's best lie between 200 and 1,000."""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.l2 < float("inf"):
-            raise SettingError(f"l2 is {self.l2}; it must be a positive number, such as 500")
+        check_number("l2", self.l2, above=0.0)

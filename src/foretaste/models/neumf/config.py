@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from foretaste.checks import check_choice, check_number, check_whole
 from foretaste.errors import SettingError
+
+BatchLayout = Literal["grouped", "shuffled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,15 +21,13 @@ class SamplingConfig:
     verified_negatives: bool = True
     """Check that sampled items are not among the user's own; False is the reference's shortcut."""
 
-    batch_layout: Literal["grouped", "shuffled"] = "grouped"
+    batch_layout: BatchLayout = "grouped"
     """`grouped`: an interaction stays with its negatives in one batch, which is faster;
     `shuffled`: every sample is drawn on its own."""
 
     def __post_init__(self) -> None:
-        if self.negatives < 1:
-            raise SettingError(f"negatives is {self.negatives}; it must be at least 1")
-        if self.batch_layout not in ("grouped", "shuffled"):
-            raise SettingError(f"batch_layout is {self.batch_layout!r}; use grouped or shuffled")
+        check_whole("negatives", self.negatives, at_least=1)
+        check_choice("batch_layout", self.batch_layout, get_args(BatchLayout))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class GMFConfig:
     """Width of the user and item factors."""
 
     def __post_init__(self) -> None:
-        _check_factors(self.factors)
+        check_whole("factors", self.factors, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,20 +69,15 @@ class NeuMFConfig:
     """Share of the tower's activations dropped in training, in steps of 1/256."""
 
     def __post_init__(self) -> None:
-        _check_factors(self.factors)
+        check_whole("factors", self.factors, at_least=1)
         _check_tower(self.layers, self.dropout)
 
 
-def _check_factors(factors: int) -> None:
-    if factors < 1:
-        raise SettingError(f"factors is {factors}; it must be at least 1")
-
-
 def _check_tower(layers: tuple[int, ...], dropout: float) -> None:
-    if len(layers) < 2 or min(layers) < 1 or layers[0] % 2:
+    widths = [width for width in layers if isinstance(width, int) and width >= 1]
+    if len(widths) < max(2, len(layers)) or layers[0] % 2:
         raise SettingError(
             f"layers is {' '.join(map(str, layers)) or 'empty'}; give the width of the tower's "
             "input (even: half for users, half for items), then of each layer: 256 256 128 64"
         )
-    if not 0.0 <= dropout < 1.0:
-        raise SettingError(f"dropout is {dropout}; it must be at least 0 and below 1")
+    check_number("dropout", dropout, at_least=0.0, below=1.0)

@@ -1,0 +1,50 @@
+"""Checks of settings, and how their messages read: the setting, its value, what is allowed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from foretaste.errors import SettingError
+
+
+def check_whole(
+    name: str, value: Any, *, at_least: int, below: int | None = None, or_auto: bool = False
+) -> None:
+    """SettingError unless ``value`` is an integer in range, or ``auto`` where that is allowed."""
+    if value == "auto" and or_auto:
+        return
+    if isinstance(value, bool | float):
+        raise SettingError(f"{name} is {value}; it must be a whole number, at least {at_least}")
+    check_number(name, value, at_least=at_least, below=below)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    or_auto: bool = False,
+) -> None:
+    """SettingError unless ``value`` is finite and in range, or ``auto`` where that is allowed."""
+    if value == "auto" and or_auto:
+        return
+    bounds = [("at least", at_least), ("above", above), ("below", below)]
+    allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or (at_least is not None and value < at_least)
+        or (above is not None and value <= above)
+        or (below is not None and value >= below)
+    ):
+        raise SettingError(f"{name} is {value}; it must be {allowed}")
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """SettingError unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise SettingError(f"{name} is {value!r}; use {' or '.join(allowed)}")
