@@ -189,8 +189,8 @@ def tables(rows: list[dict[str, Any]]) -> str:
         columns = COLUMNS[protocol]
         heads = [f"{name} ({candidates})" for candidates, name in columns]
         parts += [f"### {dataset}, {protocol}", ""]
-        parts.append("| " + " | ".join(["model", "seeds", *heads, "best epoch", "s/epoch"]) + " |")
-        parts.append("|---|" + "---:|" * (len(heads) + 3))
+        parts.append("| " + " | ".join(["model", "seeds", *heads, "best epoch"]) + " |")
+        parts.append("|---|" + "---:|" * (len(heads) + 2))
         parts += [_table_line(name, found, columns) for name, found in models.items()]
         parts.append("")
     return "\n".join(parts)
@@ -202,7 +202,6 @@ def _table_line(name: str, rows: list[dict[str, Any]], columns: list[tuple[str, 
         cells.append(_mean_and_range([row["metrics"][candidates][metric] for row in rows]))
     epochs = [row["best_epoch"] for row in rows if row["best_epoch"] is not None]
     cells.append("–".join(map(str, sorted({min(epochs), max(epochs)}))) if epochs else "")
-    cells.append(f"{statistics.median(row['avg_epoch_s'] for row in rows):.1f}" if epochs else "")
     return "| " + " | ".join(cells) + " |"
 
 

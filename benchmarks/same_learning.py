@@ -1,0 +1,229 @@
+"""Whether ours learns what the plain loop learns: paired over seeds, at equal batches and epochs.
+
+    python benchmarks/same_learning.py neumf --data DIRECTORY --seeds 1 2 3 4 5 6
+    python benchmarks/same_learning.py vae --data DIRECTORY
+
+NeuMF: ml-1m, last interaction out, HR@10 among 99 sampled negatives after the last epoch, for both
+batch layouts. Mult-VAE: ml-1m, held-out users, NDCG@100 over the catalogue. Each row holds one
+seed's numbers; `--tables` prints the paired differences with 95 % intervals over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import foretaste
+from foretaste.bench.plain_neumf import PlainNeuMFTraining, drawn_samples
+from foretaste.bench.plain_vae import PlainVAETraining
+from foretaste.data import Dataset, prepare
+from foretaste.evaluation.evaluate import evaluate
+from foretaste.models.neumf.model import NeuMF
+from foretaste.models.vae.model import MultVAE
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs import load_model
+from foretaste.training.resolve import TrainingPlan
+
+NEUMF = foretaste.NeuMFConfig(factors=32, layers=(128, 64, 32))
+VAE = foretaste.VAEConfig()
+EPOCHS = {"neumf": 12, "vae": 40}
+BATCH_SIZE = {"neumf": 32_768, "vae": 500}
+LEARNING_RATE = {"neumf": 0.002, "vae": 0.001}
+STUDENT_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+"""Two-sided 95 % points of Student's t by number of seeds."""
+
+
+def ours(kind: str, dataset: Dataset, seed: int, path: Path, **settings: Any) -> nn.Module:
+    """Trained by foretaste for all epochs; the weights of the last."""
+    sampling = foretaste.SamplingConfig(**settings) if kind == "neumf" else None
+    config = foretaste.TrainingConfig(
+        epochs=EPOCHS[kind],
+        batch_size=BATCH_SIZE[kind],
+        learning_rate=LEARNING_RATE[kind],
+        beta1=0.9,
+        beta2=0.999,
+        eval_every=EPOCHS[kind],
+        patience=0,
+        seed=seed,
+        device="cpu",
+        candidates="sampled-99" if kind == "neumf" else "full",
+    )
+    model_config: Any = NEUMF if kind == "neumf" else VAE
+    run = foretaste.train(
+        kind,
+        dataset,
+        model_config=model_config,
+        config=config,
+        sampling=sampling,
+        run_path=path,
+    )
+    return load_model(run, "cpu")
+
+
+def plain_neumf(dataset: Dataset, seed: int) -> nn.Module:
+    """Trained by the plain loop, fresh negatives and order every epoch."""
+    histories = _histories(dataset)
+    sampling = foretaste.SamplingConfig()
+    training = PlainNeuMFTraining(NEUMF, sampling, histories, _plan("neumf", seed), chunk=1 << 14)
+    for epoch in range(EPOCHS["neumf"]):
+        drawn = drawn_samples(histories, sampling, seed * 1000 + epoch)
+        training.user_S, training.item_S, training.label_S = drawn
+        training.epoch()
+    model = NeuMF(NEUMF, len(histories), histories.num_items)
+    names = ("user_factors", "item_factors", "user_embedding", "item_embedding")
+    state = {name: getattr(training.model, name).weight for name in names}
+    linear = [layer for layer in training.model.tower if isinstance(layer, nn.Linear)]
+    for number, layer in enumerate(linear):
+        state |= {f"tower.{number}.{name}": value for name, value in layer.state_dict().items()}
+    state |= {f"output.{name}": v for name, v in training.model.output.state_dict().items()}
+    model.load_state_dict(state | {"item_count_I": model.item_count_I})
+    return model
+
+
+def plain_vae(dataset: Dataset, seed: int) -> nn.Module:
+    """Trained by the plain loop on dense rows."""
+    histories = _histories(dataset)
+    training = PlainVAETraining(VAE, histories, _plan("vae", seed))
+    for _ in range(EPOCHS["vae"]):
+        training.epoch()
+    model = MultVAE(VAE, len(histories), histories.num_items)
+    first, *rest = training.model.encoder
+    state = {"encoder_table": first.weight.T.contiguous(), "encoder_bias": first.bias}
+    for number, layer in enumerate(rest):
+        state |= {f"encoder.{number}.{name}": v for name, v in layer.state_dict().items()}
+    *inner, last = training.model.decoder
+    for number, layer in enumerate(inner):
+        state |= {f"decoder.{number}.{name}": v for name, v in layer.state_dict().items()}
+    state |= {f"output.{name}": value for name, value in last.state_dict().items()}
+    model.load_state_dict(state | {"item_count_I": model.item_count_I})
+    return model
+
+
+def judged(kind: str, model: nn.Module, dataset: Dataset) -> float:
+    """HR@10 of NeuMF, NDCG@100 of Mult-VAE, on the test part."""
+    manifest = dataset.manifest
+    length, metric = (10, "hr@10") if kind == "neumf" else (100, "ndcg@100")
+    evaluation = evaluate(
+        model,  # type: ignore[arg-type]
+        dataset.heldout("test"),
+        num_train_users=manifest.num_train_users,
+        protocol=manifest.protocol,
+        candidates="sampled-99" if kind == "neumf" else "full",
+        k=(length,),
+        seed=manifest.seed,
+    )
+    return evaluation[metric]
+
+
+def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Callable[[], nn.Module]]:
+    """What is compared, each ready to be trained."""
+    if kind == "vae":
+        return {
+            "plain": lambda: plain_vae(dataset, seed),
+            "ours": lambda: ours("vae", dataset, seed, work / f"ours-{seed}"),
+        }
+    return {
+        "plain": lambda: plain_neumf(dataset, seed),
+        **{
+            layout: lambda layout=layout: ours(  # type: ignore[misc]
+                "neumf", dataset, seed, work / f"{layout}-{seed}", batch_layout=layout
+            )
+            for layout in ("grouped", "shuffled")
+        },
+    }
+
+
+def _plan(kind: str, seed: int) -> TrainingPlan:
+    return TrainingPlan(
+        epochs=EPOCHS[kind],
+        batch_size=BATCH_SIZE[kind],
+        learning_rate=LEARNING_RATE[kind],
+        beta1=0.9,
+        beta2=0.999,
+        eps=1e-8,
+        seed=seed,
+        device="cpu",
+        precision="fp32",
+        eval_every=1,
+        patience=0,
+        target=None,
+        select_by="ndcg@10",
+        validation_users=10_000,
+        candidates="full",
+    )
+
+
+def _histories(dataset: Dataset) -> HistoryTensors:
+    train = dataset.train
+    return HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, "cpu")
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """Markdown: means, and the paired difference to the plain loop."""
+    lines = [
+        "| model | side | seeds | mean | ours - plain | 95 % interval |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for kind in dict.fromkeys(row["model"] for row in rows):
+        found = [row for row in rows if row["model"] == kind]
+        for side in found[0]["values"]:
+            values = [row["values"][side] for row in found]
+            gains = [row["values"][side] - row["values"]["plain"] for row in found]
+            line = f"| {kind} | {side} | {len(found)} | {statistics.fmean(values):.4f} |"
+            if side == "plain" or len(found) < 2:
+                lines.append(line + " | |")
+                continue
+            mean = statistics.fmean(gains)
+            half = STUDENT_95[len(found)] * statistics.stdev(gains) / len(found) ** 0.5
+            lines.append(f"{line} {mean:+.4f} | {mean - half:+.4f} to {mean + half:+.4f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=["neumf", "vae"])
+    parser.add_argument("--data", type=Path, help="holds ml-1m/ratings.parquet")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5, 6])
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/learning.jsonl"))
+    parser.add_argument("--tables", action="store_true", help="print what was found, run nothing")
+    arguments = parser.parse_args()
+    if arguments.tables:
+        print(tables([json.loads(line) for line in arguments.output.read_text().splitlines()]))
+        return
+    protocol: Any = "leave-one-out" if arguments.kind == "neumf" else "held-out-users"
+    config = foretaste.PrepareConfig(protocol=protocol, validation="none", filters="reference")
+    if arguments.kind == "vae":
+        config = foretaste.PrepareConfig(protocol=protocol, filters="reference")
+    with tempfile.TemporaryDirectory() as work:
+        source = arguments.data / "ml-1m/ratings.parquet"
+        dataset = prepare(source, Path(work) / "dataset", config)
+        for seed in arguments.seeds:
+            trained = sides(arguments.kind, dataset, seed, Path(work))
+            values = {}
+            for side, make in trained.items():
+                values[side] = judged(arguments.kind, make(), dataset)
+                print(arguments.kind, seed, side, values[side], flush=True)
+            row = {
+                "model": arguments.kind,
+                "seed": seed,
+                "values": values,
+                "epochs": EPOCHS[arguments.kind],
+                "batch_size": BATCH_SIZE[arguments.kind],
+                "learning_rate": LEARNING_RATE[arguments.kind],
+                "torch": torch.__version__,
+            }
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
+            with arguments.output.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
