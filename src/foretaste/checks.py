@@ -26,12 +26,13 @@ def check_number(
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    at_most: float | None = None,
     or_auto: bool = False,
 ) -> None:
     """SettingError unless ``value`` is finite and in range, or ``auto`` where that is allowed."""
     if value == "auto" and or_auto:
         return
-    bounds = [("at least", at_least), ("above", above), ("below", below)]
+    bounds = [("at least", at_least), ("above", above), ("below", below), ("at most", at_most)]
     allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
     if (
         isinstance(value, bool)
@@ -40,6 +41,7 @@ def check_number(
         or (at_least is not None and value < at_least)
         or (above is not None and value <= above)
         or (below is not None and value >= below)
+        or (at_most is not None and value > at_most)
     ):
         raise SettingError(f"{name} is {value}; it must be {allowed}")
 

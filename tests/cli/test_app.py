@@ -16,7 +16,7 @@ import foretaste as package
 from foretaste.cli import app as front
 from tests.cli.conftest import Done, call
 
-VERBS = ["demo", "prepare", "train", "evaluate", "compare", "recommend", "similar"]
+VERBS = ["demo", "prepare", "train", "evaluate", "compare", "recommend", "similar", "bench"]
 MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "popularity", "ease"]
 
 Foretaste = Callable[..., Done]

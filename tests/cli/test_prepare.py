@@ -59,3 +59,13 @@ def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) ->
     assert re.fullmatch(r"Prepared ratings.csv: datasets/ratings-[0-9a-f]+ \(temporal\)", said)
     assert second.out.splitlines()[0] == said
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_numbers_of_the_summary_stand_in_one_column(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    done = foretaste(f"prepare ratings.csv -o {tmp_path}/data")
+    summary = done.out.partition("\n")[2].partition("Next:")[0].splitlines()
+    columns = {match.end() for line in summary if (match := re.match(r"  \S.*?\s{2,}", line))}
+    assert len(summary) > 10
+    assert len(columns) == 1

@@ -87,3 +87,24 @@ def test_like_takes_a_dataset_as_it_is(foretaste: Foretaste, tmp_path: Path, lin
     done = foretaste(f"{line} --run {tmp_path}/again")
     assert done.status == 0, done.err
     assert Run.open(tmp_path / "again").config.dataset.protocol == "leave-one-out"
+
+
+def test_columns_of_a_raw_file_are_named_as_for_prepare(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    lines = "".join(f"{user};{item}\n" for user in "abcdef" for item in range(5))
+    (tmp_path / "odd.csv").write_text("who;what\n" + lines)
+    line = f"train popularity {tmp_path}/odd.csv --run {tmp_path}/run"
+    done = foretaste(line)
+    assert done.status == 2
+    assert "Name it with --user-column" in done.err
+    done = foretaste(f"{line} --user-column who --item-column what")
+    assert done.status == 0, done.err
+
+
+def test_only_runs_that_can_be_compared_suggest_it(foretaste: Foretaste, tmp_path: Path) -> None:
+    suggestion = "foretaste compare "
+    assert suggestion in foretaste(f"train popularity data --run {tmp_path}/one").out
+    done = foretaste(f"train popularity ratings.csv --protocol none --run {tmp_path}/two")
+    assert done.status == 0, done.err
+    assert suggestion not in done.out

@@ -242,6 +242,19 @@ def test_an_existing_dataset_is_replaced_only_when_asked(write: WriteFile, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw.csv"]
 
 
+def test_a_source_prepared_again_without_an_output_is_found(
+    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, config = write("user_id,item_id\n1,1\n"), PrepareConfig(protocol="none")
+    first = prepare(source, config=config)
+    made = (first.path / "manifest.json").stat().st_ino
+    again = prepare(source, config=config)
+    assert (again.path, again.manifest) == (first.path, first.manifest)
+    assert (first.path / "manifest.json").stat().st_ino == made
+    assert prepare(source, config=config, overwrite=True).path == first.path
+
+
 def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path) -> None:
     source, out = write("user_id,item_id\n1,1\n"), tmp_path / "out"
     out.mkdir()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from foretaste.data import Dataset
@@ -50,22 +51,30 @@ def test_saving_again_replaces_the_weights(run: Run) -> None:
         torch.testing.assert_close(tensor, better[name])
 
 
+def test_who_may_read_the_run_may_read_its_weights(run: Run) -> None:
+    weights, config = run.path / "best.safetensors", run.path / "config.json"
+    assert weights.stat().st_mode == config.stat().st_mode
+
+
 def test_equal_weights_make_equal_bytes(run: Run) -> None:
     first = (run.path / "best.safetensors").read_bytes()
     run.save_weights(parameters(run))
     assert (run.path / "best.safetensors").read_bytes() == first
 
 
-def test_a_failed_save_keeps_the_earlier_weights(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError, SafetensorError])
+def test_a_failed_save_keeps_the_earlier_weights(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
     before = sorted(run.path.iterdir())
     weights = parameters(run)
 
     def fail(_tensors: object, path: Path, **_: object) -> None:
         path.write_bytes(b"half")
-        raise OSError("no space left on device")
+        raise error("no space left on device")
 
     monkeypatch.setattr("foretaste.runs.weights.save_file", fail)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(RunError, match=r"best\.safetensors cannot be written: no space left"):
         run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
     assert sorted(run.path.iterdir()) == before
     for name, tensor in run.load_weights().items():

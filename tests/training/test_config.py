@@ -37,6 +37,7 @@ from foretaste.training import TrainingConfig
         ({"validation_users": "auto"}, "validation_users is auto; it must be at least 1"),
         ({"target": 0.0}, "target is 0.0; it must be above 0"),
         ({"target": math.nan}, "target is nan; it must be above 0"),
+        ({"target": 2.0}, "target is 2.0; it must be above 0 and at most 1"),
         ({"precision": "fp8"}, "precision is 'fp8'; use fp32 or bf16"),
         ({"candidates": "all"}, "candidates is 'all'; use full, sampled-N or nvidia-N"),
     ],
@@ -44,6 +45,10 @@ from foretaste.training import TrainingConfig
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         TrainingConfig(**settings)
+
+
+def test_a_perfect_target_is_allowed() -> None:
+    TrainingConfig(target=1.0)
 
 
 def test_ends_of_ranges_are_allowed() -> None:

@@ -242,6 +242,16 @@ def test_a_run_is_named_after_model_dataset_and_time(dataset: Dataset, tmp_path:
     assert all(run.path.name.startswith("popularity-small-") for run in runs)
 
 
+def test_a_name_taken_meanwhile_is_not_the_users_mistake(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = run_of("popularity", dataset, tmp_path / "taken").path
+    offered = iter([taken, tmp_path / "free"])
+    monkeypatch.setattr("foretaste.training.trainer.unused_run_path", lambda *_: next(offered))
+    run = train("popularity", dataset, config=TrainingConfig(device="cpu"), runs_root=tmp_path)
+    assert run.path == tmp_path / "free"
+
+
 def test_the_top_level_name_is_the_same_function() -> None:
     assert foretaste.train is train
     assert foretaste.TrainingConfig is TrainingConfig

@@ -59,6 +59,10 @@ _VERBS = {
     Items a user has already are left out. A list that is short or in popularity order says
     why.""",
     "similar": "List the items most similar to an item.",
+    "bench": """Measure speed and memory on generated data.
+
+    Rows of every measurement go to `--output FILE`; tables come last. `--against plain` measures a
+    straightforward implementation in turns with ours.""",
 }
 
 for position, (verb, text) in enumerate(_VERBS.items()):

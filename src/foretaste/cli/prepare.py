@@ -26,7 +26,8 @@ def prepare(
     Args:
         sources: CSV, TSV or Parquet files, or patterns of them in quotes ('folder/*.parquet').
             Columns of users, items, ratings and times are found by their common names.
-        output: Directory of the dataset; datasets/NAME-DIGEST unless given.
+        output: Directory of the dataset; datasets/NAME-DIGEST unless given, which is kept if it
+            is there already.
         items: A file that describes items: their ids, and columns such as a title.
         overwrite: Replace a dataset that is there already.
     """
@@ -38,8 +39,10 @@ def prepare(
             sources, output, config, items=items, overwrite=overwrite, progress=tell
         )
     say(console, f"Dataset: {dataset.path}")
-    for label, value in dataset.manifest.summary():
-        say(console, f"  {label:32} {value}")
+    summary = dataset.manifest.summary()
+    width = max(len(label) for label, _ in summary)
+    for label, value in summary:
+        say(console, f"  {label:{width}}  {value}")
     say_next(
         console,
         ("foretaste", "train", "vae", dataset.path),

@@ -33,11 +33,23 @@ class RawData:
     items: Path | None = None
     """A file that describes items: their ids, and columns such as a title."""
 
+    user_column: str | None = None
+    """Column of the user ids; common spellings are found without it."""
+
+    item_column: str | None = None
+    """Column of the item ids; common spellings are found without it."""
+
+    rating_column: str | None = None
+    """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
+
+    time_column: str | None = None
+    """Column of times or of each user's order; common spellings are found without it."""
+
     def open(self, source: Path) -> Dataset:
         """The dataset at ``source``, or the one that its interactions make."""
         from foretaste.data import open_or_prepare
 
-        asked: dict[str, Any] = {"protocol": self.protocol, "filters": self.filters}
+        asked = {name: value for name, value in vars(self).items() if name != "items"}
         config = PrepareConfig(**{name: value for name, value in asked.items() if value})
         with steps("Preparing") as tell:
             return open_or_prepare(str(source), config, items=self.items, progress=tell)
@@ -102,9 +114,10 @@ def _say_next(console: Console, run: Run) -> None:
     (user_id,) = run.users.ids(np.arange(1))
     item_ids = run.items.ids(np.arange(min(2, run.num_items)))
     histories = [part for item_id in item_ids for part in ("--history", item_id)]
-    say_next(
-        console,
+    commands: list[tuple[object, ...]] = [
         ("foretaste", "recommend", run.path, "--user", user_id),
         ("foretaste", "recommend", run.path, *histories),
-        ("foretaste", "compare", run.path, "OTHER_RUN"),
-    )
+    ]
+    if run.config.dataset.protocol != "none":
+        commands.append(("foretaste", "compare", run.path, "OTHER_RUN"))
+    say_next(console, *commands)

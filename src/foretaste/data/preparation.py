@@ -47,7 +47,8 @@ def prepare(
 
     ``source`` is a CSV, TSV or Parquet file, a pattern of them (``folder/*.parquet``), a sequence
     of either, a pandas DataFrame or a pyarrow Table; ``items`` a file or frame with the item id
-    and further columns such as a title. ``output`` is ``datasets/<name>-<digest>`` unless given.
+    and further columns such as a title. ``output`` is ``datasets/<name>-<digest>`` unless given:
+    the digest is that of the source and settings, so what is there already is opened as it is.
     ``progress`` is called with the name of each step as it begins.
 
     The directory appears complete or not at all. Same input, settings and seed give the same
@@ -60,8 +61,10 @@ def prepare(
     if output is not None:
         check_output(Path(output), overwrite)
     raw = _Raw.open(source, items, progress or _silent)
-    target = raw.default_output(config, DATASETS) if output is None else Path(output)
-    return _prepare(raw, target, config, overwrite)
+    if output is not None:
+        return _prepare(raw, Path(output), config, overwrite)
+    target = raw.default_output(config, DATASETS)
+    return _prepare(raw, target, config, overwrite) if overwrite else _found(raw, target, config)
 
 
 def open_or_prepare(
@@ -87,10 +90,14 @@ def open_or_prepare(
             )
         return open_dataset(source)
     raw = _Raw.open(source, items, progress or _silent)
-    output = raw.default_output(asked, Path(root))
+    return _found(raw, raw.default_output(asked, Path(root)), asked)
+
+
+def _found(raw: _Raw, output: Path, config: PrepareConfig) -> Dataset:
+    """The dataset that is at its default ``output`` already, or is prepared there now."""
     if not output.exists():
         try:
-            return _prepare(raw, output, asked, overwrite=False)
+            return _prepare(raw, output, config, overwrite=False)
         except DatasetError:
             # Another process may have prepared the same meanwhile.
             if not (output / FILE_NAME).is_file():

@@ -142,7 +142,8 @@ def _check_storage(scans: Sequence[Scan], columns: dict[str, str]) -> None:
         for role, name in columns.items():
             column = scan.columns[name]
             if column.storage not in allowed[role]:
-                hint = " (missing ids turn integers into floats)" if "id" in role else ""
+                real = column.storage == "real"
+                hint = " (missing ids turn integers into floats)" if real else ""
                 raise InputError(
                     f"{scan.name}: column {name!r} is of type {column.type_name}{hint}; "
                     f"{role} must be {_either(allowed[role])}"

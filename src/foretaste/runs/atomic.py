@@ -12,14 +12,18 @@ from pathlib import Path
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary sibling of ``path`` to write to.
+    """Yield a temporary sibling of ``path``, an empty file, to write to.
 
+    It gets the permissions of any new file, even from a writer that replaces it by a private one.
     Leaving the block flushes it to disk and renames it onto ``path``; an exception removes it and
     leaves ``path`` as it was.
     """
     temporary = _temporary_sibling(path)
     try:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         yield temporary
+        temporary.chmod(mode)
         _flush(temporary)
         temporary.replace(path)
         _flush(path.parent)

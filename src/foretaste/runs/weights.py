@@ -21,10 +21,17 @@ _METADATA_KEY = "foretaste"
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], owner: Mapping[str, Any]) -> None:
-    """Replace ``path`` atomically by these tensors and a note of whose they are."""
+    """Replace ``path`` atomically by these tensors and a note of whose they are.
+
+    Raises RunError where they cannot be written, such as on a full disk.
+    """
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with atomic_file(path) as temporary:
-        save_file(on_cpu, temporary, metadata={_METADATA_KEY: json.dumps(owner, sort_keys=True)})
+    metadata = {_METADATA_KEY: json.dumps(owner, sort_keys=True)}
+    try:
+        with atomic_file(path) as temporary:
+            save_file(on_cpu, temporary, metadata=metadata)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
 
 
 def read_weights(path: Path, owner: Mapping[str, Any]) -> dict[str, Tensor]:

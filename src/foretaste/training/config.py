@@ -72,6 +72,6 @@ class TrainingConfig:
         for name in ("beta1", "beta2"):
             check_number(name, getattr(self, name), at_least=0.0, below=1.0, or_auto=True)
         if self.target is not None:
-            check_number("target", self.target, above=0.0)
+            check_number("target", self.target, above=0.0, at_most=1.0)
         check_choice("precision", self.precision, get_args(Precision))
         CandidateRule.parse(self.candidates)

@@ -11,7 +11,7 @@ import torch
 
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
-from foretaste.errors import SettingError, TrainingError
+from foretaste.errors import RunError, SettingError, TrainingError
 from foretaste.models.base import ClosedFormModel, NeuralModel
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.models.registry import build_model, config_class
@@ -84,18 +84,15 @@ def train(
     else:
         plan = _plan(asked, dataset, sampling, device)
         resolved = asdict(plan)
-    run = Run.create(
-        _run_path(model, dataset, run_path, runs_root),
-        config=RunConfig(
-            model=model,
-            model_config=asdict(settings),
-            asked=asdict(asked) | (asdict(sampling) if sampling else {}),
-            resolved=resolved,
-            seed=asked.seed,
-            dataset=DatasetReference.of(dataset),
-        ),
-        dataset=dataset,
+    run_config = RunConfig(
+        model=model,
+        model_config=asdict(settings),
+        asked=asdict(asked) | (asdict(sampling) if sampling else {}),
+        resolved=resolved,
+        seed=asked.seed,
+        dataset=DatasetReference.of(dataset),
     )
+    run = _new_run(run_config, dataset, run_path, Path(runs_root))
     if isinstance(network, ClosedFormModel):
         train_closed_form(run, network, histories, judging)
     else:
@@ -160,10 +157,17 @@ def _checked_sampling(model: str, sampling: SamplingConfig | None) -> SamplingCo
     return None
 
 
-def _run_path(
-    model: str, dataset: Dataset, run_path: Path | str | None, runs_root: Path | str
-) -> Path:
+def _new_run(
+    config: RunConfig, dataset: Dataset, run_path: Path | str | None, runs_root: Path
+) -> Run:
     if run_path is not None:
-        return Path(run_path)
-    name = default_run_name(model, dataset.path.name, datetime.now())
-    return unused_run_path(Path(runs_root), name)
+        return Run.create(run_path, config=config, dataset=dataset)
+    name = default_run_name(config.model, dataset.path.name, datetime.now())
+    while True:
+        path = unused_run_path(runs_root, name)
+        try:
+            return Run.create(path, config=config, dataset=dataset)
+        except RunError:
+            # Another training may have taken the name meanwhile.
+            if not path.exists():
+                raise

@@ -1,0 +1,102 @@
+"""How much memory a measurement takes, above what was taken before it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+
+
+class PeakMemory:
+    """Watches memory from its making on.
+
+    On a GPU the allocator's peak; on a CPU that of the process's resident memory, which Linux
+    lets a process reset. ``meaning`` says which it was, for the row.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        _give_back_freed()
+        self.device = device
+        self.is_reset = True
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before = float(torch.cuda.memory_allocated(device))
+        else:
+            self.is_reset = _reset_resident_peak()
+            self._before = _resident("VmRSS") if self.is_reset else 0.0
+
+    @property
+    def meaning(self) -> str:
+        """What `rise_mib` is."""
+        if self.device.type == "cuda":
+            return "rise of the CUDA allocator's peak over what was allocated before"
+        if self.is_reset:
+            return "rise of the process's peak resident memory over what was resident before"
+        return "peak resident memory of the process since it began"
+
+    def rise_mib(self) -> float:
+        """MiB at the peak since the watching began, less what was there before."""
+        if self.device.type == "cuda":
+            peak = float(torch.cuda.max_memory_allocated(self.device))
+        else:
+            peak = _resident("VmHWM") if self.is_reset else _peak_of_process()
+        return max(0.0, peak - self._before) / 2**20
+
+
+def load_libraries(device: torch.device) -> None:
+    """Let PyTorch load what it loads at first use: it would count as the first side's memory."""
+    weight = torch.ones(2, 2, device=device, requires_grad=True)
+    optimizer = torch.optim.Adam([weight], fused=True)
+    (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Memory that could still be taken, or None where nobody tells."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(device)[0])
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.is_file():
+        return None
+    return int(_kibibytes(meminfo, "MemAvailable") * 1024)
+
+
+def _give_back_freed() -> None:
+    """Freed memory that the C library keeps would hide what comes next."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _reset_resident_peak() -> bool:
+    try:
+        _CLEAR.write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return _STATUS.is_file()
+
+
+def _resident(name: str) -> float:
+    return _kibibytes(_STATUS, name) * 1024
+
+
+def _kibibytes(path: Path, name: str) -> float:
+    lines = path.read_text().splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
+
+
+def _peak_of_process() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1.0 if sys.platform == "darwin" else 1024.0)

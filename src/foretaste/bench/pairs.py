@@ -1,0 +1,91 @@
+"""Scores of independent (user, item) pairs by NeuMF, with the tables projected or not.
+
+Shape suffixes: B pairs, I items, U users, H width after the tower's split first layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretaste.models.neumf.model import NeuMF
+from foretaste.ops.interaction import InteractionInputs, chunked
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectedTables:
+    """Every user and every item through its half of the tower's first layer."""
+
+    user_tower_UH: Tensor
+    item_tower_IH: Tensor
+
+
+class PairScorer:
+    """Scores pairs of a trained model, on its device."""
+
+    def __init__(self, model: NeuMF) -> None:
+        self.model = model.eval()
+        first = model.tower[0]
+        assert isinstance(first, nn.Linear)
+        self._user_weight_HE, self._item_weight_HE = first.weight.detach().chunk(2, dim=1)
+        self._item_bias_H = first.bias.detach()
+        self._hidden = tuple(
+            parameter.detach() for layer in model.tower[1:] for parameter in layer.parameters()
+        )
+
+    @torch.no_grad()
+    def project(self) -> ProjectedTables:
+        """What is computed once when the weights stay as they are."""
+        return ProjectedTables(
+            F.linear(self.model.user_embedding, self._user_weight_HE),
+            F.linear(self.model.item_embedding, self._item_weight_HE, self._item_bias_H),
+        )
+
+    @torch.no_grad()
+    def projected(self, tables: ProjectedTables, user_B: Tensor, item_B: Tensor) -> Tensor:
+        """Logits [B] from projected tables."""
+        user_tower_BH = tables.user_tower_UH.index_select(0, user_B)
+        return self._logits(
+            user_B, user_tower_BH, self.model.item_factors.detach(), tables.item_tower_IH, item_B
+        )
+
+    @torch.no_grad()
+    def unprojected(self, user_B: Tensor, item_B: Tensor) -> Tensor:
+        """Logits [B] from the tables as they were trained.
+
+        The items projected are those of the pairs, or the whole table where that is smaller.
+        """
+        model = self.model
+        user_tower_BH = F.linear(model.user_embedding.index_select(0, user_B), self._user_weight_HE)
+        factors, embedding = model.item_factors.detach(), model.item_embedding.detach()
+        if len(item_B) < model.num_items:
+            factors, embedding = (table.index_select(0, item_B) for table in (factors, embedding))
+            item_B = torch.arange(len(item_B), device=item_B.device)
+        item_tower_H = F.linear(embedding, self._item_weight_HE, self._item_bias_H)
+        return self._logits(user_B, user_tower_BH, factors, item_tower_H, item_B)
+
+    def _logits(
+        self,
+        user_B: Tensor,
+        user_tower_BH: Tensor,
+        item_product: Tensor,
+        item_tower: Tensor,
+        item_B: Tensor,
+    ) -> Tensor:
+        model = self.model
+        output = model.output.weight.detach()[0]
+        factors = model.user_factors.shape[1]
+        inputs = InteractionInputs(
+            user_product_BF=model.user_factors.detach().index_select(0, user_B),
+            item_product_IF=item_product,
+            user_tower_BH=user_tower_BH,
+            item_tower_IH=item_tower,
+            output_product_F=output[:factors],
+            output_tower_D=output[factors:],
+            output_bias_1=model.output.bias.detach(),
+            hidden=self._hidden,
+        )
+        return chunked.logits(inputs, item_B[:, None]).squeeze(1)

@@ -1,0 +1,162 @@
+"""``bench recommend``: end to end, from what is known of users to lists of ids on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foretaste.bench.config import RecommendBench
+from foretaste.bench.generated import load_histories
+from foretaste.bench.inference import (
+    Case,
+    plain_neumf_ranker,
+    plain_vae_ranker,
+    record_latencies,
+)
+from foretaste.bench.ranking import bench_all_users
+from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
+from foretaste.bench.shapes import parse_shape
+from foretaste.bench.subject import Subject
+from foretaste.data.histories import Histories
+from foretaste.data.ids import IdTable
+from foretaste.evaluation.scoring import to_device
+from foretaste.models.base import NeuralModel
+from foretaste.ops.device import resolve_device
+from foretaste.recommend.recommender import Recommender
+from foretaste.runs.run import Run
+
+_BATCH_SIZES = (1, 16, 256)
+_INPUTS = 64
+_MOST_ROWS = 1024
+"""Rows drawn in all for large batches: fewer inputs serve, no cache holds one."""
+
+_KNOWN = "known users"
+_NEW = "new users"
+
+
+@dataclass(frozen=True, eq=False)
+class _MeasuredRun:
+    """What `Recommender` reads of a run, without a directory. Ids are the indexes."""
+
+    histories: Histories
+
+    @property
+    def num_train_users(self) -> int:
+        return self.histories.num_users
+
+    @property
+    def num_items(self) -> int:
+        return self.histories.num_items
+
+    @cached_property
+    def users(self) -> IdTable:
+        return IdTable.from_ids("user", range(self.histories.num_users))
+
+    @cached_property
+    def items(self) -> IdTable:
+        return IdTable.from_ids("item", range(self.histories.num_items))
+
+
+def bench_recommend(
+    subject: Subject, options: RecommendBench, tell: Callable[[str], None] = lambda _: None
+) -> list[Row]:
+    """Measure answers, or the ranking of the catalogue for all users."""
+    device = resolve_device(options.device)
+    shape = parse_shape(options.shape, subject.name)
+    name = "rank-all" if options.all_users else "recommend"
+    recorder = Recorder(name, subject.name, options, device, subject.settings(), tell)
+    tell(f"generating {shape.num_interactions:,} interactions")
+    histories = load_histories(shape, options.data_cache)
+    model = subject.build(histories, device, options.seed).eval()
+    if options.all_users:
+        bench_all_users(subject, model, histories, options, recorder, shape, device)
+        return recorder.rows
+    recommender = Recommender(cast(Run, _MeasuredRun(histories)), model)
+    kinds = (_KNOWN, _NEW) if subject.name == "neumf" else (_NEW,)
+    for kind in kinds:
+        for size in options.batch_sizes or _BATCH_SIZES:
+            tell(f"recommending to {size:,} {kind} at a time")
+            make = _known_case if kind == _KNOWN else _new_case
+            case = make(subject, recommender, histories, options, size)
+            record_latencies(recorder, options, case, shape, device)
+    return recorder.rows
+
+
+def _known_case(
+    subject: Subject,
+    recommender: Recommender,
+    histories: Histories,
+    options: RecommendBench,
+    size: int,
+) -> Case:
+    """Ids of users that were trained on."""
+    inputs = _drawn_users(histories, options, size)
+    asked = [users.tolist() for users in inputs]
+    k = options.k
+    calls: dict[str, Callable[[int], object]] = {
+        OURS: lambda number: recommender.recommend(asked[number % len(asked)], k)
+    }
+    clocks = {OURS: f"user ids on the host to answers with {k} item ids on the host"}
+    if options.against == PLAIN:
+        model = _neural(recommender)
+        ranker = plain_neumf_ranker(subject, model)
+
+        def plain(number: int) -> object:
+            users = inputs[number % len(inputs)]
+            rows = to_device(histories.rows(users), model.device)
+            index = torch.tensor(users, device=model.device)
+            return ranker.lists(index, rows, k).tolist()
+
+        calls[PLAIN] = plain
+        clocks[PLAIN] = f"user indexes on the host to lists of {k} item indexes on the host"
+    return Case(_described(_KNOWN, size, k), "users", size, calls, clocks)
+
+
+def _new_case(
+    subject: Subject,
+    recommender: Recommender,
+    histories: Histories,
+    options: RecommendBench,
+    size: int,
+) -> Case:
+    """Histories of item ids of users that nothing else is known of."""
+    inputs = [
+        _item_lists(histories.rows(users)) for users in _drawn_users(histories, options, size)
+    ]
+    k = options.k
+    calls: dict[str, Callable[[int], object]] = {
+        OURS: lambda number: recommender.recommend_for(inputs[number % len(inputs)], k)
+    }
+    clocks = {OURS: f"histories of item ids on the host to answers with {k} ids on the host"}
+    if options.against == PLAIN and subject.name == "vae":
+        ranker = plain_vae_ranker(subject, _neural(recommender))
+        calls[PLAIN] = lambda number: ranker.lists(inputs[number % len(inputs)], k)
+        clocks[PLAIN] = f"histories of item indexes on the host to lists of {k} on the host"
+    return Case(_described(_NEW, size, k), "users", size, calls, clocks)
+
+
+def _neural(recommender: Recommender) -> NeuralModel:
+    assert isinstance(recommender.model, NeuralModel)
+    return recommender.model
+
+
+def _described(kind: str, size: int, k: int) -> dict[str, Any]:
+    return {"precision": "fp32", "users": kind, "batch_size": size, "k": k}
+
+
+def _drawn_users(
+    histories: Histories, options: RecommendBench, size: int
+) -> Sequence[NDArray[np.int64]]:
+    rng = np.random.default_rng(options.seed)
+    num_inputs = max(2, min(_INPUTS, _MOST_ROWS // size))
+    return [rng.integers(histories.num_users, size=size) for _ in range(num_inputs)]
+
+
+def _item_lists(histories: Histories) -> list[list[int]]:
+    return [row.tolist() for row in np.split(histories.item_index, histories.offsets[1:-1])]

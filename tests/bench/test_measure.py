@@ -1,0 +1,76 @@
+"""Spreads, turns and percentiles; no test here depends on how long anything takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from foretaste.bench.measure import Latency, Spread, latencies, timed
+from foretaste.bench.memory import PeakMemory, available_bytes
+
+CPU = torch.device("cpu")
+
+
+def test_a_spread_keeps_its_values() -> None:
+    spread = Spread.of([2.0, 1.0, 4.0])
+    assert spread.as_dict() == {"median": 2.0, "min": 1.0, "max": 4.0, "values": [2.0, 1.0, 4.0]}
+    assert spread.per_second(8).values == (4.0, 8.0, 2.0)
+
+
+def test_ratios_are_taken_turn_by_turn() -> None:
+    plain, ours = Spread.of([10.0, 30.0, 20.0]), Spread.of([5.0, 10.0, 2.0])
+    assert plain.over(ours).values == (2.0, 3.0, 10.0)
+
+
+def test_percentiles_are_over_the_calls_of_all_turns() -> None:
+    times = [number / 1000 for number in range(1, 101)]
+    latency = Latency((tuple(times[::2]), tuple(times[1::2])))
+    numbers = latency.as_dict()
+    assert latency.num_calls == 100
+    assert numbers["average"] == pytest.approx(50.5)
+    assert numbers["p50"] == pytest.approx(50.5)
+    assert numbers["p99"] == pytest.approx(99.01)
+    assert latency.averages().values == pytest.approx((0.050, 0.051))
+
+
+def test_sides_take_turns_and_each_begins_with_a_call_that_does_not_count() -> None:
+    called: list[tuple[str, int]] = []
+    calls = {
+        "a": lambda number: called.append(("a", number)),
+        "b": lambda number: called.append(("b", number)),
+    }
+    found = latencies(calls, turns=2, num_calls=4, seconds=60.0, device=CPU)
+    turns = [("a", [0, 0, 1]), ("b", [0, 0, 1]), ("a", [2, 2, 3]), ("b", [2, 2, 3])]
+    assert called == [(name, number) for name, numbers in turns for number in numbers]
+    assert [latency.num_calls for latency in found.values()] == [4, 4]
+
+
+def test_a_turn_has_one_call_at_least() -> None:
+    found = latencies({"a": lambda _: None}, turns=3, num_calls=30, seconds=1e-9, device=CPU)
+    assert found["a"].num_calls >= 3
+
+
+def test_time_passes() -> None:
+    assert timed(lambda: None, CPU) >= 0.0
+
+
+def test_peak_memory_sees_what_came_and_went(device: torch.device) -> None:
+    memory = PeakMemory(device)
+    large = torch.ones(64 << 18, device=device)  # 64 MiB
+    del large
+    if memory.is_reset:
+        assert 60 <= memory.rise_mib() <= 160
+    assert "peak" in memory.meaning
+
+
+def test_peak_memory_starts_from_what_is_there(device: torch.device) -> None:
+    before = torch.ones(64 << 18, device=device)
+    memory = PeakMemory(device)
+    if memory.is_reset:
+        assert memory.rise_mib() <= 32
+    assert before.numel()
+
+
+def test_some_memory_is_available(device: torch.device) -> None:
+    free = available_bytes(device)
+    assert free is None or free > 0

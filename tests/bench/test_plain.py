@@ -1,0 +1,201 @@
+"""The plain networks compute what ours do, given the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from foretaste.bench.generated import load_histories
+from foretaste.bench.pairs import PairScorer
+from foretaste.bench.plain_neumf import (
+    PlainNeuMF,
+    PlainNeuMFRanker,
+    PlainNeuMFTraining,
+    drawn_samples,
+)
+from foretaste.bench.plain_vae import PlainVAE, PlainVAERanker, PlainVAETraining
+from foretaste.bench.shapes import shape_of
+from foretaste.bench.subject import Subject
+from foretaste.data.histories import Histories
+from foretaste.evaluation.places import ABSENT
+from foretaste.evaluation.scoring import to_device
+from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.neumf.model import NeuMF
+from foretaste.models.vae.config import VAEConfig
+from foretaste.models.vae.model import MultVAE
+from foretaste.ops.histories import HistoryTensors
+
+NEUMF = Subject(model=NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0))
+VAE = Subject(model=VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1))
+
+
+@pytest.fixture(scope="module")
+def histories() -> Histories:
+    return load_histories(shape_of(50, 40, 400), None)
+
+
+@pytest.fixture
+def tensors(histories: Histories, device: torch.device) -> HistoryTensors:
+    return to_device(histories, device)
+
+
+@pytest.fixture
+def neumf(histories: Histories, device: torch.device) -> NeuMF:
+    model = NEUMF.build(histories, device, seed=5)
+    assert isinstance(model, NeuMF)
+    return model
+
+
+@pytest.fixture
+def vae(histories: Histories, device: torch.device) -> MultVAE:
+    model = VAE.build(histories, device, seed=5)
+    assert isinstance(model, MultVAE)
+    return model
+
+
+def plain_neumf(model: NeuMF) -> PlainNeuMF:
+    assert isinstance(NEUMF.model, NeuMFConfig)
+    plain = PlainNeuMF(NEUMF.model, model.num_users, model.num_items).to(model.device)
+    plain.copy_weights(model)
+    return plain
+
+
+def plain_vae(model: MultVAE) -> PlainVAE:
+    assert isinstance(VAE.model, VAEConfig)
+    plain = PlainVAE(VAE.model, model.num_items).to(model.device)
+    plain.copy_weights(model)
+    return plain
+
+
+def neumf_training(tensors: HistoryTensors, chunk: int) -> PlainNeuMFTraining:
+    assert isinstance(NEUMF.model, NeuMFConfig)
+    plan = NEUMF.plan("fp32", 256, 1, 7, tensors.device)
+    return PlainNeuMFTraining(NEUMF.model, SamplingConfig(), tensors, plan, chunk=chunk)
+
+
+def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
+    batch = next(iter(NEUMF.batches(tensors, 256, seed=1).epoch(0)))
+    ours = neumf.train()(batch)
+    shape = batch.item_index_BK.shape
+    plain = plain_neumf(neumf)
+    logits = plain(
+        batch.user_index_B[:, None].expand(shape).reshape(-1).long(),
+        batch.item_index_BK.reshape(-1).long(),
+    )
+    labels = batch.label_BK.expand(shape).reshape(-1)
+    theirs = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+    torch.testing.assert_close(theirs, ours)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(plain.item_embedding.weight.grad, neumf.item_embedding.grad)
+    torch.testing.assert_close(plain.user_factors.weight.grad, neumf.user_factors.grad)
+
+
+def test_vae_losses_agree(vae: MultVAE, tensors: HistoryTensors) -> None:
+    _, batch = VAE.batches(tensors, 30, seed=1).epoch(0)  # the KL term counts from the second on
+    ours = vae.eval()(batch)  # without noise, which each draws its own way
+    plain = plain_vae(vae).eval()
+    theirs = plain.loss(batch.histories.to_dense(), kl_weight=0.1)
+    torch.testing.assert_close(theirs, ours)
+    ours.backward()
+    theirs.backward()
+    first = plain.encoder[0]
+    assert isinstance(first, torch.nn.Linear)
+    assert first.weight.grad is not None
+    torch.testing.assert_close(first.weight.grad.T, vae.encoder_table.grad)
+
+
+def test_pairs_score_the_same_every_way(neumf: NeuMF, tensors: HistoryTensors) -> None:
+    generator = torch.Generator().manual_seed(2)
+    device = tensors.device
+    plain = PlainNeuMFRanker(plain_neumf(neumf), neumf.num_items, pairs_at_once=7)
+    scorer = PairScorer(neumf)
+    everything = neumf.score_catalogue(
+        neumf.user_state(torch.arange(neumf.num_users, device=device), tensors)
+    )
+    for num_pairs in (5, 100):  # fewer and more than there are items
+        user = torch.randint(neumf.num_users, (num_pairs,), generator=generator).to(device)
+        item = torch.randint(neumf.num_items, (num_pairs,), generator=generator).to(device)
+        expected = everything[user, item]
+        torch.testing.assert_close(scorer.projected(scorer.project(), user, item), expected)
+        torch.testing.assert_close(scorer.unprojected(user, item), expected)
+        torch.testing.assert_close(plain.pairs(user, item), expected)
+
+
+@pytest.mark.parametrize("pairs_at_once", [16, 200])
+def test_plain_neumf_lists_leave_out_what_was_seen(
+    neumf: NeuMF, tensors: HistoryTensors, pairs_at_once: int
+) -> None:
+    users = torch.arange(neumf.num_users, device=tensors.device)
+    scores = neumf.eval().score_catalogue(neumf.user_state(users, tensors))
+    expected = scores.masked_fill(tensors.to_dense() > 0, ABSENT).topk(5).indices.cpu()
+    ranker = PlainNeuMFRanker(plain_neumf(neumf), neumf.num_items, pairs_at_once=pairs_at_once)
+    assert torch.equal(ranker.lists(users, tensors, 5), expected)
+
+
+def test_plain_vae_lists_leave_out_what_was_seen(vae: MultVAE, tensors: HistoryTensors) -> None:
+    scores = vae.eval().score_catalogue(vae.fold_in(tensors))
+    expected = scores.masked_fill(tensors.to_dense() > 0, ABSENT).topk(5).indices.cpu()
+    ranker = PlainVAERanker(plain_vae(vae))
+    torch.testing.assert_close(ranker.scores(tensors), scores)
+    assert torch.equal(ranker.rank(tensors, 5, users_at_once=8), expected)
+    rows = [tensors[row : row + 1].item_index.tolist() for row in range(3)]
+    assert ranker.lists(rows, 5) == expected[:3].tolist()
+
+
+def test_a_plain_epoch_has_every_sample_once(tensors: HistoryTensors) -> None:
+    user, item, label = drawn_samples(tensors, SamplingConfig(negatives=3), seed=1)
+    assert len(user) == 4 * 400
+    drawn = torch.stack([user, item], dim=1)[label > 0].tolist()
+    known = torch.stack([tensors.row_index(), tensors.item_index.long()], dim=1).tolist()
+    assert sorted(drawn) == sorted(known)
+    negatives = torch.stack([user, item], dim=1)[label == 0].tolist()
+    assert not {tuple(pair) for pair in negatives} & {tuple(pair) for pair in known}
+
+
+def test_plain_gradients_do_not_depend_on_the_chunk(tensors: HistoryTensors) -> None:
+    found = []
+    for chunk in (256, 60):
+        training = neumf_training(tensors, chunk)
+        loss = training.add_gradients(slice(0, 256), training.chunk)
+        found.append((loss, training.model.item_factors.weight.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-7)
+
+
+def test_plain_neumf_learns(tensors: HistoryTensors) -> None:
+    training = neumf_training(tensors, 128)
+    training.model.train()
+    first = training.step(slice(0, 256)).item()
+    for _ in range(60):
+        last = training.step(slice(0, 256)).item()
+    assert last < 0.8 * first
+
+
+def test_plain_vae_learns_and_uses_every_user(tensors: HistoryTensors) -> None:
+    assert isinstance(VAE.model, VAEConfig)
+    plan = VAE.plan("fp32", 20, 1, 7, tensors.device)
+    training = PlainVAETraining(VAE.model, tensors, plan, chunk=8)
+    users = torch.arange(50, device=tensors.device)
+    training.model.train()
+    first = training.step(users).item()
+    for _ in range(20):
+        training.epoch()
+    assert training.num_updates == 1 + 20 * 3
+    assert training.step(users).item() < first
+
+
+@pytest.mark.parametrize("subject", [NEUMF, VAE], ids=["neumf", "vae"])
+def test_plain_training_runs_in_bf16(subject: Subject, tensors: HistoryTensors) -> None:
+    plan = subject.plan("fp32", 64, 1, 7, tensors.device)
+    training: PlainNeuMFTraining | PlainVAETraining
+    if isinstance(subject.model, NeuMFConfig):
+        training = PlainNeuMFTraining(
+            subject.model, SamplingConfig(), tensors, plan, precision="bf16"
+        )
+        assert training.chunk == 64
+    else:
+        training = PlainVAETraining(subject.model, tensors, plan, precision="bf16")
+    assert training.epoch() > 0
+    parameters = list(training.model.parameters())
+    assert all(parameter.dtype == torch.float32 for parameter in parameters)
+    assert all(bool(parameter.isfinite().all()) for parameter in parameters)
