@@ -152,6 +152,7 @@ def _plan(kind: str, seed: int) -> TrainingPlan:
         seed=seed,
         device="cpu",
         precision="fp32",
+        loss_scale=None,
         eval_every=1,
         patience=0,
         target=None,

@@ -31,7 +31,7 @@ BELOW = {
         *("runs", "evaluation", "models", "ops", "data"),
     },
 }
-"""What each room may import of the others; everybody may import ``checks``, ``errors`` and ``lazy``."""
+"""What each room may import of the others; all may import ``checks``, ``errors`` and ``lazy``."""
 
 FORBIDDEN = {
     "ops": {"numpy", "duckdb", "pyarrow", "logging", "pathlib", "io"},

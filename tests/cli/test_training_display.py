@@ -49,6 +49,7 @@ def watched(*, terminal: bool) -> str:
                 loss=0.25,
                 train_s=0.5,
                 samples_per_s=10_000.0,
+                settings={},
                 evaluation=None,
                 is_best=False,
             )

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.history_encoder import encode, encode_reference
+from foretaste.ops.history_encoder import bags, encode
+from foretaste.ops.history_encoder.reference import encode as encode_reference
 from foretaste.ops.random import hash_words
 from tests.ops.cases import histories_of, random_histories
 
@@ -40,6 +42,25 @@ def test_encode_is_the_dense_product(
         torch.autograd.grad(found, table, upstream),
         torch.autograd.grad(expected, table, upstream),
     )
+
+
+@pytest.mark.parametrize("items_at_once", [1, 4, NUM_ITEMS - 1, NUM_ITEMS])
+def test_gradients_in_tiles_of_items(
+    histories: HistoryTensors,
+    table: torch.Tensor,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    items_at_once: int,
+) -> None:
+    monkeypatch.setattr(bags, "_ITEMS_AT_ONCE", items_at_once)
+    kept = Buffers()
+    upstream = torch.randn(len(histories), 5, generator=generator, dtype=torch.float64)
+    expected = encode(table, histories, dropout=0.5, key=4, implementation="reference")
+    (expected_gradient,) = torch.autograd.grad(expected, table, upstream)
+    for _ in range(2):
+        found = encode(table, histories, dropout=0.5, key=4, buffers=kept)
+        (gradient,) = torch.autograd.grad(found, table, upstream)
+        torch.testing.assert_close(gradient, expected_gradient)
 
 
 def test_rows_are_normalised(histories: HistoryTensors, table: torch.Tensor) -> None:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.multinomial import chunked, reference
+from foretaste.ops.multinomial import chunked, loss, reference
+from foretaste.ops.multinomial.loss import Implementation
+from tests.ops.allocations import LargestAllocation
 from tests.ops.cases import histories_of, random_histories, rms
 
 NUM_ITEMS = 23
@@ -41,8 +43,8 @@ def test_a_likelihood_worked_out_by_hand() -> None:
     hidden_BD = torch.ones(1, 1, dtype=torch.float64)
     bias_I = torch.zeros(3, dtype=torch.float64)
     expected = torch.tensor(-(np.log(2 / 8) + np.log(5 / 8)))
-    for loss in (reference.loss, chunked.loss):
-        found = loss(hidden_BD, weight_ID, bias_I, histories_of([{1, 2}], 3))
+    for implementation in (reference.loss, chunked.loss):
+        found = implementation(hidden_BD, weight_ID, bias_I, histories_of([{1, 2}], 3))
         torch.testing.assert_close(found, expected)
 
 
@@ -53,7 +55,7 @@ def test_loss_and_gradients_are_the_plain_ones(
     generator: torch.Generator,
     logits_at_once: int,
 ) -> None:
-    monkeypatch.setattr(chunked, "_LOGITS_AT_ONCE", {"cpu": logits_at_once})
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 8 * logits_at_once})
     layer = make_layer(len(targets), generator)
     expected, found = reference.loss(*layer, targets), chunked.loss(*layer, targets)
     torch.testing.assert_close(found, expected)
@@ -64,9 +66,9 @@ def test_loss_and_gradients_are_the_plain_ones(
 
 def test_users_without_items_add_nothing(generator: torch.Generator) -> None:
     layer = make_layer(2, generator)
-    loss = chunked.loss(*layer, histories_of([set(), set()], NUM_ITEMS))
-    assert loss.item() == 0.0
-    assert all(gradient.eq(0.0).all() for gradient in torch.autograd.grad(loss, layer))
+    value = loss(*layer, histories_of([set(), set()], NUM_ITEMS))
+    assert value.item() == 0.0
+    assert all(gradient.eq(0.0).all() for gradient in torch.autograd.grad(value, layer))
 
 
 def test_large_logits_stay_finite(targets: HistoryTensors, generator: torch.Generator) -> None:
@@ -77,7 +79,7 @@ def test_large_logits_stay_finite(targets: HistoryTensors, generator: torch.Gene
 
 def test_bf16_is_as_accurate_as_plain_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors of the loss and of each gradient, over several draws, against float64."""
-    monkeypatch.setattr(chunked, "_LOGITS_AT_ONCE", {"cpu": 2000})
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4000})
     kernel_errors, plain_errors = [], []
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
@@ -99,6 +101,88 @@ def test_bf16_is_as_accurate_as_plain_bf16(monkeypatch: pytest.MonkeyPatch) -> N
         zip(*kernel_errors, strict=True), zip(*plain_errors, strict=True), strict=True
     ):
         assert rms(kernel_error) <= 1.5 * rms(plain_error)
+
+
+@pytest.mark.parametrize("logits_at_once", [1, 3 * NUM_ITEMS, 1 << 21])
+@pytest.mark.parametrize("items_at_once", [1, 5, NUM_ITEMS])
+def test_tiles_of_items_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    targets: HistoryTensors,
+    generator: torch.Generator,
+    items_at_once: int,
+    logits_at_once: int,
+) -> None:
+    monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4 * logits_at_once})
+    for dtype in (torch.float64, torch.float32):
+        layer = make_layer(len(targets), generator, width=3, dtype=dtype)
+        expected, found = 0.5 * reference.loss(*layer, targets), loss(*layer, targets, scale=0.5)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, layer),
+            torch.autograd.grad(expected, layer),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+def test_without_gradients_only_the_value_is_found(
+    targets: HistoryTensors, generator: torch.Generator
+) -> None:
+    layer = make_layer(len(targets), generator)
+    expected = reference.loss(*layer, targets)
+    with torch.no_grad():
+        found = loss(*layer, targets)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected.detach())
+
+
+@pytest.mark.parametrize("implementation", ["auto", "reference", "chunked"])
+def test_implementations_agree(
+    targets: HistoryTensors, generator: torch.Generator, implementation: Implementation
+) -> None:
+    layer = make_layer(len(targets), generator)
+    found = loss(*layer, targets, scale=2.0, implementation=implementation)
+    torch.testing.assert_close(found, 2.0 * reference.loss(*layer, targets))
+
+
+def test_equal_calls_give_equal_bytes(targets: HistoryTensors, generator: torch.Generator) -> None:
+    layer = make_layer(len(targets), generator, dtype=torch.float32)
+    for dtype in (torch.float32, torch.bfloat16):
+        one, other = (
+            torch.autograd.grad(loss(*layer, targets, compute_dtype=dtype), layer) for _ in range(2)
+        )
+        assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_small_scale_costs_no_accuracy(
+    targets: HistoryTensors, generator: torch.Generator, dtype: torch.dtype
+) -> None:
+    """One by a large batch's users is near the smallest float16."""
+    layer = make_layer(len(targets), generator, dtype=torch.float32)
+    large, small = (
+        torch.autograd.grad(loss(*layer, targets, scale=scale, compute_dtype=dtype), layer)
+        for scale in (1.0, 2.0**-20)
+    )
+    for one, other in zip(large, small, strict=True):
+        torch.testing.assert_close(other * 2.0**20, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_memory_does_not_grow_with_users_times_items(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator, dtype: torch.dtype
+) -> None:
+    """However many users, nothing is larger than the output weights or the hidden rows."""
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 1})
+    num_items, width, largest = 3000, 8, {}
+    for num_users in (20, 320):
+        targets = random_histories(np.random.default_rng(1), num_users, num_items, share=0.001)
+        layer = make_layer(num_users, generator, width=width, num_items=num_items)
+        single = [tensor.detach().float().requires_grad_() for tensor in layer]
+        with LargestAllocation() as largest[num_users]:
+            loss(*single, targets, compute_dtype=dtype).backward()
+    assert largest[20].num_bytes == largest[320].num_bytes <= 2 * 4 * num_items * width
 
 
 def differences(found: list[Tensor], truth: list[Tensor]) -> list[Tensor]:

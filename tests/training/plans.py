@@ -17,6 +17,7 @@ _PLAN = TrainingPlan(
     seed=1,
     device="cpu",
     precision="fp32",
+    loss_scale=None,
     eval_every=1,
     patience=0,
     target=None,

@@ -38,7 +38,7 @@ from foretaste.training import TrainingConfig
         ({"target": 0.0}, "target is 0.0; it must be above 0"),
         ({"target": math.nan}, "target is nan; it must be above 0"),
         ({"target": 2.0}, "target is 2.0; it must be above 0 and at most 1"),
-        ({"precision": "fp8"}, "precision is 'fp8'; use fp32 or bf16"),
+        ({"precision": "fp8"}, "precision is 'fp8'; use fp32 or tf32 or bf16 or fp16"),
         ({"candidates": "all"}, "candidates is 'all'; use full, sampled-N or nvidia-N"),
     ],
 )

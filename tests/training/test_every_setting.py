@@ -42,7 +42,8 @@ TRAINING_CHANGES: dict[str, Any] = {
     "validation_users": 20,
     "candidates": "sampled-5",
 }
-"""``device`` decides where, and must not decide what; its errors are tested with `train`."""
+"""``device`` decides where, and must not decide what; its errors are tested with `train`.
+``loss_scale`` belongs to fp16 and is tested with the precisions."""
 
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "neumf": (
@@ -60,12 +61,21 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "activation": "relu",
             "anneal_cap": 0.5,
             "anneal_steps": 2000,
+            "anneal_epochs": 1000.0,
             "l2": 0.1,
+            "sampled_softmax": 3,
         },
     ),
     "dae": (
         DAEConfig(hidden=(12,), latent=4),
-        {"hidden": (12, 8), "latent": 5, "dropout": 0.2, "activation": "relu", "l2": 0.1},
+        {
+            "hidden": (12, 8),
+            "latent": 5,
+            "dropout": 0.2,
+            "activation": "relu",
+            "l2": 0.1,
+            "sampled_softmax": 3,
+        },
     ),
     "ease": (EaseConfig(), {"l2": 10.0}),
     "popularity": (PopularityConfig(), {}),
@@ -131,8 +141,10 @@ def test_every_training_setting_matters(name: str, setting: str, trainings: Trai
 def test_every_model_setting_matters(name: str, setting: str, trainings: Trainings) -> None:
     config, changes = MODELS[name]
     config_changed = replace(config, **{setting: changes[setting]})
-    changed = trainings.behaviour(name, model_config=config_changed)
-    assert changed != trainings.behaviour(name)
+    # a batch of everyone has every item, and leaves nothing to sample
+    training = replace(TRAINING, batch_size=2) if setting == "sampled_softmax" else TRAINING
+    changed = trainings.behaviour(name, model_config=config_changed, config=training)
+    assert changed != trainings.behaviour(name, config=training)
 
 
 @pytest.mark.parametrize("setting", SAMPLING_CHANGES)
@@ -142,7 +154,7 @@ def test_every_sampling_setting_matters(setting: str, trainings: Trainings) -> N
 
 
 def test_no_setting_was_forgotten() -> None:
-    assert names(TrainingConfig) == TRAINING_CHANGES.keys() | {"device"}
+    assert names(TrainingConfig) == TRAINING_CHANGES.keys() | {"device", "loss_scale"}
     assert names(SamplingConfig) == SAMPLING_CHANGES.keys()
     for config, changes in MODELS.values():
         assert names(type(config)) == changes.keys()

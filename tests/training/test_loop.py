@@ -16,6 +16,7 @@ from foretaste.evaluation.result import Evaluation, Metric
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.loop import Clock, fit
+from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.selection import Selection
 from tests.training.plans import make_plan
@@ -116,6 +117,7 @@ class Watched:
             self.batches,
             torch.optim.SGD(self.model.parameters(), lr=lr),
             make_plan(learning_rate=lr, **plan),
+            precision=PrecisionPolicy(precision="fp32", device=torch.device("cpu")),
             evaluate=None if values is None else evaluate,
             keep=lambda: self.kept.append(self.model.weight.item()),
             report=self.reports.append,

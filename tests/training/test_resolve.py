@@ -120,6 +120,7 @@ ASKED: dict[str, Any] = {
     "select_by": "hr@5",
     "validation_users": 12,
     "candidates": "sampled-9",
+    "loss_scale": 8.0,
 }
 
 

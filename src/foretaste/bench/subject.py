@@ -10,7 +10,6 @@ import torch
 
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
-from foretaste.errors import SettingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import NeuralModel
@@ -20,11 +19,12 @@ from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
 from foretaste.training.config import TrainingConfig
+from foretaste.training.job import prepared_for_training
 from foretaste.training.loop import Clock, fit
+from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
 
-_DTYPES = {"fp32": None, "bf16": torch.bfloat16}
 _REFERENCE = {
     "neumf": {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5},
     "vae": {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9},
@@ -111,19 +111,13 @@ class OurTraining:
     def __init__(
         self, subject: Subject, model: NeuralModel, histories: HistoryTensors, plan: TrainingPlan
     ) -> None:
-        if plan.precision not in _DTYPES:
-            raise SettingError(f"precision {plan.precision} cannot be measured yet")
         self.model = model
         self.plan = plan
         self.batches = subject.batches(histories, plan.batch_size, plan.seed)
-        model.compute_dtype = _DTYPES[plan.precision]
-        self.optimizer = torch.optim.Adam(
-            [parameter for parameter in model.parameters() if parameter.numel()],
-            lr=plan.learning_rate,
-            betas=(plan.beta1, plan.beta2),
-            eps=plan.eps,
-            fused=True,
+        self.precision = PrecisionPolicy(
+            precision=plan.precision, device=histories.device, loss_scale=plan.loss_scale
         )
+        self.optimizer = prepared_for_training(model, plan, self.precision)
 
     def run(
         self,
@@ -136,6 +130,7 @@ class OurTraining:
             self.batches,
             self.optimizer,
             self.plan,
+            precision=self.precision,
             evaluate=evaluate,
             keep=lambda: None,
             report=after_epoch,

@@ -119,6 +119,10 @@ class NeuralModel(RecommenderModel):
     compute_dtype: torch.dtype | None = None
     """What the large products of training are computed in; None means as the weights are."""
 
+    def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
+        """What changes as training goes on, by name, as it stands at an update."""
+        return {}
+
     @abstractmethod
     def reset_parameters(self, seed: int) -> None:
         """Fill the parameters as the model's paper does; the same for a seed on every device."""

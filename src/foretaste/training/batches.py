@@ -13,10 +13,10 @@ from torch import Tensor
 
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import SamplingConfig
-from foretaste.models.vae.batch import HistoryBatch
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key
+from foretaste.training.history_batches import HistoryBatches as HistoryBatches
 
 
 class Batch(Protocol):
@@ -111,32 +111,6 @@ class InteractionBatches:
             return torch.full((1, 1), 1.0 / num_samples, device=label.device)
         counts = (label > 0) | self.has_negatives_U[user_index_B1]
         return counts.float() / num_samples
-
-
-class HistoryBatches:
-    """Whole histories, for the autoencoders; every user is used in every epoch."""
-
-    def __init__(self, histories: HistoryTensors, batch_size: int, seed: int) -> None:
-        self.histories = histories
-        self.batch_size = batch_size
-        self.seed = seed
-        self.num_samples = len(histories)
-
-    @property
-    def num_batches(self) -> int:
-        return -(-self.num_samples // self.batch_size)
-
-    def epoch(self, number: int) -> Iterator[HistoryBatch]:
-        key = stream_key(self.seed, Purpose.SHUFFLE, number)
-        order = permutation(key, self.num_samples, self.histories.device)
-        for batch_number, user_B in enumerate(_slices(order, self.batch_size)):
-            update = number * self.num_batches + batch_number
-            yield HistoryBatch(
-                histories=self.histories.rows(user_B),
-                update=update,
-                dropout_key=stream_key(self.seed, Purpose.DROPOUT, update),
-                noise_key=stream_key(self.seed, Purpose.NOISE, update),
-            )
 
 
 def _slices(order: Tensor, size: int) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ from foretaste.checks import check_choice, check_number, check_whole
 from foretaste.evaluation.config import CandidateRule
 
 Auto = Literal["auto"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,11 @@ class TrainingConfig:
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
     precision: Precision = "fp32"
-    """What the large products are computed in; weights and ranks are always fp32."""
+    """What the large products are computed in; weights and ranks are always fp32. tf32 needs an
+    NVIDIA GPU; fp16 is for GPUs without bf16 and slow on a CPU."""
+
+    loss_scale: float | None = None
+    """Fixed scale of the loss, for fp16 only; it adapts to the gradients unless given."""
 
     eval_every: int | Auto = "auto"
     """Epochs from one validation to the next."""
@@ -74,4 +78,6 @@ class TrainingConfig:
         if self.target is not None:
             check_number("target", self.target, above=0.0, at_most=1.0)
         check_choice("precision", self.precision, get_args(Precision))
+        if self.loss_scale is not None:
+            check_number("loss_scale", self.loss_scale, above=0.0)
         CandidateRule.parse(self.candidates)

@@ -16,27 +16,23 @@ from foretaste.runs.run import Run
 from foretaste.training.batches import Batches
 from foretaste.training.judging import Judging
 from foretaste.training.loop import Clock, fit
+from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
 
-_PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
-
 
 def train_neural(
-    run: Run, model: NeuralModel, batches: Batches, plan: TrainingPlan, judging: Judging
+    run: Run,
+    model: NeuralModel,
+    batches: Batches,
+    plan: TrainingPlan,
+    precision: PrecisionPolicy,
+    judging: Judging,
 ) -> None:
     """Train by gradient steps; the run ends up with the best epoch's weights."""
-    model.reset_parameters(plan.seed)
-    model.compute_dtype = _PRECISIONS[plan.precision]
+    optimizer = prepared_for_training(model, plan, precision)
     _announce(run, model, judging, plan, batches.num_samples, batches.num_batches)
-    optimizer = torch.optim.Adam(
-        [parameter for parameter in model.parameters() if parameter.numel()],
-        lr=plan.learning_rate,
-        betas=(plan.beta1, plan.beta2),
-        eps=plan.eps,
-        fused=True,
-    )
     evaluate = None
     if judging.selection_split is not None:
         evaluate = partial(judging.select, model, plan.select_by)
@@ -45,6 +41,7 @@ def train_neural(
         batches,
         optimizer,
         plan,
+        precision=precision,
         evaluate=evaluate,
         keep=lambda: run.save_weights(model.state_dict()),
         report=partial(_report, run, judging),
@@ -52,6 +49,21 @@ def train_neural(
     )
     model.load_state_dict(run.load_weights())
     _finish(run, model, judging, clock, batches.num_samples, plan.select_by, selection, reason)
+
+
+def prepared_for_training(
+    model: NeuralModel, plan: TrainingPlan, precision: PrecisionPolicy
+) -> torch.optim.Optimizer:
+    """Give ``model`` its first weights and the dtype of its products; returns its optimizer."""
+    model.reset_parameters(plan.seed)
+    model.compute_dtype = precision.compute_dtype
+    return torch.optim.Adam(
+        [parameter for parameter in model.parameters() if parameter.numel()],
+        lr=plan.learning_rate,
+        betas=(plan.beta1, plan.beta2),
+        eps=plan.eps,
+        fused=True,
+    )
 
 
 def train_closed_form(
@@ -108,6 +120,7 @@ def _report(run: Run, judging: Judging, report: EpochReport) -> None:
         loss=report.loss,
         train_s=report.train_s,
         samples_per_s=report.samples_per_s,
+        **report.settings,
     )
     if report.evaluation is not None:
         _log_evaluation(run, report.evaluation, report.epoch)

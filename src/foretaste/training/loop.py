@@ -13,6 +13,7 @@ from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import NeuralModel
 from foretaste.training.batches import Batches
+from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
@@ -32,6 +33,27 @@ class Clock:
         self.num_evaluated += evaluation.num_users
         return evaluation
 
+    def report(
+        self,
+        epoch: int,
+        loss: float,
+        batches: Batches,
+        settings: dict[str, float],
+        evaluation: Evaluation | None,
+        is_best: bool,
+    ) -> EpochReport:
+        """What there is to tell of the epoch that was timed last."""
+        return EpochReport(
+            epoch=epoch,
+            step=epoch * batches.num_batches,
+            loss=loss,
+            train_s=self.epoch_s[-1],
+            samples_per_s=batches.num_samples / self.epoch_s[-1],
+            settings=settings,
+            evaluation=evaluation,
+            is_best=is_best,
+        )
+
 
 def fit(
     model: NeuralModel,
@@ -39,6 +61,7 @@ def fit(
     optimizer: torch.optim.Optimizer,
     plan: TrainingPlan,
     *,
+    precision: PrecisionPolicy,
     evaluate: Callable[[], Evaluation] | None,
     keep: Callable[[], None],
     report: Callable[[EpochReport], None],
@@ -47,6 +70,7 @@ def fit(
     """Train until the plan's epochs are done, patience runs out or the target is met.
 
     Args:
+        precision: what the products of training are computed in, and how the loss is scaled.
         evaluate: ranks the held-out users; without it the last epoch is the best.
         keep: saves the weights, after every evaluation that is the best so far.
         report: told of every epoch.
@@ -54,18 +78,20 @@ def fit(
     Returns what was selected, the times, and why training ended. Raises TrainingError for a loss
     that is not finite.
     """
-    selection, clock, reason = Selection(plan), Clock(), None
+    selection, clock, scaler, reason = Selection(plan), Clock(), precision.scaler(), None
+    num_batches = batches.num_batches
     for epoch in range(1, plan.epochs + 1):
         started = time.perf_counter()
         model.train()
         loss_sum = torch.zeros((), device=model.device)
         for step, batch in enumerate(batches.epoch(epoch - 1), start=1):
             optimizer.zero_grad(set_to_none=True)
-            loss = model(batch)
-            loss.backward()
-            optimizer.step()
+            with precision.products():
+                loss = model(batch)
+                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
             loss_sum += loss.detach() * batch.num_samples
-            progress.stepped(epoch, step, batches.num_batches)
+            progress.stepped(epoch, step, num_batches)
         epoch_loss = loss_sum.item() / batches.num_samples  # sync: the one of the epoch
         clock.epoch_s.append(time.perf_counter() - started)
         _check_finite(epoch_loss, epoch, plan)
@@ -79,17 +105,10 @@ def fit(
         if is_best:
             selection.best_epoch = epoch
             keep()
-        report(
-            EpochReport(
-                epoch=epoch,
-                step=epoch * batches.num_batches,
-                loss=epoch_loss,
-                train_s=clock.epoch_s[-1],
-                samples_per_s=batches.num_samples / clock.epoch_s[-1],
-                evaluation=evaluation,
-                is_best=is_best,
-            )
+        settings = scaler.as_event() | model.schedule(
+            epoch * batches.num_batches, batches.num_batches
         )
+        report(clock.report(epoch, epoch_loss, batches, settings, evaluation, is_best))
         if reason := selection.reason_to_stop():
             break
     return selection, clock, reason or f"all {plan.epochs} epochs are done"

@@ -40,6 +40,8 @@ class EpochReport:
     loss: float
     train_s: float
     samples_per_s: float
+    settings: dict[str, float]
+    """What changes as training goes on: beta, the weight of the KL term; the loss scale."""
     evaluation: Evaluation | None
     is_best: bool
 

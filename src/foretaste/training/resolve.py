@@ -32,6 +32,7 @@ class TrainingPlan:
     seed: int
     device: str
     precision: str
+    loss_scale: float | None
     eval_every: int
     patience: int
     target: float | None

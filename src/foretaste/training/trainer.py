@@ -23,6 +23,7 @@ from foretaste.training.batches import Batches, HistoryBatches, InteractionBatch
 from foretaste.training.config import TrainingConfig
 from foretaste.training.job import train_closed_form, train_neural
 from foretaste.training.judging import Judging
+from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import Progress
 from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
 
@@ -83,6 +84,9 @@ def train(
         resolved = {"device": str(device), "candidates": asked.candidates}
     else:
         plan = _plan(asked, dataset, sampling, device)
+        precision = PrecisionPolicy(
+            precision=plan.precision, device=device, loss_scale=plan.loss_scale
+        )
         resolved = asdict(plan)
     run_config = RunConfig(
         model=model,
@@ -97,7 +101,8 @@ def train(
         train_closed_form(run, network, histories, judging)
     else:
         assert isinstance(network, NeuralModel)
-        train_neural(run, network, _batches(histories, sampling, plan), plan, judging)
+        batches = _batches(histories, sampling, plan)
+        train_neural(run, network, batches, plan, precision, judging)
     return run
 
 

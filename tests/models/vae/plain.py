@@ -47,14 +47,17 @@ class PlainVAE(nn.Module):
             latent = self._activate(self._linear("decoder", number, latent))
         logits_BI = F.linear(latent, self.output_weight, self.output_bias)
         likelihood = (F.log_softmax(logits_BI, dim=1) * seen_BI).sum()
-        loss = (self.kl_weight(batch.update) * divergence - likelihood) / len(seen_BI)
+        loss = (self.kl_weight(batch) * divergence - likelihood) / len(seen_BI)
         matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
         return loss + self.config.l2 * sum(matrix.pow(2).sum() for matrix in matrices)
 
-    def kl_weight(self, update: int) -> float:
+    def kl_weight(self, batch: HistoryBatch) -> float:
         if not self.is_variational:
             return 0.0
-        return min(self.config.anneal_cap, update / self.config.anneal_steps)
+        if self.config.anneal_epochs is None:
+            return min(self.config.anneal_cap, batch.update / self.config.anneal_steps)
+        epochs = batch.update / batch.updates_per_epoch
+        return min(self.config.anneal_cap, epochs / self.config.anneal_epochs)
 
     def _kept(self, seen_BI: Tensor, key: int) -> Tensor:
         """Dropout of the dense input: one word for each cell."""

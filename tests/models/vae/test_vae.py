@@ -22,6 +22,8 @@ CONFIGS = {
     "vae": VAEConfig(hidden=(9,), latent=4),
     "vae, deeper": VAEConfig(hidden=(9, 6), latent=4, dropout=0.3, activation="relu"),
     "vae, l2": VAEConfig(hidden=(9,), latent=4, l2=0.02, anneal_cap=0.7, anneal_steps=3),
+    "vae, annealed by epochs": VAEConfig(hidden=(9,), latent=4, anneal_cap=0.9, anneal_epochs=0.7),
+    "vae, every item sampled": VAEConfig(hidden=(9,), latent=4, sampled_softmax=NUM_ITEMS),
     "vae, no dropout": VAEConfig(hidden=(9,), latent=4, dropout=0.0, anneal_cap=0.0),
     "dae": DAEConfig(hidden=(9,), latent=4),
     "dae, deeper": DAEConfig(hidden=(9, 6), latent=4, l2=0.1, activation="relu"),
@@ -45,7 +47,13 @@ def histories(rng: np.random.Generator) -> HistoryTensors:
 
 
 def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
-    return HistoryBatch(histories, update=update, dropout_key=11 + update, noise_key=-5 * update)
+    return HistoryBatch(
+        histories,
+        update=update,
+        updates_per_epoch=4,
+        dropout_key=11 + update,
+        noise_key=-5 * update,
+    )
 
 
 @pytest.mark.parametrize("update", [0, 1, 2, 2_000])
@@ -59,7 +67,7 @@ def test_loss_and_gradients_are_those_of_the_plain_network(
     logits_at_once: int,
     training: bool,
 ) -> None:
-    monkeypatch.setattr(chunked, "_LOGITS_AT_ONCE", {"cpu": logits_at_once})
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 8 * logits_at_once})
     plain, batch = PlainVAE(model), batch_of(histories, update)
     loss = model.train(training)(batch)
     expected = plain.loss(batch, training=training)
@@ -75,11 +83,63 @@ def test_loss_and_gradients_are_those_of_the_plain_network(
 
 def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
     model = MultVAE(VAEConfig(anneal_cap=0.1, anneal_steps=15_000), 2, 3)
-    assert model.kl_weight(0) == 0.0
-    assert model.kl_weight(750) == pytest.approx(0.05)
-    assert model.kl_weight(1500) == pytest.approx(0.1)
-    assert model.kl_weight(15_000) == 0.1
-    assert MultVAE(DAEConfig(), 2, 3).kl_weight(5000) == 0.0
+    assert model.kl_weight(0, 4) == 0.0
+    assert model.kl_weight(750, 4) == pytest.approx(0.05)
+    assert model.kl_weight(1500, 8) == pytest.approx(0.1)
+    assert model.kl_weight(15_000, 4) == 0.1
+    assert model.schedule(750, 4) == {"beta": model.kl_weight(750, 4)}
+    dae = MultVAE(DAEConfig(), 2, 3)
+    assert dae.kl_weight(5000, 4) == 0.0
+    assert dae.schedule(5000, 4) == {}
+
+
+@pytest.mark.parametrize("updates_per_epoch", [1, 4, 250])
+def test_annealing_by_epochs_leaves_the_batch_size_out_of_the_kl_weight(
+    updates_per_epoch: int,
+) -> None:
+    model = MultVAE(VAEConfig(anneal_cap=0.1, anneal_epochs=200.0), 2, 3)
+    by_epoch = [model.kl_weight(epoch * updates_per_epoch, updates_per_epoch) for epoch in (5, 99)]
+    assert by_epoch == pytest.approx([0.025, 0.1])
+
+
+def test_sampled_softmax_is_for_training_only(histories: HistoryTensors) -> None:
+    exact, sampled = (
+        MultVAE(VAEConfig(hidden=(9,), latent=4, sampled_softmax=asked), NUM_USERS, NUM_ITEMS)
+        for asked in (None, 1)
+    )
+    for model in (exact, sampled):
+        model.reset_parameters(1)
+    some = batch_of(histories[1:4])
+    assert sampled.train()(some) != exact.train()(some)
+    assert sampled.eval()(some) == exact.eval()(some)
+
+
+def test_steps_use_their_memory_again_until_the_model_is_asked(histories: HistoryTensors) -> None:
+    model = MultVAE(VAEConfig(hidden=(9,), latent=4), NUM_USERS, NUM_ITEMS).train()
+    model.reset_parameters(1)
+    places = set()
+    for update in range(3):
+        model.zero_grad(set_to_none=True)
+        model(batch_of(histories, update)).backward()
+        assert model.output.weight.grad is not None
+        places.add(model.output.weight.grad.data_ptr())
+    assert len(places) == 1
+    assert model._memory._storages
+    assert not model.eval()._memory._storages
+
+
+def test_gradients_add_up_over_batches(histories: HistoryTensors) -> None:
+    """Memory that a gradient still lives in is not handed out again."""
+    model = MultVAE(VAEConfig(hidden=(9,), latent=4), NUM_USERS, NUM_ITEMS).train()
+    model.reset_parameters(1)
+    parameters = list(model.parameters())
+    expected = [torch.zeros_like(parameter) for parameter in parameters]
+    for update in range(3):
+        found = torch.autograd.grad(model(batch_of(histories, update)), parameters)
+        expected = [one + other for one, other in zip(expected, found, strict=True)]
+    for update in range(3):
+        model(batch_of(histories, update)).backward()
+    torch.testing.assert_close([parameter.grad for parameter in parameters], expected)
 
 
 def test_dropout_and_noise_change_by_step_and_only_in_training(histories: HistoryTensors) -> None:
@@ -136,6 +196,7 @@ def test_initial_weights_are_the_papers() -> None:
         ({"activation": "gelu"}, "activation is 'gelu'; use tanh or relu"),
         ({"l2": -1.0}, "l2 is -1.0; it must not be negative"),
         ({"l2": math.nan}, "l2 is nan; it must not be negative"),
+        ({"sampled_softmax": 0}, "sampled_softmax is 0; it must be at least 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(
@@ -150,6 +211,8 @@ def test_settings_out_of_range_are_refused(
     [
         ({"anneal_cap": -0.1}, "anneal_cap is -0.1; it must not be negative"),
         ({"anneal_steps": 0}, "anneal_steps is 0; it must be at least 1"),
+        ({"anneal_epochs": 0.0}, "anneal_epochs is 0.0; it must be above 0"),
+        ({"anneal_epochs": math.inf}, "anneal_epochs is inf; it must be above 0"),
     ],
 )
 def test_annealing_out_of_range_is_refused(settings: dict[str, float], message: str) -> None:

@@ -22,7 +22,7 @@ from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.interaction import InteractionInputs, Samples, TowerDropout, chunked
+from foretaste.ops.interaction import InteractionInputs, Samples, TowerDropout, dispatch
 from foretaste.ops.random import Purpose, stream_key
 
 _EMBEDDING_STD = 0.01
@@ -75,7 +75,7 @@ class NeuMF(NeuralModel):
         inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
         dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
-        return chunked.loss(inputs, samples, dropout, compute_dtype=self.compute_dtype)
+        return dispatch.loss(inputs, samples, dropout, compute_dtype=self.compute_dtype)
 
     def item_vectors(self) -> Tensor:
         return torch.cat(self._item_rows(None), dim=1)
@@ -134,10 +134,10 @@ class NeuMF(NeuralModel):
         return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return chunked.catalogue_logits(self._state_inputs(state))
+        return dispatch.catalogue_logits(self._state_inputs(state))
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        return chunked.logits(self._state_inputs(state), item_index_BK)
+        return dispatch.logits(self._state_inputs(state), item_index_BK)
 
     @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:

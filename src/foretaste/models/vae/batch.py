@@ -15,6 +15,9 @@ class HistoryBatch:
     update: int
     """Updates done before this one: the KL weight follows it."""
 
+    updates_per_epoch: int
+    """Turns updates into epochs, where the KL weight is to follow those."""
+
     dropout_key: int
     noise_key: int
 

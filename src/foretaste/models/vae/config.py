@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,15 +33,25 @@ class VAEConfig:
     anneal_steps: int = 15_000
     """Updates after which the KL weight would reach 1: it is min(anneal_cap, update / this)."""
 
+    anneal_epochs: float | None = None
+    """The same in epochs, in place of anneal_steps: the batch size then does not matter."""
+
     l2: float = 0.0
     """Weight of the squared norm of all weight matrices, added to the loss."""
 
+    sampled_softmax: int | None = None
+    """Approximation for huge catalogues: train on this many sampled items, beside those of the
+    batch's users, instead of all items; by default the loss is exact."""
+
     def __post_init__(self) -> None:
         _check_network(self.hidden, self.latent, self.dropout, self.activation, self.l2)
+        _check_sampled(self.sampled_softmax)
         if not self.anneal_cap >= 0.0:
             raise SettingError(f"anneal_cap is {self.anneal_cap}; it must not be negative")
         if self.anneal_steps < 1:
             raise SettingError(f"anneal_steps is {self.anneal_steps}; it must be at least 1")
+        if self.anneal_epochs is not None and not 0.0 < self.anneal_epochs < math.inf:
+            raise SettingError(f"anneal_epochs is {self.anneal_epochs}; it must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +73,13 @@ class DAEConfig:
     l2: float = 0.0
     """Weight of the squared norm of all weight matrices, added to the loss."""
 
+    sampled_softmax: int | None = None
+    """Approximation for huge catalogues: train on this many sampled items, beside those of the
+    batch's users, instead of all items; by default the loss is exact."""
+
     def __post_init__(self) -> None:
         _check_network(self.hidden, self.latent, self.dropout, self.activation, self.l2)
+        _check_sampled(self.sampled_softmax)
 
 
 def _check_network(
@@ -79,3 +95,8 @@ def _check_network(
         raise SettingError(f"activation is {activation!r}; use tanh or relu")
     if not l2 >= 0.0:
         raise SettingError(f"l2 is {l2}; it must not be negative")
+
+
+def _check_sampled(num_samples: int | None) -> None:
+    if num_samples is not None and num_samples < 1:
+        raise SettingError(f"sampled_softmax is {num_samples}; it must be at least 1")

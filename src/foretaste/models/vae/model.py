@@ -7,7 +7,10 @@ K candidates per user, c users of a chunk.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +19,12 @@ from torch.nn import functional as F
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.ops import multinomial
+from foretaste.ops.activations import tanh
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.dense import dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder import encode
-from foretaste.ops.multinomial import chunked
 from foretaste.ops.random import Purpose, normal, stream_key
 
 _BIAS_STD = 0.001
@@ -43,6 +49,7 @@ class MultVAE(NeuralModel):
         self.encoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(encoder))
         self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(decoder))
         self.output = nn.Linear(decoder[-1], num_items)
+        self._memory = Buffers()
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
@@ -57,11 +64,27 @@ class MultVAE(NeuralModel):
                     values = torch.randn(parameter.shape, generator=generator)
                     parameter.copy_(values.mul_(_BIAS_STD))
 
-    def kl_weight(self, update: int) -> float:
-        """Beta at an update: ``min(anneal_cap, update / anneal_steps)``."""
-        if isinstance(self.config, DAEConfig):
+    def kl_weight(self, update: int, updates_per_epoch: int) -> float:
+        """Beta at an update: ``min(anneal_cap, update / anneal_steps)``, steps counted as asked."""
+        config = self.config
+        if isinstance(config, DAEConfig):
             return 0.0
-        return min(self.config.anneal_cap, update / self.config.anneal_steps)
+        anneal_steps: float = config.anneal_steps
+        if config.anneal_epochs is not None:
+            anneal_steps = config.anneal_epochs * updates_per_epoch
+        return min(config.anneal_cap, update / anneal_steps)
+
+    def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
+        """What changes as training goes on, by name: ``beta``, the weight of the KL term."""
+        if isinstance(self.config, DAEConfig):
+            return {}
+        return {"beta": self.kl_weight(update, updates_per_epoch)}
+
+    def train(self, mode: bool = True) -> Self:
+        """Between trainings the memory of training steps is not kept."""
+        if not mode:
+            self._memory.clear()
+        return super().train(mode)
 
     def forward(self, batch: HistoryBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
@@ -71,20 +94,32 @@ class MultVAE(NeuralModel):
         if log_variance_BL is not None and self.training:
             noise_BL = self._noise(mean_BL.shape, batch.noise_key)
             latent_BL = mean_BL + noise_BL * torch.exp(0.5 * log_variance_BL)
-        loss = chunked.loss(
-            self._decode(latent_BL),
-            self.output.weight,
-            self.output.bias,
-            batch.histories,
-            compute_dtype=self.compute_dtype,
-        )
+        loss = self._likelihood(self._decode(latent_BL), batch)
         if log_variance_BL is not None:
-            loss = loss + self.kl_weight(batch.update) * _kl(mean_BL, log_variance_BL)
-        loss = loss / len(batch.histories)
+            beta = self.kl_weight(batch.update, batch.updates_per_epoch)
+            loss = loss + beta / len(batch.histories) * _kl(mean_BL, log_variance_BL)
         if self.config.l2 > 0.0:
             matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
             loss = loss + self.config.l2 * sum(matrix.square().sum() for matrix in matrices)
         return loss
+
+    def _likelihood(self, hidden_BD: Tensor, batch: HistoryBatch) -> Tensor:
+        """Minus the mean log-likelihood; in training over a sample of the items if so asked."""
+        likelihood: Callable[..., Tensor] = multinomial.loss
+        if self.training and self.config.sampled_softmax is not None:
+            key = stream_key(batch.dropout_key, Purpose.NEGATIVES)
+            likelihood = partial(
+                multinomial.sampled_loss, num_samples=self.config.sampled_softmax, key=key
+            )
+        return likelihood(
+            hidden_BD,
+            self.output.weight,
+            self.output.bias,
+            batch.histories,
+            scale=1.0 / len(batch.histories),
+            compute_dtype=self.compute_dtype,
+            buffers=self._memory,
+        )
 
     def item_vectors(self) -> Tensor:
         return self.output.weight
@@ -93,12 +128,14 @@ class MultVAE(NeuralModel):
         self, histories: HistoryTensors, dropout: float = 0.0, key: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         """Mean and log-variance [B, L] of the latent vector; no variance for the DAE."""
-        first_BH = encode(self.encoder_table, histories, dropout=dropout, key=key)
+        first_BH = encode(
+            self.encoder_table, histories, dropout=dropout, key=key, buffers=self._memory
+        )
         hidden = self._activate(first_BH + self.encoder_bias)
         *middle, last = self.encoder
         for layer in middle:
-            hidden = self._activate(layer(hidden))
-        code = last(hidden)
+            hidden = self._activate(self._dense(layer, hidden))
+        code = self._dense(last, hidden)
         if isinstance(self.config, DAEConfig):
             return self._activate(code), None
         mean_BL, log_variance_BL = code.chunk(2, dim=1)
@@ -108,11 +145,18 @@ class MultVAE(NeuralModel):
         """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
         hidden = latent_BL
         for layer in self.decoder:
-            hidden = self._activate(layer(hidden))
+            hidden = self._activate(self._dense(layer, hidden))
         return hidden
 
+    def _dense(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        """A layer by its fastest products in training; answers stay the same in any batch place."""
+        assert isinstance(layer, nn.Linear)
+        if not self.training:
+            return F.linear(hidden, layer.weight, layer.bias)
+        return dense(hidden, layer.weight, layer.bias, self.compute_dtype)
+
     def _activate(self, hidden: Tensor) -> Tensor:
-        return torch.tanh(hidden) if self.config.activation == "tanh" else torch.relu(hidden)
+        return tanh(hidden) if self.config.activation == "tanh" else torch.relu(hidden)
 
     def _noise(self, shape: torch.Size, key: int) -> Tensor:
         counter = torch.arange(shape.numel(), device=self.device).view(shape)

@@ -1,7 +1,7 @@
 """The interaction of grouped users with their candidates: NeuMF after its first projections.
 
 `reference` is the definition, on any device; `chunked` the same in chunks that fit a cache, value
-and gradients in one pass, which training and ranking use.
+and gradients in one pass; `triton_loss` fused for CUDA. `dispatch`, which models call, picks one.
 """
 
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout

@@ -11,15 +11,16 @@ c for a chunk (of rows or items), b for a block of chunks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.interaction.tower import Tower, accumulator
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
-from foretaste.ops.known_gradients import with_gradients
 from foretaste.ops.segments import Segments
 
 _SAMPLES_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
@@ -44,7 +45,7 @@ def loss(
     dtype = compute_dtype or inputs.item_tower_IH.dtype
     with torch.no_grad():
         value, gradients = _Pass(inputs, samples, dropout, dtype).run()
-    return with_gradients(value, inputs.tensors(), gradients)
+    return giving_gradients(value, inputs.tensors(), gradients)
 
 
 @torch.no_grad()
@@ -117,6 +118,7 @@ class _Pass:
         sums = (accumulator(tensor) for tensor in inputs.tensors()[:7])
         self.total = InteractionInputs.of((*sums, *self.tower.gradients))
         self.loss = self.total.output_bias_1.new_zeros(())
+        self.unit = _unit(samples.weight_BK) if dtype == torch.float16 else 1.0
 
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
         block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
@@ -125,9 +127,10 @@ class _Pass:
         for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
             self._block(rows)
         tensors = zip(self.inputs.tensors(), self.total.tensors(), strict=True)
+        if self.unit != 1.0:
+            torch._foreach_div_(list(self.total.tensors()), self.unit)
         return self.loss, [
-            gradient.to(tensor.dtype) if tensor.requires_grad else None
-            for tensor, gradient in tensors
+            gradient if tensor.requires_grad else None for tensor, gradient in tensors
         ]
 
     def _block(self, rows: slice) -> None:
@@ -184,7 +187,7 @@ class _Pass:
         label_cK, weight_cK = self.label_BK[rows], self.weight_BK[rows]
         losses_cK = F.softplus(logits_cK) - logits_cK * label_cK
         self.loss += (weight_cK * losses_cK).sum()
-        return (logits_cK.sigmoid_() - label_cK).mul_(weight_cK)
+        return (logits_cK.sigmoid_() - label_cK).mul_(weight_cK * self.unit)
 
 
 def _gathered(table_ID: Tensor, index_cK: Tensor) -> Tensor:
@@ -202,6 +205,12 @@ def _sum_candidates(rows_bKH: Tensor) -> Tensor:
     return F.embedding_bag(
         index_bK.view(num_rows, num_candidates), rows_bKH.flatten(0, 1), mode="sum"
     )
+
+
+def _unit(weight_BK: Tensor) -> float:
+    """The power of two that lifts the largest weight to about 1: float16 has no 1 / samples."""
+    largest = weight_BK.max().item()
+    return 2.0 ** -math.floor(math.log2(largest)) if largest > 0.0 else 1.0
 
 
 def _chunks(num_rows: int, samples_per_row: int, device: torch.device) -> Iterator[slice]:

@@ -1,21 +1,39 @@
 """The multinomial likelihood in chunks of users: value and gradients in one pass.
 
-A chunk's logits are turned into their own gradient ``n softmax(logits) - x`` in place and consumed
-by the two backward products at once, so memory grows with the chunk and not with the batch.
+A chunk's logits become their own gradient in place and are consumed by the two backward products
+at once, so memory grows with the chunk and not with the batch. Logits are in base 2, whose powers
+are the cheapest. With e the powers of a user's logits less their maximum, t their total and n the
+length of the history, the gradient of the logits is ``(n / t) (e - x t / n)``: what stands in the
+chunk is ``e - x t / n``, and the factors ``n / t`` go to the small matrices around it.
 
-Shape suffixes: B users, c users of a chunk, I items, D width of the last hidden layer.
+Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
+layer, E that width and the bias, padded.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.known_gradients import with_gradients
+from foretaste.ops.linear import linear
+from foretaste.ops.multinomial.powers import Powers
+from foretaste.ops.products import product
 
-_LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 28}
+if TYPE_CHECKING:
+    from foretaste.ops.multinomial.triton_powers import TritonPowers
+
+_LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
+_ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+_ALIGNED = 16
+_LOG2_E = math.log2(math.e)
 
 
 def loss(
@@ -24,47 +42,133 @@ def loss(
     bias_I: Tensor,
     targets: HistoryTensors,
     *,
+    scale: float = 1.0,
     compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
+    implementation: Literal["torch", "triton"] = "torch",
 ) -> Tensor:
-    """As `reference.loss`, differentiable once; products in ``compute_dtype``, sums in float32."""
-    dtype = compute_dtype or hidden_BD.dtype
+    """``scale * reference.loss``, differentiable once; backward gives its gradients away.
+
+    Products run and the chunk's logits are kept in ``compute_dtype``; all sums in float32 at least.
+    """
+    inputs = (hidden_BD, weight_ID, bias_I)
+    wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     with torch.no_grad():
-        value, gradients = _loss_and_gradients(hidden_BD, weight_ID, bias_I, targets, dtype)
-    return with_gradients(value, (hidden_BD, weight_ID, bias_I), gradients)
+        dtype = compute_dtype or hidden_BD.dtype
+        work = _Pass(
+            inputs,
+            targets,
+            scale,
+            dtype,
+            buffers or Buffers(),
+            wants_gradients,
+            implementation,
+        )
+        value = work.run()
+    return giving_gradients(value, inputs, work.gradients) if wants_gradients else value
 
 
-def _loss_and_gradients(
-    hidden_BD: Tensor,
-    weight_ID: Tensor,
-    bias_I: Tensor,
-    targets: HistoryTensors,
-    dtype: torch.dtype,
-) -> tuple[Tensor, list[Tensor]]:
-    product_weight_ID = weight_ID.to(dtype)
-    product_hidden_BD = hidden_BD.to(dtype)
-    gradients = [torch.zeros_like(tensor) for tensor in (hidden_BD, weight_ID, bias_I)]
-    hidden_gradient_BD, weight_gradient_ID, bias_gradient_I = gradients
-    value = hidden_BD.new_zeros(())
-    rows_at_once = max(1, _LOGITS_AT_ONCE[hidden_BD.device.type] // weight_ID.shape[0])
-    for start in range(0, len(targets), rows_at_once):
-        stop = min(start + rows_at_once, len(targets))
-        hidden_cD = product_hidden_BD[start:stop]
-        logits_cI = F.linear(hidden_cD, product_weight_ID).to(hidden_BD.dtype).add_(bias_I)
-        chunk_value, slope_cI = _likelihood_and_slope(logits_cI, targets[start:stop])
-        value += chunk_value
-        bias_gradient_I += slope_cI.sum(0)
-        slope_cI = slope_cI.to(dtype)
-        hidden_gradient_BD[start:stop] = slope_cI @ product_weight_ID
-        weight_gradient_ID += slope_cI.T @ hidden_cD
-    return value, gradients
+def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
+    """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
+    num_items, width = weight_ID.shape
+    in_budget = _LOGITS_BYTES[weight_ID.device.type] // (num_items * weight_ID.itemsize)
+    num_chunks = max(1, -(-num_rows // max(1, in_budget, width)))
+    bounds = [number * num_rows // num_chunks for number in range(num_chunks + 1)]
+    return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def _likelihood_and_slope(logits_cI: Tensor, targets: HistoryTensors) -> tuple[Tensor, Tensor]:
-    """The chunk's loss and the gradient of its logits, written over them."""
-    lengths_c1 = targets.lengths()[:, None].to(logits_cI.dtype)
-    target_N = targets.row_index() * logits_cI.shape[1] + targets.item_index
-    log_total_c1 = logits_cI.logsumexp(dim=1, keepdim=True)
-    value = (lengths_c1 * log_total_c1).sum() - logits_cI.view(-1).index_select(0, target_N).sum()
-    slope_cI = logits_cI.sub_(log_total_c1).exp_().mul_(lengths_c1)
-    slope_cI.view(-1).index_add_(0, target_N, slope_cI.new_full((1,), -1.0).expand(len(target_N)))
-    return value, slope_cI
+class _Pass:
+    """One pass over a batch: the loss, and the gradients of its inputs where they are wanted."""
+
+    def __init__(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        targets: HistoryTensors,
+        scale: float,
+        dtype: torch.dtype,
+        buffers: Buffers,
+        wants_gradients: bool,
+        implementation: str,
+    ) -> None:
+        hidden_BD, weight_ID, bias_I = inputs
+        self.sum_dtype = torch.promote_types(hidden_BD.dtype, torch.float32)
+        self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
+        self.scale = scale
+        # float16 has no room for the factors of a large batch: its gradients are scaled at the end
+        self.late_scale = scale if dtype == torch.float16 else 1.0
+        self.dtype = dtype
+        self.buffers = buffers
+        self.hidden_BD = hidden_BD.to(dtype)
+        self.base_2_BD = (hidden_BD * _LOG2_E).to(dtype)
+        self.bias_I = (bias_I * _LOG2_E).to(dtype)
+        self.weight_ID = weight_ID
+        if weight_ID.dtype != dtype:
+            self.weight_ID = self._empty("weight", weight_ID.shape, dtype).copy_(weight_ID)
+        self.chunks = _chunks(len(targets), self.weight_ID)
+        self.powers = self._powers(targets, implementation)
+        self.gradients: list[Tensor] = []
+        if wants_gradients:
+            weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
+            self.gradients = [
+                torch.zeros_like(hidden_BD, dtype=self.sum_dtype),
+                weight_gradient_ID,
+                torch.zeros_like(bias_I),
+            ]
+
+    def run(self) -> Tensor:
+        """The scaled loss; afterwards ``gradients`` are complete."""
+        value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
+        for rows in self.chunks:
+            logits_cI = self._logits(rows)
+            chunk_value, factor_c = self.powers.likelihood_(logits_cI, rows)
+            value += chunk_value
+            if self.gradients:
+                self._add_gradients(logits_cI, rows, factor_c)
+        if self.late_scale != 1.0:
+            for gradient in self.gradients:
+                gradient *= self.late_scale
+        return value.mul_(self.scale / _LOG2_E)
+
+    def _powers(self, targets: HistoryTensors, implementation: str) -> Powers | TritonPowers:
+        if implementation == "triton":
+            from foretaste.ops.multinomial.triton_powers import TritonPowers
+
+            return TritonPowers(targets)
+        return Powers(targets, [rows.start for rows in self.chunks], self.sum_dtype)
+
+    def _logits(self, rows: slice) -> Tensor:
+        """Logits in base 2; those of many items are put together in memory that is kept."""
+        hidden_cD, weight_ID = self.base_2_BD[rows], self.weight_ID
+        if len(weight_ID) <= self.items_at_once:
+            return linear(hidden_cD, weight_ID, self.bias_I)
+        logits_cI = self._empty("logits", (len(hidden_cD), len(weight_ID)), self.dtype)
+        for items in self._tiles():
+            logits_cI[:, items] = linear(hidden_cD, weight_ID[items], self.bias_I[items])
+        return logits_cI
+
+    def _add_gradients(self, slope_cI: Tensor, rows: slice, factor_c: Tensor) -> None:
+        """The two backward products; the bias rides along as one more column of the hidden rows."""
+        hidden_gradient_BD, weight_gradient_ID, bias_gradient_I = self.gradients
+        hidden_cD, width = self.hidden_BD[rows], self.hidden_BD.shape[1]
+        factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
+        weighted_cE = hidden_cD.new_zeros(len(hidden_cD), -(-(width + 1) // _ALIGNED) * _ALIGNED)
+        torch.mul(hidden_cD, factor_c1.to(self.dtype), out=weighted_cE[:, :width])
+        weighted_cE[:, width] = factor_c1.squeeze(1)
+        for items in self._tiles():
+            slope_ct = slope_cI[:, items]
+            hidden_gradient_BD[rows] += product(slope_ct, self.weight_ID[items]).to(self.sum_dtype)
+            both_tE = product(slope_ct.T, weighted_cE)
+            bias_gradient_I[items] += both_tE[:, width]
+            if rows.start == 0:
+                weight_gradient_ID[items] = both_tE[:, :width]
+            else:
+                weight_gradient_ID[items] += both_tE[:, :width].to(weight_gradient_ID.dtype)
+        hidden_gradient_BD[rows] *= factor_c1
+
+    def _tiles(self) -> Iterator[slice]:
+        num_items = len(self.weight_ID)
+        for start in range(0, num_items, self.items_at_once):
+            yield slice(start, min(start + self.items_at_once, num_items))
+
+    def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return self.buffers.empty(f"multinomial {name}", shape, dtype, self.bias_I.device)

@@ -1,0 +1,106 @@
+"""The interaction by whichever implementation serves best: what models call.
+
+Shape suffixes: B rows, K candidates per row, I items, F factors, H and D tower widths.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foretaste.ops import triton_support
+from foretaste.ops.interaction import chunked, reference
+from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
+
+Implementation = Literal["auto", "reference", "chunked", "triton"]
+
+
+def loss(
+    inputs: InteractionInputs,
+    samples: Samples,
+    dropout: TowerDropout | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+    implementation: Implementation = "auto",
+) -> Tensor:
+    """Weighted sum of the samples' binary cross-entropies, a scalar, differentiable once.
+
+    Args:
+        compute_dtype: of the tower's products; None means as the inputs are.
+        implementation: ``reference`` is the plain definition, ``chunked`` fits a cache on any
+            device, ``triton`` is fused for CUDA GPUs; ``auto`` takes ``triton`` for half precision
+            on a GPU where it supports the sizes (and Triton is installed), ``chunked`` elsewhere.
+    """
+    _check_inputs(inputs)
+    _check_samples(inputs, samples)
+    dtype = compute_dtype or inputs.item_tower_IH.dtype
+    if implementation == "auto":
+        implementation = "triton" if _triton_serves(inputs, samples, dtype) else "chunked"
+    if implementation == "reference":
+        return reference.loss(_in_dtype(inputs, compute_dtype), samples, dropout)
+    if implementation == "chunked":
+        return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
+    from foretaste.ops.interaction import triton_loss
+
+    return triton_loss.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
+
+
+def logits(
+    inputs: InteractionInputs, item_index_BK: Tensor, *, implementation: Implementation = "auto"
+) -> Tensor:
+    """Logits [B, K] of each row's candidates; gradients and unbounded memory with ``reference``."""
+    _check_inputs(inputs)
+    assert item_index_BK.shape[0] == inputs.num_rows, (item_index_BK.shape, inputs.num_rows)
+    if implementation == "reference":
+        return reference.logits(inputs, item_index_BK)
+    return chunked.logits(inputs, item_index_BK)
+
+
+def catalogue_logits(
+    inputs: InteractionInputs, *, implementation: Implementation = "auto"
+) -> Tensor:
+    """Logits [B, I] of every item for every row; see `logits`."""
+    _check_inputs(inputs)
+    if implementation == "reference":
+        item_index_I = torch.arange(inputs.num_items, device=inputs.device)
+        return reference.logits(inputs, item_index_I.expand(inputs.num_rows, -1))
+    return chunked.catalogue_logits(inputs)
+
+
+def _triton_serves(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
+    if inputs.device.type != "cuda" or dtype.itemsize != 2 or not triton_support.is_installed():
+        return False
+    from foretaste.ops.interaction import triton_loss
+
+    return triton_loss.supports(inputs, samples, dtype)
+
+
+def _in_dtype(inputs: InteractionInputs, dtype: torch.dtype | None) -> InteractionInputs:
+    if dtype is None:
+        return inputs
+    return InteractionInputs.of(tuple(tensor.to(dtype) for tensor in inputs.tensors()))
+
+
+def _check_inputs(inputs: InteractionInputs) -> None:
+    num_rows, factors = inputs.user_product_BF.shape
+    num_items, width = inputs.item_tower_IH.shape
+    assert inputs.item_product_IF.shape == (num_items, factors), inputs.item_product_IF.shape
+    assert inputs.user_tower_BH.shape == (num_rows, width), inputs.user_tower_BH.shape
+    assert inputs.output_product_F.shape == (factors,), inputs.output_product_F.shape
+    assert inputs.output_bias_1.shape == (1,), inputs.output_bias_1.shape
+    for weight, bias in inputs.layers:
+        assert weight.shape == (bias.shape[0], width), (weight.shape, bias.shape, width)
+        width = weight.shape[0]
+    assert inputs.output_tower_D.shape == (width,), inputs.output_tower_D.shape
+
+
+def _check_samples(inputs: InteractionInputs, samples: Samples) -> None:
+    shape = samples.item_index_BK.shape
+    assert len(shape) == 2, shape
+    assert shape[0] == inputs.num_rows, (shape, inputs.num_rows)
+    for given in (samples.label_BK.shape, samples.weight_BK.shape):
+        fits = zip(reversed(given), reversed(shape), strict=False)
+        assert len(given) <= 2, given
+        assert all(size in (1, whole) for size, whole in fits), (given, shape)

@@ -1,0 +1,52 @@
+"""Dropout decisions within kernels: bit for bit those of `foretaste.ops.dropout.keep_mask`."""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from foretaste.ops.random import Purpose
+from foretaste.ops.triton_support import kernel
+
+_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
+_MIX_2 = tl.constexpr(0x94D049BB133111EB)
+_MASK_64 = tl.constexpr((1 << 64) - 1)
+_PURPOSE = tl.constexpr(int(Purpose.DROPOUT))
+
+
+@kernel
+def _mix(word: tl.tensor) -> tl.tensor:
+    """SplitMix64's finaliser on uint64."""
+    word = (word ^ (word >> 30)) * _MIX_1
+    word = (word ^ (word >> 27)) * _MIX_2
+    return word ^ (word >> 31)
+
+
+@kernel
+def layer_key(key: tl.tensor, LAYER: tl.constexpr) -> tl.tensor:
+    """As `foretaste.ops.interaction.types.layer_key`, of a uint64 step key."""
+    PURPOSE_STEP: tl.constexpr = ((_PURPOSE + 1) * _GOLDEN) & _MASK_64
+    LAYER_STEP: tl.constexpr = ((LAYER + 1) * _GOLDEN) & _MASK_64
+    return _mix(_mix(key + PURPOSE_STEP) + LAYER_STEP)
+
+
+@kernel
+def keep(
+    key: tl.tensor,
+    sample_S: tl.tensor,
+    FIRST: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    THRESHOLD: tl.constexpr,
+) -> tl.tensor:
+    """Which activations stay of ``COLUMNS`` columns from ``FIRST`` on, both multiples of eight.
+
+    Of a layer ``WIDTH`` wide; bool [S, COLUMNS]. A word is hashed once for its eight columns.
+    """
+    NUM_WORDS: tl.constexpr = (WIDTH + 7) // 8
+    word_W = (tl.arange(0, COLUMNS // 8) + FIRST // 8).to(tl.uint64)
+    counter_SW = sample_S.to(tl.uint64)[:, None] * NUM_WORDS + word_W[None, :]
+    word_SW = _mix(counter_SW * _GOLDEN + key)
+    shift_8 = 8 * tl.arange(0, 8).to(tl.uint64)
+    byte_SW8 = (word_SW[:, :, None] >> shift_8[None, None, :]).to(tl.uint8)
+    return tl.reshape(byte_SW8, (sample_S.shape[0], COLUMNS)) >= THRESHOLD

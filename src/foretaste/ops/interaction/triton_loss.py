@@ -1,0 +1,342 @@
+"""The interaction on a CUDA GPU: loss and gradients from one fused kernel, sums without atomics.
+
+A tile of samples is gathered, sent forward through the tower, compared with its labels and sent
+backward again in one visit (`triton_step`); what leaves the chip are the activations that weight
+gradients are made of. Those are products over all samples, left to cuBLAS; sums by item go through
+a sorted order (`triton_segments`), sums over a row's candidates happen in the tile.
+
+Bytes of one step in half precision, for S samples of K to a row and I items, H -> D1 -> D2 wide
+with F factors (in brackets: megabytes at S = 2**20, K = 5, I = 26,744, 256 -> 128 -> 64, F = 64)::
+
+    read    user rows once per row, S/K (2 H + 4 F)                          [161]
+            item rows once per sample, from L2: S (2 H + 4 F)               [(805)]
+    write   activations of all layers but the last, 2 S (H + D1)             [805]
+            gradients of all preactivations, 2 S (H + D1 + D2), slopes 4 S   [944]
+            gradients of the users' sides, S/K (2 H + 4 F)                   [161]
+    read    weight gradients: 2 S (H + D1 + D1 + D2)                        [1208]
+            sums by item: 2 S H, user factors once more from L2: 4 S F       [537 (268)]
+    order   keys, positions and pieces of the sort                          [~100]
+
+3.9 GB through device memory, 0.9 ms at 4.3 TB/s; 6 S (H D1 + D1 D2) = 0.26 TFLOP of products,
+0.33 ms at 790 TFLOP/s. So the step is bound by its writes, which overlap with the products.
+
+Gradients are kept in units of the power of two that makes the largest weight about 1: weights of
+1 / samples would vanish in float16.
+
+Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from foretaste.ops.dropout import drop_threshold, keep_rate
+from foretaste.ops.given_gradients import giving_gradients
+from foretaste.ops.interaction.triton_step import (
+    Compared,
+    Tables,
+    Weights,
+    Written,
+    interaction_step,
+)
+from foretaste.ops.interaction.triton_tower import Shape
+from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.triton_segments import Pieces, sum_rows
+from foretaste.ops.triton_support import launch
+
+_DTYPES = {
+    torch.float32: tl.float32,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+}
+_BLOCK = 64
+_CHUNK = 64
+_NUM_WARPS = 4
+_NUM_STAGES = 1
+_PROGRAMS_PER_PROCESSOR = 2
+_INTERPRETED_PROGRAMS = 2
+_NARROWEST = 16
+"""The least width `tl.dot` multiplies."""
+_WIDEST = 512
+"""A tile of samples this wide still fits the registers."""
+_RESERVED_BYTES = 1 << 10
+_UNLIMITED = 1 << 62
+_MOST = 100
+_FLOAT32_BIAS = 127
+_FLOAT32_MANTISSA_BITS = 23
+
+
+def loss(
+    inputs: InteractionInputs,
+    samples: Samples,
+    dropout: TowerDropout | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """As `reference.loss`, differentiable once; the tower's products in ``compute_dtype``.
+
+    Everything else is float32, and so are the gradients handed to autograd (bfloat16 for bfloat16
+    inputs). `supports` says what it can take.
+    """
+    dtype = compute_dtype or inputs.item_tower_IH.dtype
+    with torch.no_grad():
+        value, gradients = _Step(inputs, samples, dropout, dtype).run()
+    return giving_gradients(value, inputs.tensors(), gradients)
+
+
+def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
+    """Whether `loss` can compute this: dtypes, candidates of a row, and weights that fit the chip.
+
+    NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
+    products read weights as they are; older ones hold them twice, once transposed.
+    """
+    widths = _widths(inputs)
+    return (
+        dtype in _DTYPES
+        and all(tensor.dtype in _DTYPES for tensor in inputs.tensors())
+        and samples.item_index_BK.shape[1] <= _BLOCK
+        and max(*widths, inputs.output_product_F.numel()) <= _WIDEST
+        and _shared_bytes(widths, dtype, inputs.device) <= _shared_limit(inputs.device)
+    )
+
+
+def _shared_bytes(widths: list[int], dtype: torch.dtype, device: torch.device) -> int:
+    """Shared memory of a program: the weights, and a tile on its way between layouts."""
+    num_weights = sum(_padded(width) * _padded(after) for width, after in pairwise(widths))
+    reads_as_is = dtype.itemsize == 2 and _capability(device) >= (9, 0)
+    copies = 1 if reads_as_is else 2
+    return dtype.itemsize * (copies * num_weights + _BLOCK * _padded(max(widths)))
+
+
+def _shared_limit(device: torch.device) -> int:
+    """Shared memory that one program may have."""
+    if device.type != "cuda":
+        return _UNLIMITED
+    processor = torch.cuda.get_device_properties(device)
+    return int(processor.shared_memory_per_multiprocessor) - _RESERVED_BYTES
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+
+
+class _Step:
+    """One launch over all samples of a step, and the gradients made of what it writes."""
+
+    def __init__(
+        self,
+        inputs: InteractionInputs,
+        samples: Samples,
+        dropout: TowerDropout | None,
+        dtype: torch.dtype,
+    ) -> None:
+        self.inputs = inputs
+        self.samples = samples
+        self.dtype = dtype
+        self.widths = _widths(inputs)
+        self.rate = 0.0 if dropout is None else dropout.rate
+        self.key_1 = _key(dropout, inputs.device)
+        self.scale = 1.0 / keep_rate(self.rate)
+        self.unit_2 = _unit(samples.weight_BK)
+        self.inverse = self.unit_2[1]
+
+    def run(self) -> tuple[Tensor, list[Tensor | None]]:
+        """The loss, and the gradient of every input that asks for one."""
+        inputs, num_layers = self.inputs, len(self.inputs.layers)
+        written = self._launch()
+        sums = written.sums.sum(0).split(self._sum_lengths())
+        loss, slopes, product_F, tower_D, *biases = sums
+        item_product_IF, item_tower_IH = self._item_gradients(written)
+        hidden: list[Tensor] = []
+        for number, bias in enumerate(reversed(biases), start=1):
+            gradient_SD = written.gradients[num_layers - number]
+            weight = _product(gradient_SD, written.activations[number - 1])
+            hidden += [weight * (self.inverse * self.scale), bias * self.inverse]
+        gradients = InteractionInputs(
+            user_product_BF=written.user_product_BF,
+            item_product_IF=item_product_IF,
+            user_tower_BH=written.user_tower_BH,
+            item_tower_IH=item_tower_IH,
+            output_product_F=product_F * self.inverse,
+            output_tower_D=tower_D * (self.inverse * self.scale),
+            output_bias_1=slopes * self.inverse,
+            hidden=tuple(hidden),
+        )
+        pairs = zip(inputs.tensors(), gradients.tensors(), strict=True)
+        return loss[0], [
+            gradient[: tensor.shape[0]] if tensor.requires_grad else None
+            for tensor, gradient in pairs
+        ]
+
+    def _launch(self) -> Written:
+        inputs, samples, dtype = self.inputs, self.samples, self.dtype
+        num_rows, num_candidates = samples.item_index_BK.shape
+        written = self._empty(num_rows * num_candidates)
+        scaled = [weight.float() * self.scale for weight, _ in inputs.layers]
+        label_BK = samples.label_BK.expand(num_rows, num_candidates)
+        weight_BK = samples.weight_BK.expand(num_rows, num_candidates)
+        launch(
+            interaction_step,
+            min(written.sums.shape[0], _max_programs(inputs.device)),
+            Tables(
+                inputs.user_product_BF.contiguous(),
+                inputs.item_product_IF.contiguous(),
+                inputs.user_tower_BH.to(dtype).contiguous(),
+                inputs.item_tower_IH.to(dtype).contiguous(),
+            ),
+            Compared(
+                samples.item_index_BK.contiguous(),
+                label_BK,
+                _constants(label_BK.stride()),
+                weight_BK,
+                _constants(weight_BK.stride()),
+                self.unit_2,
+            ),
+            Weights(
+                inputs.output_product_F.contiguous(),
+                inputs.output_tower_D.float() * self.scale,
+                inputs.output_bias_1,
+                tuple(weight.to(dtype).contiguous() for weight in scaled),
+                tuple(bias.contiguous() for _, bias in inputs.layers),
+            ),
+            written,
+            self.key_1,
+            num_rows,
+            self._shape(),
+            num_warps=_NUM_WARPS,
+            num_stages=_NUM_STAGES,
+        )
+        return written
+
+    def _empty(self, num_samples: int) -> Written:
+        """Room for what the kernel writes."""
+        inputs, dtype = self.inputs, self.dtype
+        new_empty = inputs.output_bias_1.new_empty
+        num_tiles = -(-inputs.num_rows // (_BLOCK // self.samples.item_index_BK.shape[1]))
+        rows = [new_empty(num_samples, width, dtype=dtype) for width in self.widths]
+        activations = [torch.empty_like(row) for row in rows[:-1]]
+        return Written(
+            user_product_BF=_gradient_of(inputs.user_product_BF),
+            user_tower_BH=_gradient_of(inputs.user_tower_BH),
+            activations=tuple(activations),
+            slope_S=new_empty(num_samples, dtype=torch.float32),
+            gradients=tuple(reversed(rows)),
+            sums=new_empty(num_tiles, sum(self._sum_lengths()), dtype=torch.float32),
+        )
+
+    def _item_gradients(self, written: Written) -> tuple[Tensor, Tensor]:
+        """Sums by item of what its samples ask of its factors and of its preactivation."""
+        inputs, index_BK = self.inputs, self.samples.item_index_BK
+        pieces = Pieces.of(index_BK.reshape(-1), inputs.num_items)
+        product_IF = sum_rows(
+            inputs.user_product_BF.contiguous(),
+            pieces,
+            inputs.output_product_F.float() * self.inverse,
+            weight_S=written.slope_S,
+            samples_per_row=index_BK.shape[1],
+            dtype=_gradient_dtype(inputs.item_product_IF),
+        )
+        tower_IH = sum_rows(
+            written.gradients[-1],
+            pieces,
+            self.inverse.repeat(self.widths[0]),
+            dtype=_gradient_dtype(inputs.item_tower_IH),
+        )
+        return product_IF, tower_IH
+
+    def _sum_lengths(self) -> list[int]:
+        """Of what is added up of each tile: losses, slopes, output weights, biases (last first)."""
+        factors = self.inputs.output_product_F.numel()
+        widths = [_padded(width) for width in self.widths]
+        return [1, 1, _padded(factors), widths[-1], *widths[:0:-1]]
+
+    def _shape(self) -> Shape:
+        num_candidates = self.samples.item_index_BK.shape[1]
+        num_factors = self.inputs.output_product_F.numel()
+        tile_rows = _BLOCK // num_candidates
+        precision = _float32_precision()
+        half = self.dtype.itemsize == 2
+        chunk = _padded(self.widths[0])
+        if len(self.widths) > 1:
+            chunk = min(chunk, _CHUNK)
+        return Shape(
+            candidates=tl.constexpr(num_candidates),
+            factors=tl.constexpr(num_factors),
+            padded_factors=tl.constexpr(_padded(num_factors)),
+            widths=_constants(self.widths),
+            padded=_constants(_padded(width) for width in self.widths),
+            chunk=tl.constexpr(chunk),
+            threshold=tl.constexpr(drop_threshold(self.rate)),
+            block=tl.constexpr(_BLOCK),
+            padded_rows=tl.constexpr(_padded(tile_rows)),
+            dtype=tl.constexpr(_DTYPES[self.dtype]),
+            precision=tl.constexpr(precision),
+            product_precision=tl.constexpr("tf32" if half else precision),
+            num_sums=tl.constexpr(sum(self._sum_lengths())),
+        )
+
+
+def _constants(values: Iterable[int]) -> tuple[Any, ...]:
+    return tuple(tl.constexpr(value) for value in values)
+
+
+def _widths(inputs: InteractionInputs) -> list[int]:
+    """Of the tower's layers, the first included."""
+    return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
+
+
+def _padded(width: int) -> int:
+    return max(_NARROWEST, int(triton.next_power_of_2(width)))
+
+
+def _key(dropout: TowerDropout | None, device: torch.device) -> Tensor:
+    """The step's key on the device: filled there, for copying it would wait for the device."""
+    return torch.full((1,), 0 if dropout is None else dropout.key, device=device)
+
+
+def _unit(weight_BK: Tensor) -> Tensor:
+    """The power of two that brings the largest weight to [0.5, 1), and its inverse."""
+    if weight_BK.numel() == 0:
+        return weight_BK.new_ones(2)
+    exponent = torch.frexp(weight_BK.abs().amax().float()).exponent.clamp(-_MOST, _MOST)
+    exponents = torch.stack([-exponent, exponent]).add_(_FLOAT32_BIAS)
+    return exponents.bitwise_left_shift_(_FLOAT32_MANTISSA_BITS).view(torch.float32)
+
+
+def _gradient_dtype(tensor: Tensor) -> torch.dtype:
+    """Float16 would underflow before autograd multiplies by the scale of the loss."""
+    return torch.bfloat16 if tensor.dtype == torch.bfloat16 else torch.float32
+
+
+def _gradient_of(tensor: Tensor) -> Tensor:
+    return torch.empty_like(
+        tensor, dtype=_gradient_dtype(tensor), memory_format=torch.contiguous_format
+    )
+
+
+def _product(left_SM: Tensor, right_SN: Tensor) -> Tensor:
+    """``left.T @ right``, [M, N] float32: half precision operands, float32 sums and result."""
+    if left_SM.dtype == torch.float32:
+        return left_SM.T @ right_SN
+    if left_SM.is_cuda:
+        return torch.mm(left_SM.T, right_SN, out_dtype=torch.float32)
+    return left_SM.float().T @ right_SN.float()
+
+
+def _float32_precision() -> str:
+    """As `torch.backends.cuda.matmul.fp32_precision` has it."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
+def _max_programs(device: torch.device) -> int:
+    """How many programs run side by side."""
+    if device.type != "cuda":
+        return _INTERPRETED_PROGRAMS
+    return _PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count

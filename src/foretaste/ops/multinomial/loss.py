@@ -1,0 +1,60 @@
+"""Chooses how the multinomial likelihood is computed.
+
+Shape suffixes: B users, I items, D width of the last hidden layer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foretaste.ops import triton_support
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.multinomial import chunked, reference
+
+Implementation = Literal["auto", "reference", "chunked", "triton"]
+
+
+def loss(
+    hidden_BD: Tensor,
+    weight_ID: Tensor,
+    bias_I: Tensor,
+    targets: HistoryTensors,
+    *,
+    scale: float = 1.0,
+    compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
+    implementation: Implementation = "auto",
+) -> Tensor:
+    """``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
+
+    Args:
+        hidden_BD: the last hidden layer; with ``weight_ID`` and ``bias_I``, float of one dtype.
+        targets: the histories x of the B users; one without items adds 0.
+        compute_dtype: of the products and of the logits between them; the inputs' by default. The
+            reference knows only the inputs'.
+        buffers: where to keep large memory from one call to the next.
+        implementation: ``reference`` keeps the [B, I] logits; ``chunked`` works through chunks of
+            users and is differentiable once; ``triton`` is the same with one kernel for what lies
+            between the products, for CUDA tensors; ``auto`` takes the last where it can.
+    """
+    assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
+    assert len(hidden_BD) == len(targets), "one hidden row per user"
+    if implementation == "reference":
+        return scale * reference.loss(hidden_BD, weight_ID, bias_I, targets)
+    triton = hidden_BD.device.type == "cuda" and hidden_BD.dtype != torch.float64
+    if implementation != "auto":
+        triton = implementation == "triton"
+    return chunked.loss(
+        hidden_BD,
+        weight_ID,
+        bias_I,
+        targets,
+        scale=scale,
+        compute_dtype=compute_dtype,
+        buffers=buffers,
+        implementation="triton" if triton and triton_support.is_installed() else "torch",
+    )

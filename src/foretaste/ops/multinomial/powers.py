@@ -1,0 +1,62 @@
+"""From a chunk's logits to its likelihood and slopes, in PyTorch's own operations.
+
+Shape suffixes: B users, c users of a chunk, N their interactions, I items.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foretaste.ops.histories import HistoryTensors
+
+_VALUES_AT_ONCE = 1 << 17
+"""Powers are taken of this many logits at a time: in float32 they fit a core's cache."""
+
+
+class Powers:
+    """The likelihood of one chunk after another, each in place of its logits.
+
+    Args:
+        targets: of the whole batch.
+        starts: the first user of each chunk.
+        sum_dtype: what sums are kept in.
+    """
+
+    def __init__(self, targets: HistoryTensors, starts: list[int], sum_dtype: torch.dtype) -> None:
+        self.sum_dtype = sum_dtype
+        self.count_B = targets.lengths().to(sum_dtype)
+        self.row_index_N = targets.row_index()
+        self.item_index_N = targets.item_index.long()
+        bounds = targets.offsets[[*starts, len(targets)]].tolist()
+        self.entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
+
+    def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Minus the log-likelihood of the chunk, a scalar in base 2, and the factors ``n / t`` [c].
+
+        ``logits_cI`` are in base 2 and contiguous; afterwards they hold ``e - x t / n``.
+        """
+        count_c, logits_flat = self.count_B[rows], logits_cI.view(-1)
+        entries = self.entries[rows.start]
+        row_index_N = self.row_index_N[entries] - rows.start
+        position_N = row_index_N * logits_cI.shape[1] + self.item_index_N[entries]
+        chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
+        highest_c, total_c = self._powers_(logits_cI)
+        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
+        # taken again from the logits: subtracting from what is rounded would round twice
+        slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
+        slope_N -= (total_c / count_c).index_select(0, row_index_N)
+        logits_flat.index_copy_(0, position_N, slope_N.to(logits_cI.dtype))
+        return value, count_c / total_c
+
+    def _powers_(self, logits_cI: Tensor) -> tuple[Tensor, Tensor]:
+        """Powers of 2 in place, a few cached rows at a time; each row's maximum and total."""
+        highest, totals = [], []
+        rows_at_once = max(1, _VALUES_AT_ONCE // logits_cI.shape[1])
+        for part in torch.split(logits_cI, rows_at_once):
+            values = part.to(self.sum_dtype)
+            highest.append(values.amax(dim=1))
+            values.sub_(highest[-1][:, None]).exp2_()
+            totals.append(values.sum(dim=1))
+            part.copy_(values)
+        return torch.cat(highest), torch.cat(totals)

@@ -1,0 +1,46 @@
+"""Triton, an optional dependency: whether it is here, and kernels that type checkers understand.
+
+Only modules called ``triton_*`` import this one; everybody else asks `is_installed` first. Triton
+comes with PyTorch's CUDA builds for Linux. Where ``TRITON_INTERPRET=1`` was set before Triton was
+first imported, kernels are interpreted and take CPU tensors: slow, and meant for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@cache
+def is_installed() -> bool:
+    """Whether Triton can be imported; does not import it."""
+    return find_spec("triton") is not None
+
+
+@cache
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter, on the CPU."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    return isinstance(kernel(is_interpreted.__wrapped__), InterpretedFunction)
+
+
+def kernel(function: _Function) -> _Function:
+    """``triton.jit``: a kernel to launch, or a function for kernels to call."""
+    import triton
+
+    compiled: _Function = triton.jit(function)
+    return compiled
+
+
+def launch(function: Callable[..., Any], num_programs: int, *args: Any, **options: Any) -> None:
+    """Queue ``num_programs`` programs of a kernel on the current stream of its tensors' device.
+
+    ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``.
+    """
+    grid: Any = function
+    grid[(num_programs,)](*args, enable_fp_fusion=True, **options)

@@ -1,0 +1,81 @@
+"""Batches of whole histories, for the autoencoders.
+
+Shape suffixes: U users of the training part, B users of a batch, N their interactions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from foretaste.models.vae.batch import HistoryBatch
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import Purpose, permutation, stream_key
+
+_DEVIATIONS = 6.0
+"""A padded batch has room for this many standard deviations more entries than the mean."""
+
+
+class HistoryBatches:
+    """Users in shuffled order, each of them in every epoch; the last batch holds what is left.
+
+    How many interactions a batch has is known on the host before the batch is cut, so that
+    nothing waits for the device within an epoch. With ``padded``, entries beyond the last offset
+    bring every full batch to one size: what a CUDA graph of the step needs, and what only kernels
+    that go by the offsets can take.
+    """
+
+    def __init__(
+        self, histories: HistoryTensors, batch_size: int, seed: int, *, padded: bool = False
+    ) -> None:
+        self.histories = histories
+        self.batch_size = batch_size
+        self.seed = seed
+        self.num_samples = len(histories)
+        self.length_U = histories.lengths().cpu()  # sync: once
+        self.num_entries = _room(self.length_U, batch_size) if padded else 0
+
+    @property
+    def num_batches(self) -> int:
+        return -(-self.num_samples // self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[HistoryBatch]:
+        key = stream_key(self.seed, Purpose.SHUFFLE, number)
+        order_U = permutation(key, self.num_samples, "cpu")
+        totals = [int(part.sum()) for part in torch.split(self.length_U[order_U], self.batch_size)]
+        user_U = order_U.to(self.histories.device)
+        for batch_number, num_entries in enumerate(totals):
+            start = batch_number * self.batch_size
+            update = number * self.num_batches + batch_number
+            yield HistoryBatch(
+                histories=self._rows(user_U[start : start + self.batch_size], num_entries),
+                update=update,
+                updates_per_epoch=self.num_batches,
+                dropout_key=stream_key(self.seed, Purpose.DROPOUT, update),
+                noise_key=stream_key(self.seed, Purpose.NOISE, update),
+            )
+
+    def _rows(self, user_B: Tensor, num_entries: int) -> HistoryTensors:
+        """The histories of some users, who have ``num_entries`` interactions together."""
+        histories = self.histories
+        start_B = histories.offsets[user_B]
+        length_B = histories.offsets[user_B + 1] - start_B
+        offsets = F.pad(length_B.cumsum(0), (1, 0))
+        shift_N = torch.repeat_interleave(start_B - offsets[:-1], length_B, output_size=num_entries)
+        position_N = shift_N.add_(torch.arange(num_entries, device=shift_N.device))
+        item_index_N = histories.item_index.index_select(0, position_N)
+        if len(user_B) == self.batch_size and num_entries < self.num_entries:
+            item_index_N = F.pad(item_index_N, (0, self.num_entries - num_entries))
+        return HistoryTensors(offsets, item_index_N, histories.num_items)
+
+
+def _room(length_U: Tensor, batch_size: int) -> int:
+    """Entries that a batch of shuffled users all but never exceeds; one that does is larger."""
+    lengths = length_U.double()
+    deviation = float(lengths.std(correction=0)) * math.sqrt(batch_size)
+    room = batch_size * float(lengths.mean()) + _DEVIATIONS * deviation
+    return min(math.ceil(room), int(length_U.sum()))

@@ -1,0 +1,227 @@
+"""What a precision means on a device, and that a scaled loss teaches what an unscaled one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from foretaste.data import Dataset
+from foretaste.errors import SettingError
+from foretaste.training import precision as module
+from foretaste.training.precision import (
+    LossScaler,
+    PrecisionPolicy,
+    Unscaled,
+    half_precision,
+)
+from tests.training.trainings import events, run_of
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def capability(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """That of a GPU that need not be there."""
+    found = [9, 0]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: tuple(found))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _fast_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GROWTH_STEPS", 3)
+
+
+def adam(*values: float, lr: float = 0.1) -> tuple[nn.Parameter, torch.optim.Adam]:
+    weight = nn.Parameter(torch.tensor(values))
+    return weight, torch.optim.Adam([weight], lr=lr, fused=True)
+
+
+def train_step(
+    scaler: LossScaler | Unscaled,
+    weight: nn.Parameter,
+    optimizer: torch.optim.Optimizer,
+    factor: float = 1.0,
+) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    loss = scaler.scale(factor * weight.square().sum())
+    loss.backward()
+    scaler.step(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("fp32", None), ("tf32", None), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+)
+def test_the_dtype_of_products(
+    precision: str, dtype: torch.dtype | None, capability: list[int]
+) -> None:
+    assert PrecisionPolicy(precision=precision, device=CUDA).compute_dtype == dtype
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+def test_float32_products_on_a_gpu_and_after(precision: str, capability: list[int]) -> None:
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    policy = PrecisionPolicy(precision=precision, device=CUDA)
+    with policy.products():
+        assert matmul.fp32_precision == ("tf32" if precision == "tf32" else "ieee")
+    assert matmul.fp32_precision == before
+
+
+def test_the_cpu_keeps_its_products() -> None:
+    before = torch.backends.cuda.matmul.fp32_precision
+    with PrecisionPolicy(precision="bf16", device=CPU).products():
+        assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_tf32_is_refused_on_the_cpu() -> None:
+    with pytest.raises(SettingError, match="precision is tf32, which cpu does not compute"):
+        PrecisionPolicy(precision="tf32", device=CPU)
+    for precision in ("fp32", "bf16", "fp16"):
+        PrecisionPolicy(precision=precision, device=CPU)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_old_gpus_are_refused_what_they_lack(precision: str, capability: list[int]) -> None:
+    capability[:] = [7, 5]
+    with pytest.raises(SettingError, match=rf"{precision}.* 8\.0; Tesla T4 has 7\.5: use fp16"):
+        PrecisionPolicy(precision=precision, device=CUDA)
+    PrecisionPolicy(precision="fp16", device=CUDA)
+
+
+def test_half_precision_is_bf16_where_there_is_one(capability: list[int]) -> None:
+    assert half_precision(CPU) == half_precision(CUDA) == "bf16"
+    capability[:] = [7, 5]
+    assert half_precision(CUDA) == "fp16"
+
+
+def test_what_is_not_a_precision() -> None:
+    with pytest.raises(SettingError, match="precision is 'fp8'; use fp32 or tf32 or bf16 or fp16"):
+        PrecisionPolicy(precision="fp8", device=CPU)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_scale_is_positive_and_finite(scale: float) -> None:
+    with pytest.raises(SettingError, match=r"loss_scale is .*; it must be above 0"):
+        PrecisionPolicy(precision="fp16", device=CPU, loss_scale=scale)
+
+
+def test_only_fp16_is_scaled() -> None:
+    with pytest.raises(SettingError, match="loss_scale is 128, but precision is bf16"):
+        PrecisionPolicy(precision="bf16", device=CPU, loss_scale=128.0)
+    assert isinstance(PrecisionPolicy(precision="fp16", device=CPU).scaler(), LossScaler)
+    assert isinstance(PrecisionPolicy(precision="bf16", device=CPU).scaler(), Unscaled)
+
+
+@pytest.mark.parametrize("fixed", [None, 128.0])
+def test_scaling_changes_no_update(fixed: float | None, device: torch.device) -> None:
+    """Powers of two are exact: the same weights, bit for bit."""
+    weights = []
+    for scaler in (LossScaler(device, fixed), Unscaled()):
+        weight = nn.Parameter(torch.tensor([1.0, -0.3, 7e-3], device=device))
+        optimizer = torch.optim.Adam([weight], lr=0.1, fused=True)
+        for _ in range(7):
+            train_step(scaler, weight, optimizer)
+        weights.append(weight.detach())
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_an_overflow_skips_the_step_and_halves_the_scale(bad: float) -> None:
+    weight, optimizer = adam(1.0, 2.0)
+    scaler = LossScaler(CPU)
+    train_step(scaler, weight, optimizer)
+    kept = weight.detach().clone(), optimizer.state[weight]["exp_avg"].clone()
+    train_step(scaler, weight, optimizer, bad)
+    assert torch.equal(weight, kept[0])
+    assert torch.equal(optimizer.state[weight]["exp_avg"], kept[1])
+    assert optimizer.state[weight]["step"] == 1
+    assert scaler.as_event() == {"loss_scale": 2.0**15, "num_skipped_steps": 1}
+    train_step(scaler, weight, optimizer)
+    assert not torch.equal(weight, kept[0])
+
+
+def test_the_scale_grows_after_finite_steps_in_a_row() -> None:
+    weight, optimizer = adam(1.0)
+    scaler, scales = LossScaler(CPU), []
+    for factor in (1.0, 1.0, float("nan"), 1.0, 1.0, 1.0, 1.0, 1.0, 1.0):
+        train_step(scaler, weight, optimizer, factor)
+        scales.append(scaler.scale_tensor.item() / 2**15)
+    assert scales == [2.0, 2.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 4.0]
+
+
+def test_the_scale_has_a_ceiling() -> None:
+    weight, optimizer = adam(1.0, lr=1e-3)
+    scaler = LossScaler(CPU)
+    scaler.scale_tensor.fill_(2.0**32)
+    for _ in range(4):
+        train_step(scaler, weight, optimizer)
+    assert scaler.scale_tensor.item() == 2.0**32
+
+
+def test_a_fixed_scale_stays_and_overflows_are_skipped_all_the_same() -> None:
+    weight, optimizer = adam(1.0)
+    scaler = LossScaler(CPU, 128.0)
+    for factor in (1.0, float("inf"), 1.0, 1.0, 1.0, 1.0):
+        train_step(scaler, weight, optimizer, factor)
+    assert scaler.as_event() == {"loss_scale": 128.0, "num_skipped_steps": 1}
+    assert optimizer.state[weight]["step"] == 5
+
+
+def test_resuming_goes_on_where_it_was() -> None:
+    factors = [1.0, float("nan"), 1.0, 1.0, 1.0, 1.0]
+    weight, optimizer = adam(1.0)
+    whole = LossScaler(CPU)
+    for factor in factors[:3]:
+        train_step(whole, weight, optimizer, factor)
+    resumed = LossScaler(CPU)
+    resumed.load_state_dict({name: value.clone() for name, value in whole.state_dict().items()})
+    for factor in factors[3:]:
+        train_step(whole, weight, optimizer, factor)
+        train_step(resumed, weight, optimizer, factor)
+    assert resumed.as_event() == whole.as_event()
+    Unscaled().load_state_dict(Unscaled().state_dict())
+
+
+def test_weights_without_gradient_are_left_alone() -> None:
+    weight, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([weight, unused], lr=0.1, fused=True)
+    train_step(LossScaler(CPU), weight, optimizer)
+    assert torch.equal(unused, torch.ones(2))
+    assert not torch.equal(weight, torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae", "dae"])
+def test_half_precision_learns_what_full_precision_learns(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    losses = {}
+    for precision in ("fp32", "bf16", "fp16"):
+        run = run_of(name, dataset, tmp_path / precision, precision=precision, epochs=3)
+        losses[precision] = [event["loss"] for event in events(run, "epoch")]
+    for precision in ("bf16", "fp16"):
+        assert losses[precision] == pytest.approx(losses["fp32"], rel=0.02)
+
+
+def test_the_loss_scale_is_logged_and_changes_no_weights(dataset: Dataset, tmp_path: Path) -> None:
+    found = []
+    for scale in (1024.0, 4096.0):
+        path = tmp_path / str(scale)
+        run = run_of("neumf", dataset, path, precision="fp16", loss_scale=scale, epochs=2)
+        assert [event["loss_scale"] for event in events(run, "epoch")] == [scale, scale]
+        assert [event["num_skipped_steps"] for event in events(run, "epoch")] == [0, 0]
+        found.append(run.load_weights())
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(tensor, found[1][name])
+
+
+def test_a_loss_scale_without_fp16_leaves_no_run(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="only fp16 scales its loss"):
+        run_of("neumf", dataset, tmp_path / "run", loss_scale=8.0)
+    assert not (tmp_path / "run").exists()
