@@ -23,7 +23,7 @@ from foretaste.ops.interaction.tower import Tower, accumulator
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.segments import Segments
 
-_SAMPLES_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+_SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
 _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
 """A block holds at least this many samples per item, for its sums pass over all items once,"""
