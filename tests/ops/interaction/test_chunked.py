@@ -89,7 +89,8 @@ def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     Blocks of two chunks at least, so that a small case has several.
     """
     size = int(request.param)
-    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": size, "cuda": size})
+    for limit in ("_SAMPLES_AT_ONCE", "_PAIRS_AT_ONCE"):
+        monkeypatch.setattr(chunked, limit, {"cpu": size, "cuda": size})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 2 * size, "cuda": 2 * size})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
     return size

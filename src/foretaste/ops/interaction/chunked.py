@@ -24,6 +24,8 @@ from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDro
 from foretaste.ops.segments import Segments
 
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
+_PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+"""Fewer where nothing runs backward: float32 activations fit a cache sooner."""
 _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
 """A block holds at least this many samples per item, for its sums pass over all items once,"""
@@ -53,7 +55,7 @@ def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
     """As `reference.logits` without dropout or gradients, in bounded memory."""
     logits_BK = inputs.user_product_BF.new_empty(item_index_BK.shape)
     tower = _ranking_tower(inputs)
-    for rows in _chunks(inputs.num_rows, item_index_BK.shape[1], inputs.device):
+    for rows in _pair_chunks(inputs.num_rows, item_index_BK.shape[1], inputs.device):
         index_cK = item_index_BK[rows]
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
@@ -66,8 +68,8 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     """Logits [B, I] of every item for every row; beside the result, memory stays bounded."""
     logits_BI = inputs.user_product_BF.new_empty(inputs.num_rows, inputs.num_items)
     tower = _ranking_tower(inputs)
-    for rows in _chunks(inputs.num_rows, inputs.num_items, inputs.device):
-        for items in _chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
+    for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
+        for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
             product_cF, tower_cH = inputs.item_product_IF[items], inputs.item_tower_IH[items]
             logits_BI[rows, items] = _chunk_logits(inputs, tower, rows, product_cF, tower_cH)
     return logits_BI
@@ -215,6 +217,10 @@ def _unit(weight_BK: Tensor) -> float:
 
 def _chunks(num_rows: int, samples_per_row: int, device: torch.device) -> Iterator[slice]:
     return _slices(num_rows, samples_per_row, _SAMPLES_AT_ONCE[device.type])
+
+
+def _pair_chunks(num_rows: int, pairs_per_row: int, device: torch.device) -> Iterator[slice]:
+    return _slices(num_rows, pairs_per_row, _PAIRS_AT_ONCE[device.type])
 
 
 def _slices(num_rows: int, samples_per_row: int, samples_at_once: int) -> Iterator[slice]:
