@@ -21,9 +21,12 @@ from foretaste.lazy import lazy_names
 if TYPE_CHECKING:
     from foretaste.data import Dataset, PrepareConfig, open_dataset, prepare
     from foretaste.errors import ForetasteError
+    from foretaste.evaluation import Evaluation, EvaluationConfig
+    from foretaste.models.baselines.config import EaseConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
     from foretaste.models.vae.config import DAEConfig, VAEConfig
     from foretaste.recommend import Answer, Recommender, load
+    from foretaste.report import evaluate_run
     from foretaste.runs import Run
     from foretaste.training import TrainingConfig, train
 
@@ -33,6 +36,9 @@ _MODULE_OF = {
     "Answer": "recommend",
     "DAEConfig": "models.vae.config",
     "Dataset": "data",
+    "EaseConfig": "models.baselines.config",
+    "Evaluation": "evaluation",
+    "EvaluationConfig": "evaluation",
     "ForetasteError": "errors",
     "GMFConfig": "models.neumf.config",
     "MLPConfig": "models.neumf.config",
@@ -43,6 +49,7 @@ _MODULE_OF = {
     "SamplingConfig": "models.neumf.config",
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
+    "evaluate_run": "report",
     "load": "recommend",
     "open_dataset": "data",
     "prepare": "data",
@@ -53,6 +60,9 @@ __all__ = [
     "Answer",
     "DAEConfig",
     "Dataset",
+    "EaseConfig",
+    "Evaluation",
+    "EvaluationConfig",
     "ForetasteError",
     "GMFConfig",
     "MLPConfig",
@@ -64,6 +74,7 @@ __all__ = [
     "TrainingConfig",
     "VAEConfig",
     "__version__",
+    "evaluate_run",
     "load",
     "open_dataset",
     "prepare",

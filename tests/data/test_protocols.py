@@ -230,7 +230,7 @@ def test_none_trains_on_everything(prepared: PrepareText) -> None:
         (LAST_OUT, {"num_heldout_users": 2}, SettingError, "auto chose leave-one-out"),
         (LAST_OUT, {"min_rating": 4}, SettingError, "min_rating needs a rating column"),
         (HELD_USERS, {"num_heldout_users": 9}, SettingError,
-         "num_heldout_users 9 in each of 2 parts leaves nobody .* 17 users"),
+         "9 held-out users in each of 2 parts leaves nobody .* 17 users"),
         ("user_id,item_id,time\n1,1,1\n2,1,1\n", {}, InputError,
          "too few interactions for protocol leave-one-out: .* 2 of 2 users"),
         ("user_id,item_id\n1,1\n1,2\n2,1\n2,2\n", {}, SettingError, "leaves nobody to train on"),

@@ -117,10 +117,10 @@ def _num_heldout_users(engine: Engine, config: PrepareConfig) -> int:
     num_parts = 1 + (config.validation == "hold-out")
     num_users = config.num_heldout_users or max(1, eligible // 10)
     if eligible <= num_users * num_parts:
+        asked = f"{num_users:,} held-out users in each of {num_parts} parts"
         raise SettingError(
-            f"num_heldout_users {num_users:,} in each of {num_parts} parts leaves nobody to train "
-            f"on: {eligible:,} users have two items or more; hold out fewer, or use "
-            "--protocol none to train on all of them"
+            f"protocol held-out-users: {asked} leaves nobody to train on, for {eligible:,} users "
+            "have two items or more; use --protocol none to train on all of them"
         )
     return num_users
 

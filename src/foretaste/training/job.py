@@ -109,6 +109,8 @@ def _announce(
         num_samples=num_samples,
         num_steps=num_batches,
     )
+    if model.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(model.device)
     judging.progress.started(start)
 
 

@@ -12,6 +12,7 @@ import torch
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError, TrainingError
+from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import ClosedFormModel, NeuralModel
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.models.registry import build_model, config_class
@@ -127,7 +128,7 @@ def _training_histories(dataset: Dataset, device: torch.device) -> HistoryTensor
     train = dataset.train
     if train.num_interactions == 0:
         raise TrainingError(f"{dataset.path}: the training part is empty, nothing to learn from")
-    return HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, device)
+    return to_device(train, device)
 
 
 def _plan(
