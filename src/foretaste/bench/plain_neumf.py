@@ -25,6 +25,7 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key
+from foretaste.training.job import adam
 from foretaste.training.resolve import TrainingPlan
 
 _CHUNKS = {
@@ -88,13 +89,7 @@ class PlainNeuMFTraining:
         self.device = histories.device
         torch.manual_seed(plan.seed)
         self.model = PlainNeuMF(config, len(histories), histories.num_items).to(self.device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=plan.learning_rate,
-            betas=(plan.beta1, plan.beta2),
-            eps=plan.eps,
-            fused=True,
-        )
+        self.optimizer = adam(self.model, plan)
         self.precision = precision
         self.batch_size = plan.batch_size
         self.user_S, self.item_S, self.label_S = drawn_samples(histories, sampling, plan.seed)

@@ -20,6 +20,7 @@ from foretaste.bench.measure import timed
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
+from foretaste.training.job import adam
 from foretaste.training.resolve import TrainingPlan
 
 
@@ -98,13 +99,7 @@ class PlainVAETraining:
         self.num_updates = 0
         torch.manual_seed(plan.seed)
         self.model = PlainVAE(config, histories.num_items).to(self.device)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=plan.learning_rate,
-            betas=(plan.beta1, plan.beta2),
-            eps=plan.eps,
-            fused=True,
-        )
+        self.optimizer = adam(self.model, plan)
 
     @property
     def num_samples(self) -> int:

@@ -57,6 +57,11 @@ def prepared_for_training(
     """Give ``model`` its first weights and the dtype of its products; returns its optimizer."""
     model.reset_parameters(plan.seed)
     model.compute_dtype = precision.compute_dtype
+    return adam(model, plan)
+
+
+def adam(model: torch.nn.Module, plan: TrainingPlan) -> torch.optim.Optimizer:
+    """The optimizer of a plan: Adam over every parameter, each step in one fused pass."""
     return torch.optim.Adam(
         [parameter for parameter in model.parameters() if parameter.numel()],
         lr=plan.learning_rate,
