@@ -19,6 +19,7 @@ from foretaste.training.loop import Clock, fit
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.selection import Selection
+from foretaste.training.step import Step
 from tests.training.plans import make_plan
 
 
@@ -112,12 +113,12 @@ class Watched:
             def stepped(self, epoch: int, step: int, num_steps: int) -> None:
                 watched.steps.append((epoch, step, num_steps))
 
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
+        precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
         return fit(
-            self.model,
+            Step(self.model, optimizer, precision),
             self.batches,
-            torch.optim.SGD(self.model.parameters(), lr=lr),
             make_plan(learning_rate=lr, **plan),
-            precision=PrecisionPolicy(precision="fp32", device=torch.device("cpu")),
             evaluate=None if values is None else evaluate,
             keep=lambda: self.kept.append(self.model.weight.item()),
             report=self.reports.append,

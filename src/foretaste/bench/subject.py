@@ -19,7 +19,7 @@ from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
 from foretaste.training.config import TrainingConfig
-from foretaste.training.job import prepared_for_training
+from foretaste.training.job import prepared_step
 from foretaste.training.loop import Clock, fit
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
@@ -114,10 +114,10 @@ class OurTraining:
         self.model = model
         self.plan = plan
         self.batches = subject.batches(histories, plan.batch_size, plan.seed)
-        self.precision = PrecisionPolicy(
+        precision = PrecisionPolicy(
             precision=plan.precision, device=histories.device, loss_scale=plan.loss_scale
         )
-        self.optimizer = prepared_for_training(model, plan, self.precision)
+        self.step = prepared_step(model, plan, precision)
 
     def run(
         self,
@@ -126,11 +126,9 @@ class OurTraining:
     ) -> Clock:
         """Train the plan's epochs; each is told of when the device has finished it."""
         _, clock, _ = fit(
-            self.model,
+            self.step,
             self.batches,
-            self.optimizer,
             self.plan,
-            precision=self.precision,
             evaluate=evaluate,
             keep=lambda: None,
             report=after_epoch,

@@ -20,6 +20,7 @@ from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
+from foretaste.training.step import Step
 
 
 def train_neural(
@@ -31,17 +32,15 @@ def train_neural(
     judging: Judging,
 ) -> None:
     """Train by gradient steps; the run ends up with the best epoch's weights."""
-    optimizer = prepared_for_training(model, plan, precision)
+    step = prepared_step(model, plan, precision)
     _announce(run, model, judging, plan, batches.num_samples, batches.num_batches)
     evaluate = None
     if judging.selection_split is not None:
         evaluate = partial(judging.select, model, plan.select_by)
     selection, clock, reason = fit(
-        model,
+        step,
         batches,
-        optimizer,
         plan,
-        precision=precision,
         evaluate=evaluate,
         keep=lambda: run.save_weights(model.state_dict()),
         report=partial(_report, run, judging),
@@ -51,13 +50,11 @@ def train_neural(
     _finish(run, model, judging, clock, batches.num_samples, plan.select_by, selection, reason)
 
 
-def prepared_for_training(
-    model: NeuralModel, plan: TrainingPlan, precision: PrecisionPolicy
-) -> torch.optim.Optimizer:
-    """Give ``model`` its first weights and the dtype of its products; returns its optimizer."""
+def prepared_step(model: NeuralModel, plan: TrainingPlan, precision: PrecisionPolicy) -> Step:
+    """Give ``model`` its first weights and the dtype of its products; returns how it learns."""
     model.reset_parameters(plan.seed)
     model.compute_dtype = precision.compute_dtype
-    return adam(model, plan)
+    return Step(model, adam(model, plan), precision)
 
 
 def adam(model: torch.nn.Module, plan: TrainingPlan) -> torch.optim.Optimizer:

@@ -11,12 +11,11 @@ import torch
 
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.base import NeuralModel
 from foretaste.training.batches import Batches
-from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
+from foretaste.training.step import Step
 
 
 @dataclass
@@ -56,12 +55,10 @@ class Clock:
 
 
 def fit(
-    model: NeuralModel,
+    step: Step,
     batches: Batches,
-    optimizer: torch.optim.Optimizer,
     plan: TrainingPlan,
     *,
-    precision: PrecisionPolicy,
     evaluate: Callable[[], Evaluation] | None,
     keep: Callable[[], None],
     report: Callable[[EpochReport], None],
@@ -70,7 +67,7 @@ def fit(
     """Train until the plan's epochs are done, patience runs out or the target is met.
 
     Args:
-        precision: what the products of training are computed in, and how the loss is scaled.
+        step: the model to train, and how it learns from a batch.
         evaluate: ranks the held-out users; without it the last epoch is the best.
         keep: saves the weights, after every evaluation that is the best so far.
         report: told of every epoch.
@@ -78,20 +75,15 @@ def fit(
     Returns what was selected, the times, and why training ended. Raises TrainingError for a loss
     that is not finite.
     """
-    selection, clock, scaler, reason = Selection(plan), Clock(), precision.scaler(), None
-    num_batches = batches.num_batches
+    selection, clock, reason = Selection(plan), Clock(), None
+    model, num_batches = step.model, batches.num_batches
     for epoch in range(1, plan.epochs + 1):
         started = time.perf_counter()
         model.train()
         loss_sum = torch.zeros((), device=model.device)
-        for step, batch in enumerate(batches.epoch(epoch - 1), start=1):
-            optimizer.zero_grad(set_to_none=True)
-            with precision.products():
-                loss = model(batch)
-                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            scaler.step(optimizer)
-            loss_sum += loss.detach() * batch.num_samples
-            progress.stepped(epoch, step, num_batches)
+        for number, batch in enumerate(batches.epoch(epoch - 1), start=1):
+            loss_sum += step(batch) * batch.num_samples
+            progress.stepped(epoch, number, num_batches)
         epoch_loss = loss_sum.item() / batches.num_samples  # sync: the one of the epoch
         clock.epoch_s.append(time.perf_counter() - started)
         _check_finite(epoch_loss, epoch, plan)
@@ -105,9 +97,7 @@ def fit(
         if is_best:
             selection.best_epoch = epoch
             keep()
-        settings = scaler.as_event() | model.schedule(
-            epoch * batches.num_batches, batches.num_batches
-        )
+        settings = step.scaler.as_event() | model.schedule(epoch * num_batches, num_batches)
         report(clock.report(epoch, epoch_loss, batches, settings, evaluation, is_best))
         if reason := selection.reason_to_stop():
             break
