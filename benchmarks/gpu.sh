@@ -86,7 +86,8 @@ bench 60 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
     --precision bf16 --against plain --plain-precision bf16
 bench 90 train vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" \
     --precision "${precisions[@]}" --against plain
-bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}" --against plain
+bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}" --against plain \
+    --precision "${precisions[@]}"
 bench 45 inference vae "${common[@]}" "${vae[@]}" "${calls[@]}" --against plain
 bench 60 recommend vae "${common[@]}" "${vae[@]}" "${calls[@]}" --against plain
 bench 60 recommend neumf "${common[@]}" "${neumf[@]}" "${calls[@]}"

@@ -64,7 +64,7 @@ def test_masks_of_several_layers_at_once_are_those_of_each(
     dtype: torch.dtype, rate: float, device: torch.device
 ) -> None:
     keys, widths = [3, -4, 5], [16, 9, 1]
-    masks = LayerMasks(keys, widths, rate, max_samples=6, device=device)
+    masks = LayerMasks(torch.tensor(keys, device=device), widths, rate, max_samples=6)
     for first, size in [(0, 6), (6, 6), (1_000_000, 4)]:
         random_bytes = masks.bytes(first, size)
         for key, width, byte in zip(keys, widths, random_bytes, strict=True):

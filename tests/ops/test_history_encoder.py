@@ -78,12 +78,13 @@ def test_an_entry_is_dropped_by_its_word(dropout: float) -> None:
     rows = [{0, 4, 7}, set(), {1, 2, 3, 4, 5, 6, 7, 8, 9}]
     encoded = encode(torch.eye(NUM_ITEMS), histories_of(rows, NUM_ITEMS), dropout=dropout, key=9)
     threshold = round(dropout * 65536)
-    for row, items in enumerate(rows):
-        for item in range(NUM_ITEMS):
-            word = hash_words(9, torch.tensor([row * NUM_ITEMS + item])).item()
-            kept = item in items and (word >> 48) & 0xFFFF >= threshold
-            value = 1 / math.sqrt(len(items)) / (1 - threshold / 65536) if kept else 0.0
-            assert encoded[row, item].item() == pytest.approx(value, rel=1e-5)
+    expected = torch.zeros(len(rows), NUM_ITEMS)
+    entries = [(row, item) for row, items in enumerate(rows) for item in sorted(items)]
+    for entry, (row, item) in enumerate(entries):
+        word = int(hash_words(9, torch.tensor([entry // 4])).item())
+        if (word >> (16 * (entry % 4))) & 0xFFFF >= threshold:
+            expected[row, item] = len(rows[row]) ** -0.5 / (1 - threshold / 65536)
+    torch.testing.assert_close(encoded, expected)
 
 
 def test_dropout_keeps_the_mean_and_its_rate() -> None:

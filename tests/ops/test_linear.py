@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import foretaste
 from foretaste.ops import linear as linear_module
-from foretaste.ops.linear import linear, linear_relu
+from foretaste.ops.linear import linear, linear_relu, packed
 from tests.ops.cases import rms
 
 SOURCES = str(Path(foretaste.__file__).parent.parent)
@@ -41,6 +41,7 @@ def test_products_are_as_accurate_as_plain_ones(
         (linear(input_SN, weight_MN), lambda *given: F.linear(*given[:2])),
         (linear(input_SN, weight_MN, bias_M), F.linear),
         (linear_relu(input_SN, weight_MN, bias_M), lambda *given: F.linear(*given).relu()),
+        (linear(input_SN, packed(weight_MN, num_samples), bias_M), F.linear),
     ):
         truth = plain(input_SN.double(), weight_MN.double(), bias_M.double())
         rough = plain(input_SN, weight_MN, bias_M)
@@ -56,10 +57,10 @@ def test_products_are_as_accurate_as_plain_ones(
 def test_products_work_on_older_processors(instructions: str, dtype: str) -> None:
     """oneDNN has no bf16 products without AVX-512, which most laptops lack."""
     code = (
-        "import torch; from foretaste.ops.linear import linear, linear_relu; "
+        "import torch; from foretaste.ops.linear import linear, linear_relu, packed; "
         f"ones = torch.ones(16, 16, dtype=torch.{dtype}); "
         "assert (linear(ones, ones) == 16).all(); "
-        "assert (linear_relu(ones, ones, ones[0]) == 17).all()"
+        "assert (linear_relu(ones, packed(ones, 16), ones[0]) == 17).all()"
     )
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions, "PYTHONPATH": SOURCES}
     done = subprocess.run(

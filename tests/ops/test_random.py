@@ -17,9 +17,10 @@ from foretaste.ops.random import (
     hash_words,
     logical_shift_right,
     mix_,
-    normal,
+    normals,
     permutation,
     stream_key,
+    stream_keys,
 )
 from tests.ops.cases import excess_chi_square
 
@@ -112,6 +113,24 @@ def test_stream_keys_are_fixed_for_ever() -> None:
     assert stream_key(7, Purpose.DROPOUT, 12, 3) == signed(key)
 
 
+@given(words, st.lists(st.integers(0, 1 << 40), min_size=1, max_size=3), st.integers(0, 7))
+def test_stream_keys_on_a_device_are_the_same(seed: int, parts: list[int], which: int) -> None:
+    """Whichever of key and parts are tensors."""
+    expected = stream_key(seed, Purpose.NOISE, *parts)
+    chosen = {which % (len(parts) + 1), (which // 2) % (len(parts) + 1)}
+    key, *rest = (
+        torch.tensor(value) if place in chosen else value
+        for place, value in enumerate([signed(seed & MASK), *parts])
+    )
+    assert stream_keys(key, Purpose.NOISE, *rest).item() == expected
+
+
+def test_many_stream_keys_at_once() -> None:
+    found = stream_keys(5, Purpose.DROPOUT, torch.arange(4)[:, None], torch.arange(3))
+    expected = [[stream_key(5, Purpose.DROPOUT, a, b) for b in range(3)] for a in range(4)]
+    assert found.tolist() == expected
+
+
 @given(words, st.integers(0, 1 << 31))
 def test_bounded_is_multiply_and_shift(word: int, bound: int) -> None:
     expected = (((word & MASK) >> 32) * bound) >> 32
@@ -126,7 +145,7 @@ def test_bounded_is_uniform() -> None:
 
 
 def test_normal_has_the_moments_of_a_standard_normal(device: torch.device) -> None:
-    values = normal(11, torch.arange(400_000, device=device))
+    values = normals(11, torch.arange(200_000, device=device)).flatten()
     assert values.dtype == torch.float32
     values = values.double().cpu()
     size = len(values)
@@ -140,7 +159,7 @@ def test_normal_has_the_moments_of_a_standard_normal(device: torch.device) -> No
 
 def test_normal_follows_the_normal_distribution() -> None:
     """Kolmogorov-Smirnov at a level of about one in a million."""
-    values = np.sort(normal(12, torch.arange(100_000)).double().numpy())
+    values = np.sort(normals(12, torch.arange(50_000)).flatten().double().numpy())
     share = torch.special.ndtr(torch.from_numpy(values)).numpy()
     gap = np.abs(share - (np.arange(len(values)) + 0.5) / len(values)).max()
     assert gap < 2.7 / math.sqrt(len(values))
@@ -150,13 +169,14 @@ def test_normal_follows_the_normal_distribution() -> None:
 @pytest.mark.parametrize("high", [0, 1, 0x7FFFFFFF, 0xFFFFFFFF])
 def test_normal_is_finite_at_the_ends(high: int, low: int) -> None:
     key = signed(unmix(high << 32 | low))
-    value = normal(key, torch.zeros(1, dtype=torch.int64)).item()
-    assert abs(value) <= math.sqrt(-2 * math.log(0.5 * 2.0**-32)) + 1e-3
+    values = normals(key, torch.zeros(1, dtype=torch.int64))
+    assert values.shape == (1, 2)
+    assert values.square().sum() <= -2 * math.log(0.5 * 2.0**-32) + 1e-3
 
 
 def test_normal_does_not_depend_on_chunks() -> None:
-    whole = normal(4, torch.arange(999))
-    parts = [normal(4, part) for part in torch.arange(999).split(64)]
+    whole = normals(4, torch.arange(999))
+    parts = [normals(4, part) for part in torch.arange(999).split(64)]
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-6, atol=1e-6)
 
 

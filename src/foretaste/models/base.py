@@ -119,6 +119,22 @@ class NeuralModel(RecommenderModel):
     compute_dtype: torch.dtype | None = None
     """What the large products of training are computed in; None means as the weights are."""
 
+    user_rows: tuple[str, ...] = ()
+    """Parameters with a row for each user."""
+
+    item_rows: tuple[str, ...] = ()
+    """Parameters with a row for each item."""
+
+    compiled: bool = False
+    """Whether training steps go through torch.compile."""
+
+    def waits_for_device(self, num_samples: int) -> bool:
+        """Whether the loss of so many samples takes what only the device knows: a shape, say.
+
+        Then the host waits for a GPU in every step, which cannot be recorded as a CUDA graph.
+        """
+        return False
+
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """What changes as training goes on, by name, as it stands at an update."""
         return {}

@@ -24,7 +24,12 @@ def keep_rate(rate: float) -> float:
 
 
 def keep_mask(
-    key: int, first_sample: int, num_samples: int, width: int, rate: float, device: torch.device
+    key: int | Tensor,
+    first_sample: int,
+    num_samples: int,
+    width: int,
+    rate: float,
+    device: torch.device,
 ) -> Tensor:
     """Which activations stay, bool [num_samples, width].
 
@@ -52,25 +57,25 @@ class LayerMasks:
     costs a tenth of comparing bytes and multiplying by the outcome.
 
     Args:
-        keys: the stream of each layer.
+        keys_L: the stream of each layer, int64, on the device of the activations.
         widths: the width of each layer's activations.
         max_samples: the largest chunk.
     """
 
     def __init__(
         self,
-        keys: Sequence[int],
+        keys_L: Tensor,
         widths: Sequence[int],
         rate: float,
         max_samples: int,
-        device: torch.device,
     ) -> None:
         self.threshold = drop_threshold(rate)
         self.widths = list(widths)
         self.num_words = [-(-width // 8) for width in widths]
+        device = keys_L.device
         columns = [torch.arange(words, device=device) for words in self.num_words]
         strides = [torch.full_like(column, len(column)) for column in columns]
-        starts = [column * GOLDEN + key for key, column in zip(keys, columns, strict=True)]
+        starts = [column * GOLDEN + key for key, column in zip(keys_L, columns, strict=True)]
         self.stride_W = torch.cat(strides).mul_(GOLDEN)
         sample_S1 = torch.arange(max_samples, device=device)[:, None]
         self.start_SW = torch.cat(starts) + sample_S1 * self.stride_W

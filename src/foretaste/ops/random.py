@@ -43,6 +43,29 @@ def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
     return _signed(key)
 
 
+def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Tensor:
+    """As `stream_key`, on a device: int64 of the shape that ``key`` and ``parts`` broadcast to.
+
+    At least one of them is an int64 tensor. What is captured as a CUDA graph takes its keys so.
+    """
+    for part in (int(purpose), *parts):
+        if isinstance(part, Tensor):
+            key = mix_((part + 1) * GOLDEN + key)
+        elif isinstance(key, Tensor):
+            key = mix_(key + _signed((part + 1) * _GOLDEN & _MASK_64))
+        else:
+            key = _signed(_mix_int((key + (part + 1) * _GOLDEN) & _MASK_64))
+    assert isinstance(key, Tensor)
+    return key
+
+
+def key_on(device: torch.device, key: int | Tensor) -> Tensor:
+    """A key as int64 [1] on the device: filled there, for copying it would wait for the device."""
+    if isinstance(key, Tensor):
+        return key.view(1)
+    return torch.full((1,), key, dtype=torch.int64, device=device)
+
+
 def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
     """Random 64-bit words, int64 of ``counter``'s shape: word number ``counter`` of a stream.
 
@@ -78,12 +101,13 @@ def bounded(word: Tensor, bound: Tensor | int) -> Tensor:
     return (logical_shift_right(word, 32) * bound) >> 32
 
 
-def normal(key: int | Tensor, counter: Tensor) -> Tensor:
-    """Standard normal float32 values of ``counter``'s shape (Box & Muller 1958)."""
+def normals(key: int | Tensor, counter: Tensor) -> Tensor:
+    """Two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller 1958)."""
     word = hash_words(key, counter)
     radius = (logical_shift_right(word, 32).float() + 0.5).mul_(2.0**-32)
     angle = (word & 0xFFFFFFFF).float().mul_(2.0 * torch.pi / 2.0**32)
-    return radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_() * angle.cos_()
+    radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1)
 
 
 def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
@@ -93,13 +117,18 @@ def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
     for shuffling; over a handful of positions some orders come up more often than others.
     """
     num_positions = 1 << max(2, (size - 1).bit_length()) if size else 0
-    pieces = [torch.empty(0, dtype=torch.int64, device=device)]
+    order = torch.empty(size + 1, dtype=torch.int64, device=device)
+    num_found = torch.zeros((), dtype=torch.int64, device=device)
     for start in range(0, num_positions, _POSITIONS_AT_ONCE):
         stop = min(start + _POSITIONS_AT_ONCE, num_positions)
         position = torch.arange(start, stop, dtype=torch.int64, device=device)
         value = _feistel(key, position, num_positions.bit_length() - 1)
-        pieces.append(value[value < size])
-    return torch.cat(pieces)
+        is_kept = value < size
+        # by counting, for a selection by mask would wait for the device; the last place is waste
+        place = torch.where(is_kept, is_kept.cumsum(0).add_(num_found - 1), size)
+        order.scatter_(0, place, value)
+        num_found += is_kept.sum()
+    return order[:size]
 
 
 def _feistel(key: int, position: Tensor, num_bits: int) -> Tensor:

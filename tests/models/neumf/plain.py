@@ -43,7 +43,7 @@ class PlainNeuMF(nn.Module):
         shape = batch.item_index_BK.shape
         user_S = batch.user_index_B[:, None].expand(shape).reshape(-1)
         logits_S = self.logits(
-            user_S, batch.item_index_BK.reshape(-1), batch.dropout_key if training else None
+            user_S, batch.item_index_BK.reshape(-1), int(batch.dropout_key) if training else None
         )
         label_S = batch.label_BK.expand(shape).reshape(-1).double()
         weight_S = batch.weight_BK.expand(shape).reshape(-1).double()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
-from foretaste.ops.random import hash_words, normal
+from foretaste.ops.random import hash_words, normals
 
 
 class PlainVAE(nn.Module):
@@ -29,7 +29,7 @@ class PlainVAE(nn.Module):
         seen_BI = batch.histories.to_dense().double()
         hidden = F.normalize(seen_BI)
         if training and self.config.dropout:
-            hidden = hidden * self._kept(seen_BI, batch.dropout_key)
+            hidden[seen_BI > 0] *= self._kept(int(seen_BI.sum()), batch.dropout_key)
         hidden = self._activate(F.linear(hidden, self.encoder_table.T, self.encoder_bias))
         for number in range(self.depth - 1):
             hidden = self._activate(self._linear("encoder", number, hidden))
@@ -55,18 +55,20 @@ class PlainVAE(nn.Module):
         if not self.is_variational:
             return 0.0
         if self.config.anneal_epochs is None:
-            return min(self.config.anneal_cap, batch.update / self.config.anneal_steps)
-        epochs = batch.update / batch.updates_per_epoch
+            return min(self.config.anneal_cap, batch.update.item() / self.config.anneal_steps)
+        epochs = batch.update.item() / batch.updates_per_epoch
         return min(self.config.anneal_cap, epochs / self.config.anneal_epochs)
 
-    def _kept(self, seen_BI: Tensor, key: int) -> Tensor:
-        """Dropout of the dense input: one word for each cell."""
-        words = hash_words(key, torch.arange(seen_BI.numel())).view(seen_BI.shape)
+    def _kept(self, num_entries: int, key: Tensor) -> Tensor:
+        """Dropout of the entries, row by row: four to a word."""
+        entry_N = torch.arange(num_entries)
+        words = hash_words(key, entry_N // 4) >> (16 * (entry_N % 4))
         threshold = round(self.config.dropout * 65536)
-        return ((words >> 48) & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536)
+        return (words & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536)
 
-    def _noise(self, mean: Tensor, key: int) -> Tensor:
-        return normal(key, torch.arange(mean.numel())).view(mean.shape).double()
+    def _noise(self, mean: Tensor, key: Tensor) -> Tensor:
+        pairs = normals(key, torch.arange(mean.numel()))
+        return pairs.flatten()[: mean.numel()].view(mean.shape).double()
 
     def _linear(self, part: str, number: int, hidden: Tensor) -> Tensor:
         weight, bias = (getattr(self, f"{part}_{number}_{name}") for name in ("weight", "bias"))

@@ -49,10 +49,10 @@ def histories(rng: np.random.Generator) -> HistoryTensors:
 def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
     return HistoryBatch(
         histories,
-        update=update,
+        update=torch.tensor(update),
         updates_per_epoch=4,
-        dropout_key=11 + update,
-        noise_key=-5 * update,
+        dropout_key=torch.tensor(11 + update),
+        noise_key=torch.tensor(-5 * update),
     )
 
 
@@ -83,14 +83,11 @@ def test_loss_and_gradients_are_those_of_the_plain_network(
 
 def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
     model = MultVAE(VAEConfig(anneal_cap=0.1, anneal_steps=15_000), 2, 3)
-    assert model.kl_weight(0, 4) == 0.0
-    assert model.kl_weight(750, 4) == pytest.approx(0.05)
-    assert model.kl_weight(1500, 8) == pytest.approx(0.1)
-    assert model.kl_weight(15_000, 4) == 0.1
-    assert model.schedule(750, 4) == {"beta": model.kl_weight(750, 4)}
-    dae = MultVAE(DAEConfig(), 2, 3)
-    assert dae.kl_weight(5000, 4) == 0.0
-    assert dae.schedule(5000, 4) == {}
+    assert model.schedule(0, 4) == {"beta": 0.0}
+    assert model.schedule(750, 4) == {"beta": pytest.approx(0.05)}
+    assert model.schedule(1500, 8) == {"beta": pytest.approx(0.1)}
+    assert model.schedule(15_000, 4) == {"beta": 0.1}
+    assert MultVAE(DAEConfig(), 2, 3).schedule(5000, 4) == {}
 
 
 @pytest.mark.parametrize("updates_per_epoch", [1, 4, 250])
@@ -98,8 +95,8 @@ def test_annealing_by_epochs_leaves_the_batch_size_out_of_the_kl_weight(
     updates_per_epoch: int,
 ) -> None:
     model = MultVAE(VAEConfig(anneal_cap=0.1, anneal_epochs=200.0), 2, 3)
-    by_epoch = [model.kl_weight(epoch * updates_per_epoch, updates_per_epoch) for epoch in (5, 99)]
-    assert by_epoch == pytest.approx([0.025, 0.1])
+    by_epoch = [model.schedule(epoch * updates_per_epoch, updates_per_epoch) for epoch in (5, 99)]
+    assert by_epoch == [{"beta": pytest.approx(0.025)}, {"beta": pytest.approx(0.1)}]
 
 
 def test_sampled_softmax_is_for_training_only(histories: HistoryTensors) -> None:

@@ -22,7 +22,7 @@ from foretaste.ops.interaction import (
     triton_loss,
 )
 from foretaste.ops.interaction.triton_dropout import keep, layer_key
-from foretaste.ops.interaction.types import layer_key as layer_key_of
+from foretaste.ops.interaction.types import layer_keys
 from foretaste.ops.triton_segments import Pieces, sum_rows
 from foretaste.ops.triton_support import is_interpreted, kernel, launch
 from tests.ops.cases import rms
@@ -118,7 +118,7 @@ def test_masks_are_the_plain_ones_bit_for_bit(
         WIDTH=width,
         THRESHOLD=drop_threshold(rate),
     )
-    stream = layer_key_of(TowerDropout(rate, key), 2)
+    stream = layer_keys(TowerDropout(rate, key), 3, device)[2]
     expected = keep_mask(stream, first_sample, num_samples, width, rate, device)
     shown = min(columns, width - first)
     assert torch.equal(masks[:, :shown].bool(), expected[:, first : first + shown])

@@ -22,9 +22,23 @@ class InteractionBatch:
     item_index_BK: Tensor
     label_BK: Tensor
     weight_BK: Tensor
-    dropout_key: int
-    """Key of this step's dropout decisions."""
+    dropout_key: Tensor
+    """Key of this step's dropout decisions, int64 []."""
 
     @property
     def num_samples(self) -> int:
         return self.item_index_BK.numel()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor, in the order of the fields."""
+        return (
+            self.user_index_B,
+            self.item_index_BK,
+            self.label_BK,
+            self.weight_BK,
+            self.dropout_key,
+        )
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
+        """Such a batch of other `tensors`."""
+        return InteractionBatch(*tensors)

@@ -34,6 +34,9 @@ class NeuMF(NeuralModel):
     `GMFConfig` leaves out the tower, `MLPConfig` the factors: their widths are zero.
     """
 
+    user_rows = ("user_factors", "user_embedding")
+    item_rows = ("item_factors", "item_embedding")
+
     def __init__(
         self, config: NeuMFConfig | GMFConfig | MLPConfig, num_users: int, num_items: int
     ) -> None:
@@ -69,13 +72,23 @@ class NeuMF(NeuralModel):
         """The batch's loss: weighted sum of binary cross-entropies."""
         item_index_BK = batch.item_index_BK
         items = None
-        if batch.num_samples < self.num_items:
+        if self.waits_for_device(batch.num_samples):
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
         user_rows = gather(batch.user_index_B, *self._user_tables())
         inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
         dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
-        return dispatch.loss(inputs, samples, dropout, compute_dtype=self.compute_dtype)
+        return dispatch.loss(
+            inputs,
+            samples,
+            dropout,
+            compute_dtype=self.compute_dtype,
+            implementation="compiled" if self.compiled else "auto",
+        )
+
+    def waits_for_device(self, num_samples: int) -> bool:
+        """True for fewer samples than items: only the distinct items among them are projected."""
+        return num_samples < self.num_items
 
     def item_vectors(self) -> Tensor:
         return torch.cat(self._item_rows(None), dim=1)

@@ -19,13 +19,13 @@ from torch.nn import functional as F
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.ops import multinomial
+from foretaste.ops import multinomial, triton_support
 from foretaste.ops.activations import tanh
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.dense import dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder import encode
-from foretaste.ops.random import Purpose, normal, stream_key
+from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
 
 _BIAS_STD = 0.001
 _GATHERED_AT_ONCE = 1 << 24
@@ -36,6 +36,8 @@ class MultVAE(NeuralModel):
 
     With `DAEConfig` the latent vector is deterministic and there is no KL term.
     """
+
+    item_rows = ("encoder_table", "output.weight", "output.bias")
 
     def __init__(self, config: VAEConfig | DAEConfig, num_users: int, num_items: int) -> None:
         super().__init__(num_users, num_items)
@@ -64,21 +66,16 @@ class MultVAE(NeuralModel):
                     values = torch.randn(parameter.shape, generator=generator)
                     parameter.copy_(values.mul_(_BIAS_STD))
 
-    def kl_weight(self, update: int, updates_per_epoch: int) -> float:
-        """Beta at an update: ``min(anneal_cap, update / anneal_steps)``, steps counted as asked."""
-        config = self.config
-        if isinstance(config, DAEConfig):
-            return 0.0
-        anneal_steps: float = config.anneal_steps
-        if config.anneal_epochs is not None:
-            anneal_steps = config.anneal_epochs * updates_per_epoch
-        return min(config.anneal_cap, update / anneal_steps)
+    def waits_for_device(self, num_samples: int) -> bool:
+        """True without the Triton kernels, which alone take batches padded to one size."""
+        return self.config.sampled_softmax is not None or not triton_support.is_installed()
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """What changes as training goes on, by name: ``beta``, the weight of the KL term."""
+        """``beta``, the weight of the KL term: ``min(anneal_cap, update / anneal_steps)``."""
         if isinstance(self.config, DAEConfig):
             return {}
-        return {"beta": self.kl_weight(update, updates_per_epoch)}
+        anneal_steps = _anneal_steps(self.config, updates_per_epoch)
+        return {"beta": min(self.config.anneal_cap, update / anneal_steps)}
 
     def train(self, mode: bool = True) -> Self:
         """Between trainings the memory of training steps is not kept."""
@@ -95,8 +92,9 @@ class MultVAE(NeuralModel):
             noise_BL = self._noise(mean_BL.shape, batch.noise_key)
             latent_BL = mean_BL + noise_BL * torch.exp(0.5 * log_variance_BL)
         loss = self._likelihood(self._decode(latent_BL), batch)
-        if log_variance_BL is not None:
-            beta = self.kl_weight(batch.update, batch.updates_per_epoch)
+        if isinstance(self.config, VAEConfig) and log_variance_BL is not None:
+            anneal_steps = _anneal_steps(self.config, batch.updates_per_epoch)
+            beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
             loss = loss + beta / len(batch.histories) * _kl(mean_BL, log_variance_BL)
         if self.config.l2 > 0.0:
             matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
@@ -105,9 +103,10 @@ class MultVAE(NeuralModel):
 
     def _likelihood(self, hidden_BD: Tensor, batch: HistoryBatch) -> Tensor:
         """Minus the mean log-likelihood; in training over a sample of the items if so asked."""
+        implementation = "compiled" if self.compiled else "auto"
         likelihood: Callable[..., Tensor] = multinomial.loss
         if self.training and self.config.sampled_softmax is not None:
-            key = stream_key(batch.dropout_key, Purpose.NEGATIVES)
+            key = stream_keys(batch.dropout_key, Purpose.NEGATIVES)
             likelihood = partial(
                 multinomial.sampled_loss, num_samples=self.config.sampled_softmax, key=key
             )
@@ -119,13 +118,14 @@ class MultVAE(NeuralModel):
             scale=1.0 / len(batch.histories),
             compute_dtype=self.compute_dtype,
             buffers=self._memory,
+            implementation=implementation,
         )
 
     def item_vectors(self) -> Tensor:
         return self.output.weight
 
     def _encode(
-        self, histories: HistoryTensors, dropout: float = 0.0, key: int = 0
+        self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> tuple[Tensor, Tensor | None]:
         """Mean and log-variance [B, L] of the latent vector; no variance for the DAE."""
         first_BH = encode(
@@ -158,9 +158,9 @@ class MultVAE(NeuralModel):
     def _activate(self, hidden: Tensor) -> Tensor:
         return tanh(hidden) if self.config.activation == "tanh" else torch.relu(hidden)
 
-    def _noise(self, shape: torch.Size, key: int) -> Tensor:
-        counter = torch.arange(shape.numel(), device=self.device).view(shape)
-        return normal(key, counter)
+    def _noise(self, shape: torch.Size, key: Tensor) -> Tensor:
+        counter = torch.arange(-(-shape.numel() // 2), device=self.device)
+        return normals(key, counter).view(-1)[: shape.numel()].view(shape)
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
         return self._new_users(histories)
@@ -187,6 +187,13 @@ class MultVAE(NeuralModel):
         (latent_BL,) = state.parts
         assert isinstance(latent_BL, Tensor)
         return self._decode(latent_BL)
+
+
+def _anneal_steps(config: VAEConfig, updates_per_epoch: int) -> float:
+    """Updates that take the KL weight to 1, were it not capped; counted as asked."""
+    if config.anneal_epochs is None:
+        return config.anneal_steps
+    return config.anneal_epochs * updates_per_epoch
 
 
 def _kl(mean_BL: Tensor, log_variance_BL: Tensor) -> Tensor:

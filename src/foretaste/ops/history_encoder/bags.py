@@ -41,7 +41,7 @@ def encode(
     histories: HistoryTensors,
     *,
     dropout: float = 0.0,
-    key: int = 0,
+    key: int | Tensor = 0,
     buffers: Buffers | None = None,
 ) -> Tensor:
     """As `reference.encode`, differentiable once with respect to the table."""
@@ -50,11 +50,14 @@ def encode(
     return cast(Tensor, result)
 
 
-def _entries(histories: HistoryTensors, dropout: float, key: int, dtype: torch.dtype) -> _Entries:
+def _entries(
+    histories: HistoryTensors, dropout: float, key: int | Tensor, dtype: torch.dtype
+) -> _Entries:
     row_index, item_index = histories.row_index(), histories.item_index
     offsets, scale = histories.offsets, 1.0
     if dropout > 0.0:
-        kept = kept_entries(histories, row_index, dropout, key).nonzero().squeeze(1)
+        is_kept = kept_entries(row_index.numel(), dropout, key, row_index.device)
+        kept = is_kept.nonzero().squeeze(1)
         row_index, item_index = row_index.index_select(0, kept), item_index.index_select(0, kept)
         rows = torch.arange(len(histories) + 1, device=row_index.device)
         offsets, scale = torch.searchsorted(row_index, rows), keep_scale(dropout)

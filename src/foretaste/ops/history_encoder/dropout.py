@@ -1,20 +1,21 @@
-"""Which entries of histories the encoder's input dropout keeps: a hash of (key, row, item).
+"""Which entries of histories the encoder's input dropout keeps: four decisions to a random word.
 
-Shape suffixes: B users, N interactions, I items.
+Shape suffixes: N interactions.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import hash_words, logical_shift_right
+from foretaste.ops.random import hash_words
 
 _LEVELS = 1 << 16
+_SIGN = 1 << 15
 
 
 def drop_threshold(rate: float) -> int:
-    """Words whose high 16 bits are below this are dropped; never all of them."""
+    """16 bits below this are dropped; never all of them."""
     return min(round(rate * _LEVELS), _LEVELS - 1)
 
 
@@ -23,7 +24,12 @@ def keep_scale(rate: float) -> float:
     return 1.0 / (1.0 - drop_threshold(rate) / _LEVELS)
 
 
-def kept_entries(histories: HistoryTensors, row_index_N: Tensor, rate: float, key: int) -> Tensor:
-    """Which entries stay, bool [N]; entry (row, item) is decided by word ``row * I + item``."""
-    word_N = hash_words(key, row_index_N * histories.num_items + histories.item_index.long())
-    return logical_shift_right(word_N, 48) >= drop_threshold(rate)
+def kept_entries(num_entries: int, rate: float, key: int | Tensor, device: torch.device) -> Tensor:
+    """Which entries stay, bool [N]: entry n by 16 bits of word ``n // 4``, the n % 4th from below.
+
+    Entries are counted from the batch's first user on.
+    """
+    word = hash_words(key, torch.arange(-(-num_entries // 4), device=device))
+    # flipping the sign lets a signed comparison order unsigned bits
+    level_N = word.view(torch.int16)[:num_entries] ^ -_SIGN
+    return level_N >= drop_threshold(rate) - _SIGN

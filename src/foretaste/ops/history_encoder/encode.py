@@ -20,7 +20,7 @@ def encode(
     histories: HistoryTensors,
     *,
     dropout: float = 0.0,
-    key: int = 0,
+    key: int | Tensor = 0,
     buffers: Buffers | None = None,
     implementation: Implementation = "auto",
 ) -> Tensor:

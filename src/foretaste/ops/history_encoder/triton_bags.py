@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder.dropout import drop_threshold, keep_scale, kept_entries
+from foretaste.ops.random import key_on
 from foretaste.ops.triton_segments import Pieces, sum_rows
 from foretaste.ops.triton_support import kernel, launch
 
@@ -29,7 +30,7 @@ _MIX_2 = tl.constexpr(0x94D049BB133111EB)
 
 
 def encode(
-    table_IH: Tensor, histories: HistoryTensors, *, dropout: float = 0.0, key: int = 0
+    table_IH: Tensor, histories: HistoryTensors, *, dropout: float = 0.0, key: int | Tensor = 0
 ) -> Tensor:
     """As `reference.encode`, differentiable once with respect to the table; sums in float32."""
     result = _Bags.apply(table_IH, histories, dropout, key)  # type: ignore[no-untyped-call]
@@ -39,7 +40,7 @@ def encode(
 class _Bags(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, table_IH: Tensor, histories: HistoryTensors, dropout: float, key: int
+        ctx: Any, table_IH: Tensor, histories: HistoryTensors, dropout: float, key: int | Tensor
     ) -> Tensor:
         ctx.histories, ctx.dropout, ctx.key = histories, dropout, key
         num_items, width = table_IH.shape
@@ -50,7 +51,7 @@ class _Bags(torch.autograd.Function):
             table_IH,
             histories.offsets,
             histories.item_index,
-            torch.full((1,), key, device=table_IH.device),
+            key_on(table_IH.device, key),
             encoded_BH,
             num_items,
             keep_scale(dropout),
@@ -77,13 +78,13 @@ class _Bags(torch.autograd.Function):
         return summed_IH, None, None, None
 
 
-def _entries(histories: HistoryTensors, dropout: float, key: int) -> tuple[Tensor, Tensor]:
+def _entries(histories: HistoryTensors, dropout: float, key: int | Tensor) -> tuple[Tensor, Tensor]:
     """The user of each entry, and its item; ``num_items`` where it is dropped or padding."""
     position_N = torch.arange(histories.item_index.numel(), device=histories.device)
     row_index_N = torch.searchsorted(histories.offsets, position_N, right=True) - 1
     stays_N = row_index_N < len(histories)
     if dropout > 0.0:
-        stays_N &= kept_entries(histories, row_index_N, dropout, key)
+        stays_N &= kept_entries(row_index_N.numel(), dropout, key, histories.device)
     segment_N = torch.where(stays_N, histories.item_index, histories.num_items)
     return row_index_N, segment_N
 
@@ -110,7 +111,7 @@ def _encode(
     for first in range(start, stop, BLOCK):
         entry_E = first + tl.arange(0, BLOCK)
         item_E = tl.load(item_index + entry_E, mask=entry_E < stop, other=0).to(tl.int64)
-        stays_E = (entry_E < stop) & _kept(key, row * num_items + item_E, THRESHOLD)
+        stays_E = (entry_E < stop) & _kept(key, entry_E, THRESHOLD)
         mask_EH = stays_E[:, None] & (column_H < WIDTH)[None, :]
         place_EH = item_E[:, None] * WIDTH + column_H[None, :]
         rows_EH = tl.load(table_IH + place_EH, mask=mask_EH, other=0.0)
@@ -122,10 +123,11 @@ def _encode(
 
 
 @kernel
-def _kept(key: tl.tensor, counter_E: tl.tensor, THRESHOLD: tl.constexpr) -> tl.tensor:
+def _kept(key: tl.tensor, entry_E: tl.tensor, THRESHOLD: tl.constexpr) -> tl.tensor:
     """Bit for bit `foretaste.ops.history_encoder.dropout.kept_entries`."""
-    word_E = counter_E.to(tl.uint64) * _GOLDEN + key
+    word_E = (entry_E // 4).to(tl.uint64) * _GOLDEN + key
     word_E = (word_E ^ (word_E >> 30)) * _MIX_1
     word_E = (word_E ^ (word_E >> 27)) * _MIX_2
     word_E = word_E ^ (word_E >> 31)
-    return (word_E >> 48).to(tl.int32) >= THRESHOLD
+    shift_E = (16 * (entry_E % 4)).to(tl.uint64)
+    return ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD

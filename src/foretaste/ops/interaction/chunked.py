@@ -11,8 +11,8 @@ c for a chunk (of rows or items), b for a block of chunks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.interaction.tower import Tower, accumulator
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.interaction.units import unit_of
 from foretaste.ops.segments import Segments
 
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
@@ -51,47 +52,57 @@ def loss(
 
 
 @torch.no_grad()
-def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
-    """As `reference.logits` without dropout or gradients, in bounded memory."""
-    logits_BK = inputs.user_product_BF.new_empty(item_index_BK.shape)
-    tower = _ranking_tower(inputs)
+def logits(
+    inputs: InteractionInputs,
+    item_index_BK: Tensor,
+    *,
+    compute_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """As `reference.logits` without dropout or gradients, in bounded memory.
+
+    The tower's products run in ``compute_dtype``, by default its inputs'.
+    """
+    weighted_BF = inputs.user_product_BF * inputs.output_product_F
+    logits_BK = weighted_BF.new_empty(item_index_BK.shape)
+    tower = _scoring_tower(inputs, compute_dtype)
+    inputs = replace(
+        inputs,
+        user_tower_BH=inputs.user_tower_BH.to(tower.dtype),
+        item_tower_IH=inputs.item_tower_IH.to(tower.dtype),
+    )
     for rows in _pair_chunks(inputs.num_rows, item_index_BK.shape[1], inputs.device):
         index_cK = item_index_BK[rows]
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
+        torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
         tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
-        logits_BK[rows] = _chunk_logits(inputs, tower, rows, product_cKF, tower_cKH)
-    return logits_BK
+        tower_cKH += inputs.user_tower_BH[rows, None]
+        logits_BK[rows] += _tower_logits(tower, tower_cKH)
+    return logits_BK.add_(inputs.output_bias_1)
 
 
 @torch.no_grad()
 def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     """Logits [B, I] of every item for every row; beside the result, memory stays bounded."""
-    logits_BI = inputs.user_product_BF.new_empty(inputs.num_rows, inputs.num_items)
-    tower = _ranking_tower(inputs)
+    weighted_BF = inputs.user_product_BF * inputs.output_product_F
+    logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
+    tower = _scoring_tower(inputs)
     for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
         for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
-            product_cF, tower_cH = inputs.item_product_IF[items], inputs.item_tower_IH[items]
-            logits_BI[rows, items] = _chunk_logits(inputs, tower, rows, product_cF, tower_cH)
+            tower_cKH = inputs.user_tower_BH[rows, None] + inputs.item_tower_IH[items]
+            logits_BI[rows, items] += _tower_logits(tower, tower_cKH)
     return logits_BI
 
 
-def _chunk_logits(
-    inputs: InteractionInputs, tower: Tower, rows: slice, item_product: Tensor, item_tower: Tensor
-) -> Tensor:
-    """Logits [c, K] of some rows; items [c, K, .] of each row, or [K, .] shared by all of them."""
-    preactivation_cKH = inputs.user_tower_BH[rows, None] + item_tower
+def _tower_logits(tower: Tower, preactivation_cKH: Tensor) -> Tensor:
+    """The tower's share of the logits, [c, K]; the preactivations are written over."""
     activation_SD = tower.forward(preactivation_cKH.flatten(0, 1))[-1]
-    weighted_cF = inputs.user_product_BF[rows] * inputs.output_product_F
-    if item_product.dim() == 2:
-        logits_cK = weighted_cF @ item_product.T
-    else:
-        logits_cK = torch.bmm(item_product, weighted_cF[:, :, None]).squeeze(2)
-    logits_cK += (activation_SD @ tower.output_D).view_as(logits_cK)
-    return logits_cK.add_(inputs.output_bias_1)
+    logits_S = activation_SD.to(tower.output_D.dtype) @ tower.output_D
+    return logits_S.view(preactivation_cKH.shape[:2])
 
 
-def _ranking_tower(inputs: InteractionInputs) -> Tower:
-    return Tower(inputs, None, inputs.item_tower_IH.dtype, max_samples=0)
+def _scoring_tower(inputs: InteractionInputs, dtype: torch.dtype | None = None) -> Tower:
+    dtype = dtype or inputs.item_tower_IH.dtype
+    return Tower(inputs, None, dtype, max_samples=_PAIRS_AT_ONCE[inputs.device.type])
 
 
 class _Pass:
@@ -120,7 +131,7 @@ class _Pass:
         sums = (accumulator(tensor) for tensor in inputs.tensors()[:7])
         self.total = InteractionInputs.of((*sums, *self.tower.gradients))
         self.loss = self.total.output_bias_1.new_zeros(())
-        self.unit = _unit(samples.weight_BK) if dtype == torch.float16 else 1.0
+        self.unit_2 = unit_of(samples.weight_BK) if dtype == torch.float16 else None
 
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
         block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
@@ -129,8 +140,8 @@ class _Pass:
         for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
             self._block(rows)
         tensors = zip(self.inputs.tensors(), self.total.tensors(), strict=True)
-        if self.unit != 1.0:
-            torch._foreach_div_(list(self.total.tensors()), self.unit)
+        if self.unit_2 is not None:
+            torch._foreach_mul_(list(self.total.tensors()), self.unit_2[1])
         return self.loss, [
             gradient if tensor.requires_grad else None for tensor, gradient in tensors
         ]
@@ -189,7 +200,9 @@ class _Pass:
         label_cK, weight_cK = self.label_BK[rows], self.weight_BK[rows]
         losses_cK = F.softplus(logits_cK) - logits_cK * label_cK
         self.loss += (weight_cK * losses_cK).sum()
-        return (logits_cK.sigmoid_() - label_cK).mul_(weight_cK * self.unit)
+        if self.unit_2 is not None:
+            weight_cK = weight_cK * self.unit_2[0]
+        return (logits_cK.sigmoid_() - label_cK).mul_(weight_cK)
 
 
 def _gathered(table_ID: Tensor, index_cK: Tensor) -> Tensor:
@@ -207,12 +220,6 @@ def _sum_candidates(rows_bKH: Tensor) -> Tensor:
     return F.embedding_bag(
         index_bK.view(num_rows, num_candidates), rows_bKH.flatten(0, 1), mode="sum"
     )
-
-
-def _unit(weight_BK: Tensor) -> float:
-    """The power of two that lifts the largest weight to about 1: float16 has no 1 / samples."""
-    largest = weight_BK.max().item()
-    return 2.0 ** -math.floor(math.log2(largest)) if largest > 0.0 else 1.0
 
 
 def _chunks(num_rows: int, samples_per_row: int, device: torch.device) -> Iterator[slice]:

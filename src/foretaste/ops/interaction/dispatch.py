@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from foretaste.ops import triton_support
-from foretaste.ops.interaction import chunked, reference
+from foretaste.ops.interaction import chunked, compiled, reference
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
 
-Implementation = Literal["auto", "reference", "chunked", "triton"]
+Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
 
 
 def loss(
@@ -30,8 +30,9 @@ def loss(
     Args:
         compute_dtype: of the tower's products; None means as the inputs are.
         implementation: ``reference`` is the plain definition, ``chunked`` fits a cache on any
-            device, ``triton`` is fused for CUDA GPUs; ``auto`` takes ``triton`` for half precision
-            on a GPU where it supports the sizes (and Triton is installed), ``chunked`` elsewhere.
+            device, ``compiled`` is what torch.compile makes of the reference, ``triton`` is fused
+            for CUDA GPUs; ``auto`` takes ``triton`` for half precision on a GPU where it supports
+            the sizes (and Triton is installed), ``chunked`` elsewhere.
     """
     _check_inputs(inputs)
     _check_samples(inputs, samples)
@@ -40,6 +41,8 @@ def loss(
         implementation = "triton" if _triton_serves(inputs, samples, dtype) else "chunked"
     if implementation == "reference":
         return reference.loss(_in_dtype(inputs, compute_dtype), samples, dropout)
+    if implementation == "compiled":
+        return compiled.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
     if implementation == "chunked":
         return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
     from foretaste.ops.interaction import triton_loss

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.dropout import LayerMasks, keep_rate
-from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_key
-from foretaste.ops.linear import linear, linear_relu
+from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_keys
+from foretaste.ops.linear import linear, linear_relu, packed
 
 
 class Tower:
@@ -26,6 +26,7 @@ class Tower:
         dtype: torch.dtype,
         max_samples: int,
     ) -> None:
+        self.dtype = dtype
         self.scale = 1.0
         self.masks: LayerMasks | None = None
         self.width = inputs.item_tower_IH.shape[1]
@@ -33,11 +34,11 @@ class Tower:
         if dropout is not None and dropout.rate > 0.0 and self.width > 0:
             self.scale = 1.0 / keep_rate(dropout.rate)
             widths = [self.width, *(weight.shape[0] for weight, _ in layers)]
-            keys = [layer_key(dropout, number) for number in range(len(widths))]
-            device = inputs.output_bias_1.device
-            self.masks = LayerMasks(keys, widths, dropout.rate, max_samples, device)
-        self.weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
-        self.weights_T = [weight.T.contiguous() for weight in self.weights]
+            keys_L = layer_keys(dropout, len(widths), inputs.device)
+            self.masks = LayerMasks(keys_L, widths, dropout.rate, max_samples)
+        weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
+        self.weights = [packed(weight, max_samples) for weight in weights]
+        self.weights_T = [packed(weight.T.contiguous(), max_samples) for weight in weights]
         self.biases = [bias.to(dtype) for _, bias in layers]
         self.output_D = inputs.output_tower_D * self.scale
         self.frozen = not any(tensor.requires_grad for tensor in inputs.hidden)

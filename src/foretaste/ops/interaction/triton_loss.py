@@ -48,6 +48,8 @@ from foretaste.ops.interaction.triton_step import (
 )
 from foretaste.ops.interaction.triton_tower import Shape
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.interaction.units import unit_of
+from foretaste.ops.random import key_on
 from foretaste.ops.triton_segments import Pieces, sum_rows
 from foretaste.ops.triton_support import launch
 
@@ -68,9 +70,6 @@ _WIDEST = 512
 """A tile of samples this wide still fits the registers."""
 _RESERVED_BYTES = 1 << 10
 _UNLIMITED = 1 << 62
-_MOST = 100
-_FLOAT32_BIAS = 127
-_FLOAT32_MANTISSA_BITS = 23
 
 
 def loss(
@@ -142,9 +141,9 @@ class _Step:
         self.dtype = dtype
         self.widths = _widths(inputs)
         self.rate = 0.0 if dropout is None else dropout.rate
-        self.key_1 = _key(dropout, inputs.device)
+        self.key_1 = key_on(inputs.device, 0 if dropout is None else dropout.key)
         self.scale = 1.0 / keep_rate(self.rate)
-        self.unit_2 = _unit(samples.weight_BK)
+        self.unit_2 = unit_of(samples.weight_BK)
         self.inverse = self.unit_2[1]
 
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
@@ -294,20 +293,6 @@ def _widths(inputs: InteractionInputs) -> list[int]:
 
 def _padded(width: int) -> int:
     return max(_NARROWEST, int(triton.next_power_of_2(width)))
-
-
-def _key(dropout: TowerDropout | None, device: torch.device) -> Tensor:
-    """The step's key on the device: filled there, for copying it would wait for the device."""
-    return torch.full((1,), 0 if dropout is None else dropout.key, device=device)
-
-
-def _unit(weight_BK: Tensor) -> Tensor:
-    """The power of two that brings the largest weight to [0.5, 1), and its inverse."""
-    if weight_BK.numel() == 0:
-        return weight_BK.new_ones(2)
-    exponent = torch.frexp(weight_BK.abs().amax().float()).exponent.clamp(-_MOST, _MOST)
-    exponents = torch.stack([-exponent, exponent]).add_(_FLOAT32_BIAS)
-    return exponents.bitwise_left_shift_(_FLOAT32_MANTISSA_BITS).view(torch.float32)
 
 
 def _gradient_dtype(tensor: Tensor) -> torch.dtype:

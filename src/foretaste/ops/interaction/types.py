@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretaste.ops.random import Purpose, stream_key
+from foretaste.ops.random import Purpose, stream_keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +92,11 @@ class TowerDropout:
     """Dropout in the tower: its rate and the key of this step's random words."""
 
     rate: float
-    key: int
+    key: int | Tensor
+    """A tensor where the step is to be recorded once and replayed with other keys."""
 
 
-def layer_key(dropout: TowerDropout, layer: int) -> int:
-    """The stream of one layer's decisions in this step."""
-    return stream_key(dropout.key, Purpose.DROPOUT, layer)
+def layer_keys(dropout: TowerDropout, num_layers: int, device: torch.device) -> Tensor:
+    """The streams of the layers' decisions in this step, int64 [num_layers]."""
+    layers = torch.arange(num_layers, device=device)
+    return stream_keys(dropout.key, Purpose.DROPOUT, layers)

@@ -13,9 +13,9 @@ from torch import Tensor
 from foretaste.ops import triton_support
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.multinomial import chunked, reference
+from foretaste.ops.multinomial import chunked, compiled, reference
 
-Implementation = Literal["auto", "reference", "chunked", "triton"]
+Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
 
 
 def loss(
@@ -38,13 +38,17 @@ def loss(
             reference knows only the inputs'.
         buffers: where to keep large memory from one call to the next.
         implementation: ``reference`` keeps the [B, I] logits; ``chunked`` works through chunks of
-            users and is differentiable once; ``triton`` is the same with one kernel for what lies
+            users and is differentiable once; ``compiled`` is what torch.compile makes of the
+            reference; ``triton`` is chunked with one kernel for what lies
             between the products, for CUDA tensors; ``auto`` takes the last where it can.
     """
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
     if implementation == "reference":
         return scale * reference.loss(hidden_BD, weight_ID, bias_I, targets)
+    if implementation == "compiled":
+        dtype = compute_dtype or hidden_BD.dtype
+        return scale * compiled.loss(hidden_BD, weight_ID, bias_I, targets, dtype)
     triton = hidden_BD.device.type == "cuda" and hidden_BD.dtype != torch.float64
     if implementation != "auto":
         triton = implementation == "triton"

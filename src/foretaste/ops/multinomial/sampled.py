@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.multinomial.loss import Implementation
 from foretaste.ops.multinomial.loss import loss as exact_loss
 from foretaste.ops.random import bounded, hash_words
 
@@ -32,10 +33,11 @@ def loss(
     targets: HistoryTensors,
     *,
     num_samples: int,
-    key: int,
+    key: int | Tensor,
     scale: float = 1.0,
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
+    implementation: Implementation = "auto",
 ) -> Tensor:
     """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
 
@@ -61,11 +63,12 @@ def loss(
         scale=scale,
         compute_dtype=compute_dtype,
         buffers=buffers,
+        implementation=implementation,
     )
 
 
 def sample_others(
-    owned_U: Tensor, num_items: int, num_samples: int, key: int
+    owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor
 ) -> tuple[Tensor, Tensor]:
     """Items that are not among the ascending ``owned_U``, and the log of how many each stands for.
 
