@@ -13,7 +13,7 @@ from foretaste.errors import SettingError
     [
         ({"protocol": "last"}, "protocol must be one of auto, .*; got 'last'"),
         ({"validation": "some"}, "validation must be one of hold-out, none; got 'some'"),
-        ({"filters": "all"}, "filters must be one of none, reference; got 'all'"),
+        ({"filters": "all"}, "filters must be one of auto, none, reference; got 'all'"),
         ({"min_user_interactions": 0}, "min_user_interactions must be at least 1, got 0"),
         ({"min_item_users": -1}, "min_item_users must be at least 1, got -1"),
         ({"min_rating": float("nan")}, "min_rating must be a finite number, got nan"),
@@ -22,6 +22,16 @@ from foretaste.errors import SettingError
         ({"seed": -1}, "seed must be an integer from 0"),
         ({"memory_limit": "lots"}, "memory_limit must be a size such as .* got 'lots'"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"target_in_candidates": "ask"}, "target_in_candidates must be one of keep, drop"),
+        ({"delimiter": ""}, "delimiter must be one to 4 bytes without quotes .* got ''"),
+        ({"delimiter": "=====>"}, "delimiter must be one to 4 bytes"),
+        ({"delimiter": "€€"}, "delimiter must be one to 4 bytes"),
+        ({"items_delimiter": '"'}, "items_delimiter must be one to 4 bytes without quotes"),
+        ({"columns": ("user_id",)}, "columns must be two or more different names.* got 'user_id'"),
+        ({"columns": ("a", "-", "a")}, "columns must be two or more different names"),
+        ({"items_columns": ("a", "")}, "items_columns must be two or more different names"),
+        ({"encoding": "cp1252"}, "encoding must be one of utf-8, latin-1, utf-16; got 'cp1252'"),
+        ({"items_quote": "'"}, "items_quote must be one of double, none"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:

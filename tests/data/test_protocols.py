@@ -227,7 +227,7 @@ def test_none_trains_on_everything(prepared: PrepareText) -> None:
          "temporal needs real times, and there is no time column"),
         (LAST_OUT.replace("timestamp", "user_time_rank"), {"protocol": "temporal"}, SettingError,
          "'user_time_rank' is a rank"),
-        (LAST_OUT, {"num_heldout_users": 2}, SettingError, "auto chose leave-one-out"),
+        (LAST_OUT, {"num_heldout_users": 2}, SettingError, "this one is leave-one-out"),
         (LAST_OUT, {"min_rating": 4}, SettingError, "min_rating needs a rating column"),
         (HELD_USERS, {"num_heldout_users": 9}, SettingError,
          "9 held-out users in each of 2 parts leaves nobody .* 17 users"),

@@ -110,8 +110,9 @@ def test_unknown_metrics_are_named_with_what_there_is(name: str) -> None:
 def test_candidate_rules() -> None:
     assert CandidateRule.parse("full") == CandidateRule(kind="full", num_negatives=0)
     assert CandidateRule.parse("nvidia-100") == CandidateRule(kind="nvidia", num_negatives=100)
-    for wrong in ("", "sampled", "sampled-", "sampled-0", "sampled-1e3", "Full", "fixed"):
-        with pytest.raises(SettingError, match="use full, sampled-N or nvidia-N"):
+    assert CandidateRule.parse("fixed") == CandidateRule(kind="fixed", num_negatives=0)
+    for wrong in ("", "sampled", "sampled-", "sampled-0", "sampled-1e3", "Full", "fixed-9"):
+        with pytest.raises(SettingError, match="use full, fixed, sampled-N or nvidia-N"):
             EvaluationConfig(candidates=wrong)
 
 

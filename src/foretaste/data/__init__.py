@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         generate,
         generate_histories,
     )
+    from foretaste.data.given_split import GivenSplit
     from foretaste.data.histories import Histories
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
@@ -23,6 +24,7 @@ _MODULE_OF = {
     "Dataset": "dataset",
     "GenerateConfig": "config",
     "Generated": "generation",
+    "GivenSplit": "given_split",
     "HeldOut": "dataset",
     "Histories": "histories",
     "IdTable": "ids",
@@ -40,6 +42,7 @@ __all__ = [
     "Dataset",
     "GenerateConfig",
     "Generated",
+    "GivenSplit",
     "HeldOut",
     "Histories",
     "IdTable",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from foretaste.data.config import PrepareConfig
@@ -88,6 +88,27 @@ def find_roles(columns: Sequence[str], config: PrepareConfig, where: str) -> Rol
     return Roles(**found)  # type: ignore[arg-type]
 
 
+def check_columns(columns: Sequence[str], where: str, needed: Iterable[str], first: str) -> None:
+    """Raise InputError where a file lacks a column that is read from the file ``first``."""
+    for name in needed:
+        if name not in columns:
+            raise InputError(
+                f"{where}: has no column {name!r}, which {first} has; "
+                f"its columns are {_listed(columns)}"
+            )
+
+
+def refuse_times(columns: Sequence[str], where: str, first: str) -> None:
+    """Raise InputError where a file has a column of times, and the file ``first`` has none: the
+    split would not look at them."""
+    name = find_spelling(columns, "time", where)
+    if name is not None:
+        raise InputError(
+            f"{first}: has no column of times, and {where} has {name!r}; give files with the same "
+            "columns, or a protocol that needs no times, such as held-out-users"
+        )
+
+
 def find_item_column(columns: Sequence[str], name: str | None, where: str) -> str:
     """The item id column of a file about items, which may be spelled as in the interactions."""
     if name is not None and name in columns:
@@ -126,7 +147,10 @@ def _named(columns: Sequence[str], name: str | None, option: str, where: str) ->
 def _not_found(columns: Sequence[str], role: str, where: str) -> InputError:
     hint = ""
     if columns and all(re.fullmatch(r"[-+.\d]*", column) for column in columns):
-        hint = " The first line looks like data: add a line with the column names."
+        hint = (
+            " The first line looks like data: where there is no line of column names, give them "
+            "with --columns, in order, such as user_id,item_id,rating,timestamp."
+        )
     return InputError(
         f"{where}: none of its columns looks like {role}: {_listed(columns)}. "
         f"Name it with {_option(role)}.{hint}"

@@ -1,6 +1,8 @@
-"""Settings of preparing raw interactions and of generating some."""
+"""Settings of preparing raw interactions and of generating some.
 
-from __future__ import annotations
+Annotations are evaluated here: the command line inherits from these settings in other modules,
+which do not have their names.
+"""
 
 import math
 import re
@@ -11,40 +13,53 @@ from foretaste.errors import SettingError
 
 Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "none"]
 Validation = Literal["hold-out", "none"]
-Filters = Literal["none", "reference"]
+Filters = Literal["auto", "none", "reference"]
+Encoding = Literal["utf-8", "latin-1", "utf-16"]
+Quote = Literal["double", "none"]
+TargetInCandidates = Literal["keep", "drop"]
 
 MAX_SEED = 2**63 - 1
 
+SKIPPED = "-"
+"""Stands in a list of column names for a column that nobody reads."""
+
+_MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"[1-9][0-9]*(\.[0-9]+)? ?([KMGT]i?B)", re.IGNORECASE)
 _RESOURCES = frozenset({"memory_limit", "threads"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareConfig:
-    """Which interactions are kept, and how they are split into training and held-out parts."""
+class FileFormat:
+    """How files of delimited text are written; checked by the settings it comes from."""
 
-    protocol: Protocol = "auto"
-    """How interactions are split. ``leave-one-out`` holds out the last of each user,
-    ``held-out-users`` keeps whole users out of training, ``temporal`` cuts at a moment in time,
-    ``none`` trains on everything. ``auto`` is leave-one-out where there is a time column,
-    held-out-users otherwise."""
+    delimiter: str | None = None
+    """What separates fields; None where it is to be found out."""
 
-    validation: Validation = "hold-out"
-    """``hold-out`` keeps a validation part for choosing the best epoch; ``none`` gives it to
-    training, so that the best epoch can only be chosen on the test part, as the reference does."""
+    columns: tuple[str, ...] | None = None
+    """The column names of files without a header line."""
 
-    filters: Filters = "none"
-    """``reference`` keeps what the reference systems keep: ratings of 4 and more, then users with 5
-    interactions, for held-out-users; users with 20 interactions otherwise."""
+    encoding: Encoding = "utf-8"
+    """How characters are stored."""
 
-    min_user_interactions: int | None = None
-    """Keep users with at least this many rows, repeats counted. Goes before ``filters``."""
+    quote: Quote = "double"
+    """Whether a field may stand in double quotes."""
 
-    min_item_users: int | None = None
-    """Keep items that at least this many users interacted with."""
+    prefix: str = ""
+    """What the names of the settings begin with that these came from."""
 
-    min_rating: float | None = None
-    """Keep rows rated at least this high; needs a rating column. Goes before ``filters``."""
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing was said."""
+        return self == FileFormat(prefix=self.prefix)
+
+    def option(self, name: str) -> str:
+        """The option of a setting, as a person would give it: ``--items-encoding``."""
+        return f"--{self.prefix}{name}".replace("_", "-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputConfig:
+    """How raw files are read: their columns, and how text in them is written."""
 
     user_column: str | None = None
     """Column of the user ids; common spellings are found without it."""
@@ -59,25 +74,114 @@ class PrepareConfig:
     """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
     are found without it."""
 
+    delimiter: str | None = None
+    """What separates the fields of text files, such as ``::`` or ``\\t`` for a tab. A comma, tab,
+    semicolon, ``|`` or ``::`` is found without it."""
+
+    columns: tuple[str, ...] | None = None
+    """Column names of text files without a header line, in order and separated by commas:
+    ``user_id,item_id,rating,timestamp``. A column named ``-`` is not read."""
+
+    encoding: Encoding = "utf-8"
+    """How text files store characters; a byte order mark is taken off."""
+
+    quote: Quote = "double"
+    """``double`` lets a field stand in double quotes, and then hold delimiters and line breaks;
+    ``none`` takes quotes as they are. A delimiter of several characters always does that."""
+
+    items_delimiter: str | None = None
+    """``delimiter`` of the file that describes items."""
+
+    items_columns: tuple[str, ...] | None = None
+    """``columns`` of the file that describes items, where it has no header line."""
+
+    items_encoding: Encoding = "utf-8"
+    """``encoding`` of the file that describes items."""
+
+    items_quote: Quote = "double"
+    """``quote`` of the file that describes items."""
+
+    def __post_init__(self) -> None:
+        for prefix in ("", "items_"):
+            _check_delimiter(f"{prefix}delimiter", getattr(self, f"{prefix}delimiter"))
+            _check_columns(f"{prefix}columns", getattr(self, f"{prefix}columns"))
+            for name, choices in (("encoding", Encoding), ("quote", Quote)):
+                value = getattr(self, f"{prefix}{name}")
+                _check_choice(f"{prefix}{name}", value, get_args(choices))
+
+    @property
+    def file_format(self) -> FileFormat:
+        """How files of interactions are written."""
+        return self._format("")
+
+    @property
+    def items_format(self) -> FileFormat:
+        """How the file that describes items is written."""
+        return self._format("items_")
+
+    def _format(self, prefix: str) -> FileFormat:
+        names = ("delimiter", "columns", "encoding", "quote")
+        given = {name: getattr(self, prefix + name) for name in names}
+        if given["delimiter"] == r"\t":
+            given["delimiter"] = "\t"
+        return FileFormat(**given, prefix=prefix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig(InputConfig):
+    """Which interactions are kept, and how they are split into training and held-out parts."""
+
+    protocol: Protocol = "auto"
+    """How interactions are split. ``leave-one-out`` holds out the last of each user,
+    ``held-out-users`` keeps whole users out of training, ``temporal`` cuts at a moment in time,
+    ``none`` trains on everything. ``auto`` is leave-one-out where there is a time column,
+    held-out-users otherwise."""
+
+    validation: Validation = "hold-out"
+    """``hold-out`` keeps a validation part for choosing the best epoch; ``none`` gives it to
+    training, so that the best epoch can only be chosen on the test part, as the reference does."""
+
+    filters: Filters = "auto"
+    """``reference`` keeps what the reference systems keep: ratings of 4 and more, then users with 5
+    interactions, for held-out-users; users with 20 interactions otherwise. ``none`` keeps
+    everything. ``auto`` is reference for the named sets, none for files."""
+
+    min_user_interactions: int | None = None
+    """Keep users with at least this many rows, repeats counted. Goes before ``filters``."""
+
+    min_item_users: int | None = None
+    """Keep items that at least this many users interacted with."""
+
+    min_rating: float | None = None
+    """Keep rows rated at least this high; needs a rating column. Goes before ``filters``."""
+
     num_heldout_users: int | None = None
     """Users held out for validation, and as many for test, under held-out-users; a tenth of the
     users each unless given."""
+
+    target_in_candidates: TargetInCandidates = "keep"
+    """``drop`` takes users out of the test part whose own test item is among the candidates that
+    came with it; ``keep`` ranks it against the others, as the NCF paper did. They are counted."""
 
     seed: int = 0
     """Decides by hash which users are held out, which of their items are targets, and ties in
     time."""
 
     memory_limit: str | None = None
-    """Memory the preparation may take before it spills to disk, such as ``4GB``; most of the
-    machine's unless given. Never changes the result."""
+    """Memory the process may take before the preparation spills to disk, such as ``4GB``; most of
+    the machine's unless given. Never changes the result."""
 
     threads: int | None = None
     """Threads of the preparation; all cores unless given. Never changes the result."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_choice("protocol", self.protocol, get_args(Protocol))
         _check_choice("validation", self.validation, get_args(Validation))
         _check_choice("filters", self.filters, get_args(Filters))
+        _check_choice(
+            "target_in_candidates", self.target_in_candidates, get_args(TargetInCandidates)
+        )
         for name in ("min_user_interactions", "min_item_users", "num_heldout_users", "threads"):
             _check_positive(name, getattr(self, name))
         if self.min_rating is not None and not math.isfinite(self.min_rating):
@@ -156,6 +260,28 @@ def _check_seed(seed: int) -> None:
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise SettingError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+def _check_delimiter(name: str, value: str | None) -> None:
+    if value is None:
+        return
+    num_bytes = len(value.encode(errors="replace"))
+    if not 1 <= num_bytes <= _MAX_DELIMITER_BYTES or any(char in value for char in '"\r\n'):
+        raise SettingError(
+            f"{name} must be one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, "
+            f"such as '::' or a tab; got {value!r}"
+        )
+
+
+def _check_columns(name: str, value: tuple[str, ...] | None) -> None:
+    if value is None:
+        return
+    read = [column for column in value if column != SKIPPED]
+    if len(read) < 2 or len(set(read)) < len(read) or not all(read):
+        raise SettingError(
+            f"{name} must be two or more different names, such as user_id,item_id, or {SKIPPED} "
+            f"for a column that is not read; got {','.join(value)!r}"
+        )
 
 
 def _check_positive(name: str, value: int | None) -> None:

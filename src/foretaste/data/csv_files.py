@@ -1,61 +1,60 @@
-"""Delimited text files: their header, their lines, and what DuckDB says of them in our words."""
+"""Delimited text files: their rows with line numbers, and what DuckDB says of them in our words."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
-from foretaste.errors import InputError
+NOT_UTF8 = (
+    "is not UTF-8 text; give its encoding (latin-1 or utf-16), or convert it, for example with "
+    "iconv -t UTF-8"
+)
+QUOTE_HINT = "--quote none takes quotes as they are"
 
-_DELIMITERS = (",", "\t", ";", "|")
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
 _LONG_FIELD = 1 << 24
-_NOT_UTF8 = "is not UTF-8 text; convert the file, for example with iconv -t UTF-8"
+_BEYOND_ENCODING = {
+    "latin-1": "holds bytes that latin-1 does not have, as windows-1252 text does; convert the "
+    "file, for example with iconv -f WINDOWS-1252 -t UTF-8",
+    "utf-16": "holds what cannot be read as UTF-16, as emoji cannot; convert the file, for example "
+    "with iconv -f UTF-16 -t UTF-8",
+}
 
 
-def read_header(path: Path) -> tuple[str, list[str]]:
-    """The delimiter of a file and its column names, from the first line.
+def open_bytes(path: Path) -> pa.NativeFile:
+    """The bytes of a file, decompressed as its name says."""
+    compression = _COMPRESSIONS.get(path.suffix.lower())
+    return pa.input_stream(str(path), compression=compression, buffer_size=1 << 20)
 
-    Raises InputError where the file is empty, not text, or names a column twice.
+
+def open_text(path: Path, encoding: str) -> io.TextIOWrapper:
+    """The text of a file, without a byte order mark; what is not text comes as U+FFFD."""
+    return io.TextIOWrapper(
+        open_bytes(path), encoding=_CODECS[encoding], errors="replace", newline=""
+    )
+
+
+def numbered_rows(
+    lines: io.TextIOBase, delimiter: str, has_quotes: bool, *, strict: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The fields of every row, with the number of its last line.
+
+    Raises csv.Error where quotes are not as they should be and ``strict`` is set.
     """
-    try:
-        with _open_text(path) as file:
-            line = next(iter(file), "")
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    if not line.strip():
-        raise InputError(f"{path}: is empty; expected a first line with the column names")
-    if "\N{REPLACEMENT CHARACTER}" in line:
-        raise InputError(f"{path}, line 1: {_NOT_UTF8}")
-    by_count = {delimiter: len(_split(line, delimiter)) for delimiter in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=lambda candidate: by_count[candidate])
-    columns = _split(line, delimiter)
-    repeated = {name for name in columns if columns.count(name) > 1}
-    if repeated:
-        raise InputError(f"{path}, line 1: column {min(repeated)!r} is there more than once")
-    return delimiter, columns
-
-
-def find_value(path: Path, delimiter: str, position: int, value: str | None) -> int | None:
-    """The line on which a column first has this value; None stands for nothing at all.
-
-    A value loses its line once it is read, so this reads the file again: for an error only.
-    """
-    previous = csv.field_size_limit(_LONG_FIELD)
-    try:
-        with _open_text(path) as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            next(reader)
-            for row in reader:
-                if row and (row[position] or None) == value:
-                    return reader.line_num
-    finally:
-        csv.field_size_limit(previous)
-    return None
+    if has_quotes:
+        with _long_fields():
+            reader = csv.reader(lines, delimiter=delimiter, strict=strict)
+            yield from ((reader.line_num, row) for row in reader)
+    else:
+        for number, line in enumerate(lines, start=1):
+            yield number, line.rstrip("\r\n").split(delimiter)
 
 
 def explain(message: str) -> str | None:
@@ -65,6 +64,9 @@ def explain(message: str) -> str | None:
     """
     if "CSV Parser state machine" in message:
         return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
+    for encoding, problem in _BEYOND_ENCODING.items():
+        if f"is not {encoding} encoded" in message:
+            return problem
     line = re.search(r"CSV Error on Line: (\d+)", message)
     if line is None:
         return None
@@ -75,14 +77,19 @@ def explain(message: str) -> str | None:
     return f"{where}: {_reason(message)}{example}"
 
 
+def quoted(text: str) -> str:
+    """Text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _reason(message: str) -> str:
     fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
     if fields:
         return f"expected {fields.group(1)} fields, found {fields.group(2)}"
     if "unterminated quote" in message:
-        return "a quote is opened and never closed"
+        return f"a quote is opened and never closed; {QUOTE_HINT}"
     if "Invalid unicode" in message:
-        return _NOT_UTF8
+        return NOT_UTF8
     if "Maximum line size" in message:
         return "is longer than 2 MB; a quote may be missing"
     return "cannot be parsed"
@@ -92,11 +99,11 @@ def _unescape(path: str) -> str:
     return re.sub(r"\[([*?[])\]", r"\1", path)
 
 
-def _split(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter, skipinitialspace=False), [])
-
-
-def _open_text(path: Path) -> io.TextIOWrapper:
-    compression = _COMPRESSIONS.get(path.suffix.lower())
-    stream = pa.input_stream(str(path), compression=compression, buffer_size=1 << 20)
-    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """The csv module otherwise refuses fields above 128 KiB."""
+    previous = csv.field_size_limit(_LONG_FIELD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(previous)

@@ -42,6 +42,10 @@ class HeldOut:
     target: Histories
     """Items to be found. Those at or above the history's ``num_items`` training never saw."""
 
+    candidates: Histories | None = None
+    """What the targets are ranked against under candidates ``fixed``: items of the catalogue that
+    came with the data, targets aside; None where none did."""
+
     @property
     def num_users(self) -> int:
         return len(self.user_index)
@@ -57,6 +61,7 @@ class HeldOut:
             history=self.history.rows(index),
             known=self.known.rows(index),
             target=self.target.rows(index),
+            candidates=None if self.candidates is None else self.candidates.rows(index),
         )
 
 
@@ -103,18 +108,30 @@ class Dataset:
         if split == "test" and self.has_split("validation"):
             earlier = self._held_pairs(self._target_files("validation")).rows(user_index)
             known = history.union(earlier.within(self.manifest.num_items))
+        candidates = None
+        if self.has_candidates(split):
+            candidates = self._candidates(split).rows(user_index)
         return HeldOut(
             split=split,
             user_index=user_index,
             history=history,
             known=known,
             target=target.rows(user_index),
+            candidates=candidates,
         )
+
+    def has_candidates(self, split: Split) -> bool:
+        """Whether the data came with what a split's targets are to be ranked against."""
+        return _candidates_file(split) in self.manifest.parts
 
     def all_interactions(self) -> Histories:
         """Every kept interaction of every user, held-out ones too: [num_users] rows."""
-        files = [name for name in self.manifest.parts if name not in _ID_FILES]
-        return self._held_pairs(files)
+        others = _ID_FILES | {_candidates_file("test")}
+        return self._held_pairs([name for name in self.manifest.parts if name not in others])
+
+    def _candidates(self, split: Split) -> Histories:
+        manifest = self.manifest
+        return self._pairs(_candidates_file(split), manifest.num_users, manifest.num_items)
 
     def _known_history(self, split: Split) -> Histories:
         train = self.train.padded(self.manifest.num_users)
@@ -148,6 +165,10 @@ class Dataset:
 
 
 _ID_FILES = frozenset({"users.parquet", "items.parquet"})
+
+
+def _candidates_file(split: Split) -> str:
+    return f"{split}_candidates.parquet"
 
 
 def open_dataset(path: Path | str) -> Dataset:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from foretaste.atomic import flush, temporary_sibling
 from foretaste.data.manifest import FILE_NAME
 from foretaste.errors import DatasetError
 
@@ -45,7 +44,7 @@ def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
     """
     check_output(output, overwrite)
     output = output.resolve()
-    temporary = _sibling(output, "partial")
+    temporary = temporary_sibling(output)
     is_parent_new = not output.parent.exists()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +53,8 @@ def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
         raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
     try:
         yield temporary
-        _sync(temporary)
+        for file in temporary.iterdir():
+            flush(file)
         check_output(output, overwrite)
         _replace(temporary, output)
     finally:
@@ -70,7 +70,7 @@ def _replace(temporary: Path, output: Path) -> None:
         temporary.rename(output)
         return
     except OSError:
-        previous = _sibling(output, "previous")
+        previous = temporary_sibling(output, "previous")
         output.rename(previous)
     try:
         temporary.rename(output)
@@ -78,13 +78,3 @@ def _replace(temporary: Path, output: Path) -> None:
         previous.rename(output)
         raise
     shutil.rmtree(previous)
-
-
-def _sync(directory: Path) -> None:
-    for path in directory.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-
-
-def _sibling(output: Path, purpose: str) -> Path:
-    return output.with_name(f".{output.name}.{purpose}-{uuid.uuid4().hex[:12]}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from foretaste.atomic import atomic_file
 from foretaste.errors import DatasetError
 
 Kind = Literal["user", "item"]
@@ -75,15 +75,8 @@ class IdTable:
         path = Path(path)
         index = pa.array(np.arange(len(self), dtype=np.int32))
         table = self.table.rename_columns([f"{self.kind}_id", *self.table.column_names[1:]])
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with temporary.open("wb") as file:
-                pq.write_table(table.add_column(0, f"{self.kind}_index", index), file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_file(path) as temporary:
+            pq.write_table(table.add_column(0, f"{self.kind}_index", index), temporary)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

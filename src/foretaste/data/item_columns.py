@@ -6,17 +6,20 @@ from typing import Any
 
 from foretaste.data import steps
 from foretaste.data.columns import find_item_column, find_spelling
+from foretaste.data.config import FileFormat
 from foretaste.data.engine import Engine
-from foretaste.data.sources import Scan, identifier, open_scans
+from foretaste.data.reading import like_it
+from foretaste.data.sources import Scan, check_format_acts, identifier, open_scans
 from foretaste.errors import InputError
 
 # Columns of these names are left out, as are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
 
 
-def open_item_scan(items: Any) -> Scan:
+def open_item_scan(items: Any, format: FileFormat) -> Scan:
     """The one file or frame that describes items; InputError where there are several."""
-    scans = open_scans(items)
+    scans = open_scans(items, format)
+    check_format_acts(format, scans)
     if len(scans) > 1:
         raise InputError(f"items must be one file, and {items} names {len(scans)}")
     return scans[0]
@@ -81,5 +84,5 @@ def _refuse_repeats(engine: Engine, scan: Scan, key: str) -> None:
     if count:
         raise InputError(
             f"{scan.locate(key, example)}: item {example!r} is there more than once "
-            f"(column {key!r}, {count:,} items like it); keep one row of each"
+            f"(column {key!r}, {like_it(count, 'item')}); keep one row of each"
         )

@@ -31,10 +31,10 @@ class Manifest:
 
     protocol: str
     """The split, as printed beside every metric: ``leave-one-out``, ``leave-one-out (random)``,
-    ``held-out-users``, ``temporal`` or ``none``."""
+    ``held-out-users``, ``temporal``, ``none``, or ``given`` where the source came split."""
 
     validation: str
-    """``hold-out``, or ``none`` where training got the validation part."""
+    """``hold-out``, or ``none`` where training got the validation part or none was given."""
 
     seed: int
     """Seed of every choice made by hash."""

@@ -18,7 +18,8 @@ class Plan:
     """Settings without ``auto``: a protocol, and the filters that apply."""
 
     protocol: str
-    """``leave-one-out``, ``held-out-users``, ``temporal`` or ``none``."""
+    """``leave-one-out``, ``held-out-users``, ``temporal``, ``none``, or ``given`` where the source
+    comes split."""
 
     label: str
     """The protocol as printed beside every metric."""
@@ -29,14 +30,24 @@ class Plan:
     columns: dict[str, str]
     """The columns to read, by role."""
 
+    has_validation: bool
+    """Whether a part is held out for choosing the best epoch."""
 
-def make_plan(config: PrepareConfig, roles: Roles) -> Plan:
-    """Resolve ``auto`` and the reference's filters for a source with these columns.
+    parts: tuple[str, ...]
+    """The parts of a source that comes split, training first; none where it does not."""
 
-    Raises SettingError where a setting needs a column that is not there.
+
+def make_plan(config: PrepareConfig, roles: Roles, parts: tuple[str, ...] = ()) -> Plan:
+    """Resolve ``auto`` and the reference's filters for a source with these columns and parts.
+
+    Raises SettingError where a setting needs a column that is not there, or the source to be
+    split otherwise than it is.
     """
-    protocol = config.protocol
-    if protocol == "auto":
+    protocol: str = config.protocol
+    if parts:
+        _check_given(config, parts)
+        protocol = "given"
+    elif protocol == "auto":
         protocol = "held-out-users" if roles.time is None else "leave-one-out"
     _check(config, protocol, roles)
     filters = _filters(config, protocol, roles)
@@ -51,7 +62,23 @@ def make_plan(config: PrepareConfig, roles: Roles) -> Plan:
         label=f"{protocol} (random)" if random else protocol,
         filters=filters,
         columns={role: name for role, name in roles.used().items() if role in needed},
+        has_validation=(
+            any(part.startswith("validation") for part in parts)
+            if parts
+            else protocol != "none" and config.validation == "hold-out"
+        ),
+        parts=parts,
     )
+
+
+def _check_given(config: PrepareConfig, parts: tuple[str, ...]) -> None:
+    if config.protocol != "auto":
+        raise SettingError(
+            f"protocol {config.protocol} would split what is split already; leave it out, or train "
+            "on all of it with none"
+        )
+    if config.validation == "none" and any(part.startswith("validation") for part in parts):
+        raise SettingError("validation is none, and a validation part is given; leave one out")
 
 
 def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
@@ -63,7 +90,7 @@ def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
         )
     if config.num_heldout_users is not None and protocol != "held-out-users":
         raise SettingError(
-            f"num_heldout_users belongs to protocol held-out-users, and auto chose {protocol}; "
+            f"num_heldout_users belongs to protocol held-out-users, and this one is {protocol}; "
             "ask for --protocol held-out-users"
         )
     if config.min_rating is not None and roles.rating is None:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretaste import __version__
-from foretaste.data.columns import find_roles
+from foretaste.data.columns import check_columns, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.directory import check_output, written_whole
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
-from foretaste.data.item_columns import check_described, open_item_scan, read_item_columns
-from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest, Part
+from foretaste.data.fixed_candidates import judge_contradicted, number_candidates, read_candidates
+from foretaste.data.item_columns import check_described, read_item_columns
+from foretaste.data.manifest import FILE_NAME, Manifest, Part
+from foretaste.data.named_files import find_files
+from foretaste.data.named_sets import named_set
 from foretaste.data.plan import Plan, make_plan
+from foretaste.data.raw import Raw
 from foretaste.data.reading import Kind, read_raw
-from foretaste.data.sources import Scan, open_scans
 from foretaste.data.splitting import (
     Progress,
     collapse_pairs,
@@ -29,7 +29,7 @@ from foretaste.data.splitting import (
     split_pairs,
 )
 from foretaste.data.writing import write_parts
-from foretaste.errors import DatasetError, InputError, SettingError
+from foretaste.errors import DatasetError, SettingError
 
 DATASETS = Path("datasets")
 
@@ -40,16 +40,24 @@ def prepare(
     config: PrepareConfig | None = None,
     *,
     items: Any = None,
+    source_dir: Path | str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
     """Turn raw interactions into a dataset directory, and open it.
 
-    ``source`` is a CSV, TSV or Parquet file, a pattern of them (``folder/*.parquet``), a sequence
-    of either, a pandas DataFrame or a pyarrow Table; ``items`` a file or frame with the item id
-    and further columns such as a title. ``output`` is ``datasets/<name>-<digest>`` unless given:
-    the digest is that of the source and settings, so what is there already is opened as it is.
-    ``progress`` is called with the name of each step as it begins.
+    ``source`` is a file of delimited text (.gz and .zst too) or Parquet, a folder or a pattern of
+    them (``folder/*.parquet``), a sequence of these, a pandas or Polars DataFrame, a pyarrow Table,
+    a SciPy sparse matrix (row numbers are user ids, column numbers item ids, values ratings), or a
+    GivenSplit of any of these. Columns of several files are matched by name. ``items`` is a file or
+    frame with the item id and further columns such as a title. ``output`` is
+    ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings, so
+    what is there already is opened as it is. ``progress`` is called with the name of each step as
+    it begins, and with how far a download is.
+
+    ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too: MovieLens is
+    downloaded once, checked and unpacked, titles come with it, and ``filters`` are the reference's.
+    With ``source_dir`` the files, or the archive, are taken from there instead.
 
     The directory appears complete or not at all. Same input, settings and seed give the same
     files, whatever the order of rows, number of threads or memory limit.
@@ -57,10 +65,9 @@ def prepare(
     Raises InputError for what is wrong with the source (file, line, example), SettingError for
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
-    config = config or PrepareConfig()
     if output is not None:
         check_output(Path(output), overwrite)
-    raw = _Raw.open(source, items, progress or _silent)
+    raw, config = _open(source, items, config, source_dir, progress)
     if output is not None:
         return _prepare(raw, Path(output), config, overwrite)
     target = raw.default_output(config, DATASETS)
@@ -73,6 +80,7 @@ def open_or_prepare(
     root: Path | str = DATASETS,
     *,
     items: Any = None,
+    source_dir: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """The dataset at ``source`` if it is a dataset directory; else ``source`` prepared.
@@ -81,19 +89,38 @@ def open_or_prepare(
     found there the next time. Raises SettingError where settings are given for a dataset that is
     prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
     """
-    asked = config or PrepareConfig()
     if isinstance(source, str | Path) and (Path(source) / FILE_NAME).is_file():
-        if asked.content() != PrepareConfig().content() or items is not None:
+        asked = (config or PrepareConfig()).content()
+        are_files_given = items is not None or source_dir is not None
+        if asked != PrepareConfig().content() or are_files_given:
             raise SettingError(
                 f"{source}: is prepared already, and neither settings of preparation nor items can "
                 "change it; give the raw file instead"
             )
         return open_dataset(source)
-    raw = _Raw.open(source, items, progress or _silent)
-    return _found(raw, raw.default_output(asked, Path(root)), asked)
+    raw, config = _open(source, items, config, source_dir, progress)
+    return _found(raw, raw.default_output(config, Path(root)), config)
 
 
-def _found(raw: _Raw, output: Path, config: PrepareConfig) -> Dataset:
+def _open(
+    source: Any,
+    items: Any,
+    config: PrepareConfig | None,
+    source_dir: Path | str | None,
+    progress: Progress | None,
+) -> tuple[Raw, PrepareConfig]:
+    """Everything there is to read, and the settings to prepare it with."""
+    config, tell = config or PrepareConfig(), progress or _silent
+    named = named_set(source, source_dir)
+    if named is None:
+        return Raw.open(source, items, config, tell), config
+    config = named.settings(config, with_items=items is None)
+    source, own_items = find_files(named, source_dir, tell)
+    items = own_items if items is None else items
+    return Raw.open(source, items, config, tell, name=named.name), config
+
+
+def _found(raw: Raw, output: Path, config: PrepareConfig) -> Dataset:
     """The dataset that is at its default ``output`` already, or is prepared there now."""
     if not output.exists():
         try:
@@ -105,39 +132,8 @@ def _found(raw: _Raw, output: Path, config: PrepareConfig) -> Dataset:
     return open_dataset(output)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Raw:
-    """Everything a preparation reads, found and checksummed."""
-
-    scans: list[Scan]
-    item_scan: Scan | None
-    provenance: list[dict[str, Any]]
-    tell: Progress
-
-    @classmethod
-    def open(cls, source: Any, items: Any, tell: Progress) -> _Raw:
-        scans = open_scans(source)
-        item_scan = None if items is None else open_item_scan(items)
-        tell("checksum")
-        provenance = [{"holds": "interactions"} | scan.provenance() for scan in scans]
-        if item_scan is not None:
-            provenance.append({"holds": "items"} | item_scan.provenance())
-        return cls(scans=scans, item_scan=item_scan, provenance=provenance, tell=tell)
-
-    def default_output(self, config: PrepareConfig, root: Path) -> Path:
-        """``root/<name>-<digest>``: the same for the same content and settings, wherever it is."""
-        key = {
-            "format_version": FORMAT_VERSION,
-            "source": sorted((entry["holds"], entry["sha256"]) for entry in self.provenance),
-            "config": config.content(),
-        }
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-        name = Path(self.scans[0].name).name.split(".")[0]
-        return root / f"{name}-{digest[:12]}"
-
-
-def _prepare(raw: _Raw, output: Path, config: PrepareConfig, overwrite: bool) -> Dataset:
-    plan = _plan(raw.scans, config)
+def _prepare(raw: Raw, output: Path, config: PrepareConfig, overwrite: bool) -> Dataset:
+    plan = _plan(raw, config)
     with written_whole(output, overwrite=overwrite) as directory:
         with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
             manifest = _run_steps(engine, raw, directory, plan, config)
@@ -146,29 +142,35 @@ def _prepare(raw: _Raw, output: Path, config: PrepareConfig, overwrite: bool) ->
 
 
 def _run_steps(
-    engine: Engine, raw: _Raw, directory: Path, plan: Plan, config: PrepareConfig
+    engine: Engine, raw: Raw, directory: Path, plan: Plan, config: PrepareConfig
 ) -> Manifest:
     counts: dict[str, int] = {}
     raw.tell("read")
     kinds = read_raw(engine, raw.scans, plan.columns)
     item_columns = read_item_columns(engine, raw.item_scan, config.item_column)
+    if raw.candidates:
+        read_candidates(engine, raw.candidates, plan, config)
     raw.tell("filter")
     kept = filter_rows(engine, plan, counts)
+    if raw.candidates:
+        kept = judge_contradicted(engine, kept, plan, config, counts)
     raw.tell("collapse repeats")
-    collapse_pairs(engine, kept, counts)
+    collapse_pairs(engine, kept, plan, counts)
     raw.tell("split")
     held_parts = split_pairs(engine, plan, config, counts)
     raw.tell("number")
     number(engine)
     check_described(engine, raw.item_scan)
-    count_parts(engine, held_parts, counts)
+    count_parts(engine, plan, held_parts, counts)
+    if raw.candidates:
+        number_candidates(engine, raw.candidates, plan, counts)
     raw.tell("write")
-    parts = write_parts(engine, directory, held_parts, item_columns)
+    parts = write_parts(engine, directory, held_parts, kinds, item_columns, bool(raw.candidates))
     return _manifest(raw, plan, config, counts, kinds, parts)
 
 
 def _manifest(
-    raw: _Raw,
+    raw: Raw,
     plan: Plan,
     config: PrepareConfig,
     counts: dict[str, int],
@@ -177,7 +179,7 @@ def _manifest(
 ) -> Manifest:
     return Manifest(
         protocol=plan.label,
-        validation=config.validation,
+        validation=_validation(plan, config),
         seed=config.seed,
         num_users=counts["num_users"],
         num_train_users=counts["num_train_users"],
@@ -196,17 +198,22 @@ def _manifest(
     )
 
 
-def _plan(scans: list[Scan], config: PrepareConfig) -> Plan:
+def _validation(plan: Plan, config: PrepareConfig) -> str:
+    if not plan.parts:
+        return config.validation
+    return "hold-out" if plan.has_validation else "none"
+
+
+def _plan(raw: Raw, config: PrepareConfig) -> Plan:
     """The plan for the columns of the first file, which every other file must have too."""
-    first = scans[0]
-    plan = make_plan(config, find_roles(list(first.columns), config, first.name))
-    for scan in scans[1:]:
-        missing = [name for name in plan.columns.values() if name not in scan.columns]
-        if missing:
-            raise InputError(
-                f"{scan.name}: has no column {missing[0]!r}, which {first.name} has; "
-                f"its columns are {', '.join(map(repr, scan.columns))}"
-            )
+    first = raw.scans[0]
+    roles = find_roles(list(first.columns), config, first.name)
+    plan = make_plan(config, roles, raw.parts)
+    ignores_times = bool(raw.parts) or config.protocol not in ("auto", "leave-one-out")
+    for scan in raw.scans[1:]:
+        check_columns(list(scan.columns), scan.name, plan.columns.values(), first.name)
+        if roles.time is None and not ignores_times:
+            refuse_times(list(scan.columns), scan.name, first.name)
     return plan
 
 

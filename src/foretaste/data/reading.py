@@ -9,15 +9,16 @@ from foretaste.data.engine import Engine
 from foretaste.data.sources import Column, Scan, Storage
 from foretaste.errors import InputError
 
-Kind = Literal["integer", "real", "moment", "text"]
+Kind = Literal["short", "integer", "real", "moment", "text"]
+"""What a column holds; ``short`` are integers of 32 bits, which take half the memory of others."""
 
 # What a column may turn out to hold, narrowest first. A narrower kind is tried on a sample, then
 # on every value; only if some value does not fit is the source read again with the next kind.
 _KINDS: dict[str, tuple[Kind, ...]] = {
-    "user_id": ("integer", "text"),
-    "item_id": ("integer", "text"),
+    "user_id": ("short", "integer", "text"),
+    "item_id": ("short", "integer", "text"),
     "rating": ("real",),
-    "time": ("integer", "real", "moment"),
+    "time": ("short", "integer", "real", "moment"),
 }
 _SAMPLE_ROWS = 1000
 _NOUNS: dict[Kind, str] = {
@@ -31,8 +32,9 @@ _NOUNS: dict[Kind, str] = {
 def read_raw(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> dict[str, Kind]:
     """Make table ``raw`` of the columns given by role, and say what kind each was found to be.
 
-    A role without a column (``rating``, ``time``) is constant 0. Raises InputError naming file,
-    line and an example where a value is missing or not of any kind its role may have.
+    Without columns of their own, ``rating`` is 0 and ``time`` the scan's place in a split. Raises
+    InputError naming file, line and an example where a value is missing or not of any kind its
+    role may have.
     """
     _check_storage(scans, columns)
     for scan in scans:
@@ -49,7 +51,7 @@ def _read(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> dic
     """Read with the kinds that a sample suggests, and wider ones until all values fit."""
     kinds = {role: _guess(engine, scans[0].columns[columns[role]], scans[0], role)
              for role in columns}  # fmt: skip
-    guessed = dict(kinds)
+    guessed = _without_short(kinds)
     while short := _read_as(engine, scans, columns, kinds):
         for role in short:
             wider = _KINDS[role][_KINDS[role].index(kinds[role]) + 1 :]
@@ -58,7 +60,11 @@ def _read(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> dic
             kinds[role] = wider[0]
         engine.drop("raw")
     _refuse_nul(engine, scans, columns, kinds)
-    return kinds
+    return _without_short(kinds)
+
+
+def _without_short(kinds: dict[str, Kind]) -> dict[str, Kind]:
+    return {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
 
 
 def _read_as(
@@ -86,7 +92,12 @@ def _union(scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind
 
 def _selected(scan: Scan, columns: dict[str, str], kinds: dict[str, Kind]) -> str:
     casts = {role: _cast(scan.columns[name], kinds[role]) for role, name in columns.items()}
-    return ", ".join(f"{casts.get(role, '0')} AS {role}" for role in _KINDS)
+    constants = {"rating": _constant(0), "time": _constant(scan.place)}
+    return ", ".join(f"{(constants | casts)[role]} AS {role}" for role in _KINDS)
+
+
+def _constant(value: int) -> str:
+    return f"CAST({value} AS TINYINT)"
 
 
 def _guess(engine: Engine, column: Column, scan: Scan, role: str) -> Kind:
@@ -104,6 +115,7 @@ def _cast(column: Column, kind: Kind) -> str:
     if column.storage == "text":
         return _cast_text(name, kind)
     casts: dict[tuple[Storage, Kind], str] = {
+        ("integer", "short"): f"TRY_CAST({name} AS INTEGER)",
         ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
         ("integer", "text"): f"CAST({name} AS VARCHAR)",
         ("integer", "real"): f"CAST({name} AS DOUBLE)",
@@ -116,10 +128,11 @@ def _cast(column: Column, kind: Kind) -> str:
 def _cast_text(name: str, kind: Kind) -> str:
     # DuckDB moves a bare TRY_CAST into its CSV reader, and there it fails as CAST does.
     text = f"nullif({name}, '')"
-    integer = f"TRY_CAST({name} AS BIGINT)"
+    short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
     real = f"TRY_CAST({text} AS DOUBLE)"
     return {
         # The cast alone takes 007, 1_000 and 77.5 for integers; only what reads the same is one.
+        "short": f"CASE WHEN CAST({short} AS VARCHAR) = {name} THEN {short} END",
         "integer": f"CASE WHEN CAST({integer} AS VARCHAR) = {name} THEN {integer} END",
         "text": text,
         "real": _finite(real),
@@ -175,6 +188,11 @@ def _bad_value(
     raise AssertionError(f"{role}: values did not fit, and now they do")
 
 
+def like_it(count: int, noun: str) -> str:
+    """How many there are of what an error shows: ``3 rows like it``."""
+    return f"1 {noun} like it" if count == 1 else f"{count:,} {noun}s like it"
+
+
 def _refuse_nul(
     engine: Engine, scans: Sequence[Scan], columns: dict[str, str], kinds: dict[str, Kind]
 ) -> None:
@@ -194,5 +212,5 @@ def _refuse_nul(
 
 
 def _error_at(scan: Scan, name: str, value: str | None, problem: str, count: int) -> InputError:
-    rows = "1 row" if count == 1 else f"{count:,} rows"
-    return InputError(f"{scan.locate(name, value)}: {problem} (column {name!r}, {rows} like it)")
+    where = scan.locate(name, value)
+    return InputError(f"{where}: {problem} (column {name!r}, {like_it(count, 'row')})")

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import glob
-import hashlib
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from foretaste.data.csv_files import find_value, read_header
+from foretaste.data.compressed import READ_COMPRESSIONS, refuse_by_content, refuse_by_name
+from foretaste.data.config import SKIPPED, FileFormat
+from foretaste.data.csv_files import quoted
+from foretaste.data.dialects import Dialect, read_dialect
+from foretaste.data.frames import frame_sha256, to_arrow
 from foretaste.data.manifest import file_sha256
-from foretaste.errors import InputError
+from foretaste.errors import InputError, SettingError
 
 Storage = Literal["text", "integer", "real", "moment", "other"]
 
-_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat")
+NCF_SUFFIX = ".rating"
+"""Files as the NCF paper publishes them."""
+
+_NCF_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", NCF_SUFFIX)
 _PARQUET_SUFFIXES = (".parquet", ".pq")
-_COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,45 +55,58 @@ class Scan:
     """What stands after FROM."""
 
     columns: dict[str, Column]
-    """Every column by the name it has in the source."""
+    """Every column that may be read, by the name it has in the source."""
 
     size: int
     """Bytes of the file, or of the frame in memory."""
 
     path: Path | None = None
-    delimiter: str | None = None
-    """What separates fields; None where the file is not delimited text."""
+    dialect: Dialect | None = None
+    """How the file is written, where it is delimited text."""
 
     frame: pa.Table | None = field(default=None, repr=False)
 
+    place: int = 0
+    """Which part of a split that was brought along the rows belong to; training is 0."""
+
     def locate(self, column: str, value: str | None) -> str:
         """Where a column first has this value, as ``file, line 3`` where lines can be told."""
-        if self.path is None or self.delimiter is None:
+        if self.path is None or self.dialect is None:
             return self.name
-        position = list(self.columns).index(column)
-        line = find_value(self.path, self.delimiter, position, value)
+        line = self.dialect.find(self.path, column, value)
         return self.name if line is None else f"{self.name}, line {line}"
 
     def provenance(self) -> dict[str, Any]:
         """The source's name, size and checksum."""
-        sha256 = _frame_sha256(self.frame) if self.path is None else file_sha256(self.path)
+        sha256 = frame_sha256(self.frame) if self.path is None else file_sha256(self.path)
         return {"path": self.name, "num_bytes": self.size, "sha256": sha256}
 
 
-def open_scans(source: Any) -> list[Scan]:
-    """A scan of every file that a path, a pattern or a sequence of them names, or of a frame.
+def open_scans(source: Any, format: FileFormat) -> list[Scan]:
+    """A scan of every file that a path, a folder, a pattern or a sequence of them names, or of a
+    frame; ``format`` says how those that are text are written.
 
-    Frames are pyarrow Tables, pandas DataFrames and whatever else hands out Arrow data.
-    Raises InputError naming what is missing, empty or of a format that is not read.
+    Frames are whatever `foretaste.data.frames.to_arrow` takes. Raises InputError naming what is
+    missing, empty or of a format that is not read.
     """
     if isinstance(source, str | Path):
-        return [_open_file(path) for path in _expand(source)]
+        return [_open_file(path, format) for path in _expand(source)]
     if isinstance(source, Sequence):
-        scans = [scan for part in source for scan in open_scans(part)]
+        scans = [scan for part in source for scan in open_scans(part, format)]
         if not scans:
-            raise InputError("source is an empty sequence; name at least one file")
+            raise InputError("there is no source; name at least one file")
         return scans
-    return [_scan_frame(_to_arrow(source))]
+    return [_scan_frame(to_arrow(source))]
+
+
+def check_format_acts(format: FileFormat, scans: Sequence[Scan]) -> None:
+    """Raise SettingError where ``format`` was given and no scan is of text."""
+    if not format.is_default and all(scan.dialect is None for scan in scans):
+        options = ", ".join(map(format.option, ("delimiter", "columns", "encoding")))
+        raise SettingError(
+            f"{options} and {format.option('quote')} are for text files, and {scans[0].name} is "
+            "none; leave them out"
+        )
 
 
 def _expand(source: str | Path) -> list[Path]:
@@ -94,9 +114,7 @@ def _expand(source: str | Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise InputError(
-            f"{path}: is a directory; name its files, for example '{path}/*.csv' in quotes"
-        )
+        return _files_within(path)
     # Path.glob takes no absolute patterns.
     found = sorted(Path(name) for name in glob.glob(str(source), recursive=True))  # noqa: PTH207
     files = [match for match in found if match.is_file()]
@@ -105,36 +123,60 @@ def _expand(source: str | Path) -> list[Path]:
     return files
 
 
-def _open_file(path: Path) -> Scan:
+def _files_within(folder: Path) -> list[Path]:
+    """Every file of a folder and the folders in it; ``.`` and ``_`` hide, as in ``_SUCCESS``."""
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+    if not files:
+        raise InputError(f"{folder}: is a folder without files in it")
+    return files
+
+
+def _open_file(path: Path, format: FileFormat) -> Scan:
+    refuse_by_name(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
         return _scan_parquet(path)
-    if suffixes and suffixes[-1] in _COMPRESSED_SUFFIXES:
+    if suffixes and suffixes[-1] in READ_COMPRESSIONS:
         suffixes.pop()
-    if suffixes and suffixes[-1] in _TEXT_SUFFIXES:
-        return _scan_csv(path)
+    suffix = suffixes[-1] if suffixes else ""
+    is_described = format.delimiter is not None or format.columns is not None
+    if suffix == NCF_SUFFIX and not is_described:
+        return _scan_text(path, replace(format, delimiter="\t", columns=_NCF_COLUMNS))
+    if suffix in _TEXT_SUFFIXES or (is_described and suffix not in _PARQUET_SUFFIXES):
+        return _scan_text(path, format)
     known = ", ".join((*_TEXT_SUFFIXES, *_PARQUET_SUFFIXES))
     raise InputError(
-        f"{path}: cannot tell its format by its name; expected {known}, "
-        f"text also with {' or '.join(_COMPRESSED_SUFFIXES)}"
+        f"{path}: cannot tell its format by its name; expected {known}, text also with "
+        f"{' or '.join(READ_COMPRESSIONS)}. {format.option('delimiter')} says that it is text"
     )
 
 
-def _scan_csv(path: Path) -> Scan:
-    delimiter, names = read_header(path)
-    # Columns go by position: names that differ in case only are one name to DuckDB.
+def scan_lines(path: Path, name: str, format: FileFormat) -> Scan:
+    """A scan of whole lines, as the one column ``name``."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    return _scan_text(path, replace(format, delimiter="\x01", columns=(name,), quote="none"))
+
+
+def _scan_text(path: Path, format: FileFormat) -> Scan:
+    try:
+        refuse_by_content(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    dialect = read_dialect(path, format)
     columns = {
         name: Column(sql=f"c{position}", storage="text", type_name="text")
-        for position, name in enumerate(names)
+        for position, name in enumerate(dialect.names)
+        if name != SKIPPED or dialect.has_header
     }
-    declared = ", ".join(f"{column.sql}: 'VARCHAR'" for column in columns.values())
-    relation = (
-        f"read_csv({_literal(path)}, auto_detect=false, strict_mode=true, header=true, "
-        f"delim={quoted(delimiter)}, quote='\"', escape='\"', columns={{{declared}}})"
-    )
     return Scan(
-        name=str(path), relation=relation, columns=columns, size=path.stat().st_size,
-        path=path, delimiter=delimiter,
+        name=str(path), relation=dialect.relation(_literal(path)), columns=columns,
+        size=path.stat().st_size, path=path, dialect=dialect,
     )  # fmt: skip
 
 
@@ -150,36 +192,15 @@ def _scan_parquet(path: Path) -> Scan:
 
 
 def _scan_frame(table: pa.Table) -> Scan:
-    plain = [
-        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        for column in table.columns
-    ]
-    table = pa.table(plain, names=table.column_names)
     return Scan(
         name="table", relation=f"frame_{id(table)}", columns=_describe(table.schema, "table"),
         size=table.nbytes, frame=table,
     )  # fmt: skip
 
 
-def _to_arrow(source: Any) -> pa.Table:
-    try:
-        if isinstance(source, pa.Table):
-            return source
-        if hasattr(source, "iloc"):
-            return pa.Table.from_pandas(source, preserve_index=False)
-        if hasattr(source, "__arrow_c_stream__"):
-            return pa.table(source)
-    except pa.ArrowException as error:
-        raise InputError(f"table: cannot be turned into an Arrow table: {error}") from None
-    raise InputError(
-        "source must be a path, a sequence of paths, a pandas DataFrame or a pyarrow Table; "
-        f"got {type(source).__name__}"
-    )
-
-
 def _describe(schema: pa.Schema, where: str) -> dict[str, Column]:
-    names = [name.lower() for name in schema.names]
-    repeated = {name for name in names if names.count(name) > 1}
+    names = Counter(name.lower() for name in schema.names)
+    repeated = [name for name, count in names.items() if count > 1]
     if repeated:
         raise InputError(
             f"{where}: column {min(repeated)!r} is there more than once, case aside; rename one"
@@ -206,38 +227,9 @@ def _storage(kind: pa.DataType) -> Storage:
     return "moment" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else "other"
 
 
-def _frame_sha256(table: pa.Table) -> str:
-    """Of the frame as an Arrow stream: equal frames may differ in it, unequal ones do."""
-    sink = _HashSink()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
-        writer.write_table(table)
-    return sink.sha256.hexdigest()
-
-
-class _HashSink:
-    """A file that only remembers the checksum of what is written to it."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.sha256 = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        self.sha256.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-
 def identifier(name: str) -> str:
     """A column name as SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def quoted(text: str) -> str:
-    """Text as a SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _literal(path: Path) -> str:

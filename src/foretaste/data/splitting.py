@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from foretaste.data import steps
 from foretaste.data.config import PrepareConfig
 from foretaste.data.engine import Engine
+from foretaste.data.given_split import check_fold_in, count_given, held_query, num_distinct_held
 from foretaste.data.plan import Plan
 from foretaste.errors import InputError, SettingError
 
 Progress = Callable[[str], None]
+"""Called with the name of each step of a preparation as it begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FilterStep:
+    setting: str
+    table: str
+    condition: str
+    label: str
+    ids_table: str = ""
+    ids: str = ""
+
 
 _FILTER_STEPS = (
-    ("min_rating", "rated", steps.RATED, "num_rows_rated_too_low"),
-    ("min_item_users", "frequent", steps.FREQUENT, "num_rows_of_rare_items"),
-    ("min_user_interactions", "active", steps.ACTIVE, "num_rows_of_inactive_users"),
+    _FilterStep(
+        setting="min_rating",
+        table="rated",
+        condition=steps.RATED,
+        label="num_rows_rated_too_low",
+    ),
+    _FilterStep(
+        setting="min_item_users",
+        table="frequent",
+        condition=steps.FREQUENT,
+        label="num_rows_of_rare_items",
+        ids_table="frequent_items",
+        ids=steps.FREQUENT_ITEMS,
+    ),
+    _FilterStep(
+        setting="min_user_interactions",
+        table="active",
+        condition=steps.ACTIVE,
+        label="num_rows_of_inactive_users",
+        ids_table="active_users",
+        ids=steps.ACTIVE_USERS,
+    ),
 )
 
 
@@ -26,27 +59,36 @@ def filter_rows(engine: Engine, plan: Plan, counts: dict[str, int]) -> str:
     """
     previous, num_rows = "raw", engine.count("raw")
     counts["num_rows_read"] = num_rows
-    for setting, table, sql, label in _FILTER_STEPS:
-        if setting not in plan.filters:
+    for step in _FILTER_STEPS:
+        if step.setting not in plan.filters:
             continue
-        engine.make(table, sql.format(previous=previous, **plan.filters))
-        engine.drop(previous)
-        num_left = engine.count(table)
-        counts[label] = num_rows - num_left
-        previous, num_rows = table, num_left
+        if step.ids:
+            engine.make(step.ids_table, step.ids.format(previous=previous, **plan.filters))
+        left = f"{previous} WHERE {step.condition.format(**plan.filters)}"
+        num_left = engine.count(left)
+        counts[step.label] = num_rows - num_left
         if num_left == 0:
             raise _nothing_left(plan, counts)
+        # Rows are copied only where some go: it takes as long as counting ten times.
+        if num_left < num_rows:
+            engine.make(step.table, f"SELECT * FROM {left}")
+            engine.drop(previous)
+            previous, num_rows = step.table, num_left
     return previous
 
 
-def collapse_pairs(engine: Engine, previous: str, counts: dict[str, int]) -> None:
+def collapse_pairs(engine: Engine, previous: str, plan: Plan, counts: dict[str, int]) -> None:
     """Make ``user_codes``, ``item_codes`` and ``pairs``: every (user, item) once, its earliest."""
     num_rows = engine.count(previous)
+    num_given = num_distinct_held(engine, previous, plan.parts) if plan.parts else {}
     engine.make("user_codes", steps.USER_CODES.format(previous=previous))
     engine.make("item_codes", steps.ITEM_CODES.format(previous=previous))
     engine.make("pairs", steps.PAIRS.format(previous=previous))
     engine.drop(previous)
     counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
+    for part, num_pairs in num_given.items():
+        num_left = engine.count(f"pairs WHERE time = {plan.parts.index(part)}")
+        counts[f"num_{part}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
 
 def split_pairs(
@@ -60,22 +102,26 @@ def split_pairs(
         "pair_key": steps.PAIR_KEY.format(seed=config.seed),
         "user_key": steps.USER_KEY.format(seed=config.seed),
     }
-    with_validation = config.validation == "hold-out"
     if plan.protocol == "leave-one-out":
         counts["num_users_with_fewer_than_3_items"] = _num_users_below(engine, 3)
-        sql = steps.HELD_LEAVE_ONE_OUT.format(num_held=1 + with_validation, **keys)
+        sql = steps.HELD_LEAVE_ONE_OUT.format(num_held=1 + plan.has_validation, **keys)
     elif plan.protocol == "held-out-users":
         counts["num_users_with_fewer_than_2_items"] = _num_users_below(engine, 2)
-        sizes = _sizes(_num_heldout_users(engine, config), with_validation)
+        sizes = _sizes(_num_heldout_users(engine, config), plan.has_validation)
         sql = steps.HELD_USERS.format(**sizes, **keys)
     elif plan.protocol == "temporal":
-        sizes = _sizes(engine.count("pairs") // 10, with_validation)
+        sizes = _sizes(engine.count("pairs") // 10, plan.has_validation)
         sql = steps.HELD_TEMPORAL.format(**sizes, **keys)
+    elif plan.protocol == "given":
+        sql = held_query(plan.parts)
     else:
         sql = steps.HELD_NOTHING
     engine.make("held", sql)
-    engine.make("train", steps.TRAIN)
-    return _check_parts(engine, plan, with_validation)
+    engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
+    check_fold_in(engine, plan.parts)
+    parts = _check_parts(engine, plan)
+    engine.drop("pairs")
+    return parts
 
 
 def number(engine: Engine) -> None:
@@ -84,11 +130,11 @@ def number(engine: Engine) -> None:
     engine.make("items", steps.ITEMS)
 
 
-def count_parts(engine: Engine, parts: list[str], counts: dict[str, int]) -> None:
+def count_parts(engine: Engine, plan: Plan, parts: list[str], counts: dict[str, int]) -> None:
     """Count users, items and interactions of the finished dataset and of each of its parts."""
     counts["num_users"] = engine.count("users")
     counts["num_items"] = engine.count("items")
-    counts["num_interactions"] = engine.count("pairs")
+    counts["num_interactions"] = engine.count("train") + engine.count("held")
     counts["num_train_users"] = engine.count("users WHERE part = 'train'")
     counts["num_train_items"] = engine.count("items WHERE in_catalogue")
     counts["num_train_interactions"] = engine.count("train")
@@ -102,6 +148,7 @@ def count_parts(engine: Engine, parts: list[str], counts: dict[str, int]) -> Non
         counts[f"num_{split}_targets_unseen_in_training"] = engine.count(
             f"held JOIN items USING (item_code) WHERE part = '{part}' AND NOT in_catalogue"
         )
+    count_given(engine, plan.parts, counts)
 
 
 def _num_users_below(engine: Engine, num_items: int) -> int:
@@ -129,15 +176,20 @@ def _sizes(num_held: int, with_validation: bool) -> dict[str, int]:
     return {"num_test": num_held, "num_validation": num_held if with_validation else 0}
 
 
-def _check_parts(engine: Engine, plan: Plan, with_validation: bool) -> list[str]:
+def _check_parts(engine: Engine, plan: Plan) -> list[str]:
     """The held-out parts there must be; InputError where one came out empty."""
     if plan.protocol == "none":
         return []
-    splits = ["validation", "test"] if with_validation else ["test"]
-    kinds = ("_fold_in", "_target") if plan.protocol == "held-out-users" else ("",)
     found = {part for (part,) in engine.run("SELECT DISTINCT part FROM held")}
+    if engine.count("train"):
+        found.add("train")
+    if plan.parts:
+        _refuse_empty(plan.parts, found)
+        return list(plan.parts[1:])
+    splits = ["validation", "test"] if plan.has_validation else ["test"]
+    kinds = ("_fold_in", "_target") if plan.protocol == "held-out-users" else ("",)
     parts = [split + kind for split in splits for kind in kinds]
-    if found != set(parts) or engine.count("train") == 0:
+    if found != {"train", *parts}:
         raise InputError(
             f"too few interactions for protocol {plan.label}: after the filters there are "
             f"{engine.count('pairs'):,} of {engine.count('user_codes'):,} users, and leave-one-out "
@@ -145,6 +197,16 @@ def _check_parts(engine: Engine, plan: Plan, with_validation: bool) -> list[str]
             "use --protocol none to train on all of them"
         )
     return parts
+
+
+def _refuse_empty(parts: tuple[str, ...], found: set[str]) -> None:
+    """Of a split that was made elsewhere, every part must have something left."""
+    for part in parts:
+        if part not in found:
+            raise InputError(
+                f"nothing is left of the {part} part: each of its pairs is filtered away or in an "
+                "earlier part already; give other files or filters"
+            )
 
 
 def _nothing_left(plan: Plan, counts: dict[str, int]) -> InputError:

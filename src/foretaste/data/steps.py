@@ -10,20 +10,20 @@ dataset, training's first. ``time`` is constant where there is no time column.
 
 from __future__ import annotations
 
-RATED = "SELECT * FROM {previous} WHERE rating >= {min_rating}"
+RATED = "rating >= {min_rating}"
 
-FREQUENT = """
-SELECT * FROM {previous} WHERE item_id IN (
-    SELECT item_id FROM {previous}
-    GROUP BY item_id HAVING count(DISTINCT user_id) >= {min_item_users})
+FREQUENT_ITEMS = """
+SELECT item_id FROM {previous} GROUP BY item_id HAVING count(DISTINCT user_id) >= {min_item_users}
 """
+
+FREQUENT = "item_id IN (SELECT item_id FROM frequent_items)"
 
 # Counted before repeats are dropped, as the reference systems count.
-ACTIVE = """
-SELECT * FROM {previous} WHERE user_id IN (
-    SELECT user_id FROM {previous}
-    GROUP BY user_id HAVING count(*) >= {min_user_interactions})
+ACTIVE_USERS = """
+SELECT user_id FROM {previous} GROUP BY user_id HAVING count(*) >= {min_user_interactions}
 """
+
+ACTIVE = "user_id IN (SELECT user_id FROM active_users)"
 
 USER_CODES = """
 SELECT user_id, CAST(row_number() OVER (ORDER BY user_id) - 1 AS INTEGER) AS user_code
@@ -35,13 +35,17 @@ SELECT item_id, CAST(row_number() OVER (ORDER BY item_id) - 1 AS INTEGER) AS ite
 FROM (SELECT DISTINCT item_id FROM {previous})
 """
 
-# A pair that comes more than once counts as its earliest. Codes group faster than ids.
+# A pair that comes more than once counts as its earliest. Codes sort faster than ids, and sorting
+# the rows of a user takes half the time of grouping by pairs, most of which come once.
 PAIRS = """
-SELECT user_code, item_code, min(time) AS time
-FROM {previous}
-JOIN user_codes USING (user_id)
-JOIN item_codes USING (item_id)
-GROUP BY user_code, item_code
+SELECT user_code, item_code, time
+FROM (
+    SELECT user_code, item_code, time,
+           lag(item_code) OVER (PARTITION BY user_code ORDER BY item_code, time) AS previous_code
+    FROM {previous}
+    JOIN user_codes USING (user_id)
+    JOIN item_codes USING (item_id))
+WHERE previous_code IS NULL OR previous_code <> item_code
 """
 
 # The last interaction of each user with three or more is test, the one before it validation.
@@ -119,6 +123,37 @@ HELD_NOTHING = """
 SELECT user_code, item_code, 'none' AS part FROM pairs WHERE 1 = 0
 """
 
+# A split that was made elsewhere. There ``time`` is the number of a pair's part, so the earliest
+# of repeated pairs is that of the first part to have it.
+HELD_GIVEN = """
+SELECT user_code, item_code, CASE time {cases} END AS part FROM pairs WHERE time > 0
+"""
+
+DISTINCT_HELD = """
+SELECT time, count(*) FROM (SELECT DISTINCT user_id, item_id, time FROM {previous} WHERE time > 0)
+GROUP BY time
+"""
+
+TRAIN_GIVEN = "SELECT user_code, item_code FROM pairs WHERE time = 0"
+
+FOLD_IN_ELSEWHERE = """
+SELECT count(*), min(user_id) FROM user_codes
+WHERE user_code IN (SELECT user_code FROM held WHERE part = '{split}_fold_in')
+  AND (user_code IN (SELECT user_code FROM train)
+       OR user_code IN (SELECT user_code FROM held WHERE part NOT LIKE '{split}%'))
+"""
+
+WITHOUT_HISTORY = """
+(SELECT DISTINCT user_code FROM held WHERE part = '{target}'
+ AND user_code NOT IN (SELECT user_code FROM train)
+ AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_fold_in'))
+"""
+
+WITHOUT_TARGET = """
+(SELECT DISTINCT user_code FROM held WHERE part = '{split}_fold_in'
+ AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_target'))
+"""
+
 # Keys of the hashes; the same text on every engine.
 USER_KEY = "'{seed}:' || CAST(user_id AS STRING)"
 PAIR_KEY = "'{seed}:' || CAST(user_id AS STRING) || ':' || CAST(item_id AS STRING)"
@@ -152,6 +187,61 @@ FROM item_codes LEFT JOIN (SELECT DISTINCT item_code FROM train) AS in_catalogue
     ON item_codes.item_code = in_catalogue.item_code
 """
 
+# Candidates that came with a split; ids meet as text. A line of the NCF paper's files is
+# (user,item), then candidates, with tabs between them.
+CANDIDATE_LINES = """
+SELECT {line} AS line,
+       nullif(trim(regexp_extract({line}, '^{pattern}$', 1)), '') AS user_text,
+       trim(regexp_extract({line}, '^{pattern}$', 2)) AS item_text
+FROM {relation}
+"""
+
+LINES_WITHOUT_TEST = """
+SELECT count(*), min(line) FROM candidate_lines ANTI JOIN (
+    SELECT CAST(user_id AS STRING) AS user_text, CAST(item_id AS STRING) AS item_text
+    FROM raw WHERE time = {place}) USING (user_text, item_text)
+"""
+
+CANDIDATES_OF_LINES = """
+SELECT user_text, trim(unnest(string_split(rtrim(line, chr(9)), chr(9))[2:])) AS item_text
+FROM candidate_lines
+"""
+
+CONTRADICTED = """
+SELECT DISTINCT user_id FROM {previous} JOIN given_candidates
+    ON CAST(user_id AS STRING) = user_text AND CAST(item_id AS STRING) = item_text
+WHERE time = {place}
+"""
+
+UNCONTRADICTED = """
+SELECT * FROM {previous}
+WHERE time <> {place} OR user_id NOT IN (SELECT user_id FROM contradicted)
+"""
+
+# Without a code: an item that training never saw, which no model can score.
+CANDIDATES_OF_USERS = """
+SELECT DISTINCT user_code, item_text, item_code FROM given_candidates
+JOIN (
+    SELECT user_code, CAST(user_id AS STRING) AS user_text FROM users
+    WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')) USING (user_text)
+LEFT JOIN (
+    SELECT item_code, CAST(item_id AS STRING) AS item_text FROM items
+    WHERE in_catalogue) USING (item_text)
+"""
+
+CANDIDATES = """
+SELECT user_code, item_code FROM candidates_of_users
+ANTI JOIN (SELECT user_code, item_code FROM held WHERE part = '{part}')
+    USING (user_code, item_code)
+WHERE item_code IS NOT NULL
+"""
+
+USERS_WITHOUT_CANDIDATES = """
+SELECT count(*), min(user_id) FROM users
+WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')
+  AND user_code NOT IN (SELECT user_code FROM candidates)
+"""
+
 # What the files hold, each in the order it is written in.
 PAIRS_FILE = """
 SELECT user_index, item_index
@@ -159,9 +249,11 @@ FROM {rows} JOIN users USING (user_code) JOIN items USING (item_code)
 ORDER BY user_index, item_index
 """
 
-USERS_FILE = "SELECT user_index, user_id, part FROM users ORDER BY user_index"
+USERS_FILE = "SELECT user_index, {user_id} AS user_id, part FROM users ORDER BY user_index"
 
-ITEMS_FILE = "SELECT item_index, item_id{item_columns} FROM items{described} ORDER BY item_index"
+ITEMS_FILE = """
+SELECT item_index, {item_id} AS item_id{item_columns} FROM items{described} ORDER BY item_index
+"""
 
 # Further columns of the items, where a file of them is given; ids meet as text.
 DESCRIBED = " LEFT JOIN described ON CAST(item_id AS STRING) = described_id"

@@ -7,23 +7,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from foretaste.checks import check_whole
 from foretaste.errors import SettingError
 
-CANDIDATES_HELP = "full, sampled-N or nvidia-N with N at least 1, such as sampled-99"
+CANDIDATES_HELP = "full, fixed, sampled-N or nvidia-N with N at least 1, such as sampled-99"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateRule:
     """``candidates`` taken apart: ``sampled-99`` is kind ``sampled`` with 99 negatives."""
 
-    kind: Literal["full", "sampled", "nvidia"]
+    kind: Literal["full", "fixed", "sampled", "nvidia"]
     num_negatives: int
+    """How many are drawn for each user; 0 where none are."""
 
     @classmethod
     def parse(cls, candidates: str) -> CandidateRule:
         """The rule that ``candidates`` names; SettingError says which there are."""
-        if candidates == "full":
-            return cls(kind="full", num_negatives=0)
+        if candidates in ("full", "fixed"):
+            kept: Literal["full", "fixed"] = "full" if candidates == "full" else "fixed"
+            return cls(kind=kept, num_negatives=0)
         match = re.fullmatch(r"(sampled|nvidia)-([1-9][0-9]{0,6})", candidates)
         if match is None:
             raise SettingError(f"candidates is {candidates!r}; use {CANDIDATES_HELP}")
@@ -37,15 +40,25 @@ class EvaluationConfig:
 
     candidates: str = "full"
     """What a held-out item is ranked against: `full` (the catalogue without the user's known
-    items), `sampled-N` (N distinct negatives) or `nvidia-N` (N drawn with replacement, repeats
-    left out)."""
+    items), `sampled-N` (N distinct negatives), `nvidia-N` (N drawn with replacement, repeats
+    left out) or `fixed` (those that came with the dataset)."""
 
     k: tuple[int, ...] = (10, 20, 50, 100)
     """Lengths of the lists that are judged: each metric is given at each of them."""
 
+    evaluation_batch: int | None = None
+    """Users ranked at once; as many as fit 64 MiB of scores unless given."""
+
     def __post_init__(self) -> None:
         CandidateRule.parse(self.candidates)
         checked_lengths(self.k)
+        check_evaluation_batch(self.evaluation_batch)
+
+
+def check_evaluation_batch(evaluation_batch: int | None) -> None:
+    """SettingError unless None or a number of users."""
+    if evaluation_batch is not None:
+        check_whole("evaluation_batch", evaluation_batch, at_least=1)
 
 
 def checked_lengths(k: Iterable[int]) -> tuple[int, ...]:

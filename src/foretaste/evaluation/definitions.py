@@ -49,6 +49,11 @@ def describe_candidates(candidates: str, split: str) -> str:
     known = "training, fold-in and validation" if split == "test" else "training and fold-in"
     if rule.kind == "full":
         return f"the whole catalogue without the user's known items ({known})"
+    if rule.kind == "fixed":
+        return (
+            "the candidates that came with the dataset for each user, a held-out item among them "
+            "counted once; such metrics do not agree with full ones, not even in expectation"
+        )
     outside = f"outside the user's known ({known}) and held-out items"
     if rule.kind == "sampled":
         return (

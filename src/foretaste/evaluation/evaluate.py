@@ -33,6 +33,7 @@ def evaluate(
     k: Sequence[int],
     seed: int,
     users: NDArray[np.integer] | None = None,
+    batch: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
@@ -43,21 +44,23 @@ def evaluate(
         num_train_users: users below this number were trained on (`user_state`); the others are
             answered by `fold_in`.
         protocol: how the dataset was split, as it is to be printed.
-        candidates: ``full``, ``sampled-N`` or ``nvidia-N``.
+        candidates: ``full``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
         k: list lengths, each at least 1; beyond the number of candidates, all of them.
         seed: the dataset's seed, which keys the negatives.
         users: rows of ``heldout`` to look at; all of them by default.
+        batch: users ranked at once; by default as many as fit 64 MiB of scores.
         progress: called with the number of users done and of all users after each batch.
 
     Raises SettingError for candidates and lengths that do not exist, DatasetError where nothing
-    is held out or the model has another catalogue, TrainingError for scores that are not finite.
+    is held out, the model has another catalogue or no candidates came with the dataset,
+    TrainingError for scores that are not finite.
     """
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)
     lengths = checked_lengths(k)
     asked = heldout if users is None else heldout.rows(users)
     judged = asked.rows(np.flatnonzero(asked.target.lengths()))
-    _check(model, judged)
+    _check(model, judged, rule)
     ranker = Ranker(
         model,
         judged,
@@ -65,6 +68,7 @@ def evaluate(
         num_places=lengths[-1],
         num_train_users=num_train_users,
         seed=seed,
+        batch=batch,
     )
     ranked = ranker.run(progress)
     per_user = user_metrics(ranked.places, lengths)
@@ -89,7 +93,7 @@ def validation_rows(heldout: HeldOut, limit: int = 10_000, *, seed: int) -> NDAr
     return rows[choose_users(heldout.user_index[rows], limit, seed)]
 
 
-def _check(model: RecommenderModel, heldout: HeldOut) -> None:
+def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> None:
     if heldout.num_users == 0:
         raise DatasetError(
             f"the {heldout.split} part holds no user with a held-out item, so there is nothing to "
@@ -99,6 +103,11 @@ def _check(model: RecommenderModel, heldout: HeldOut) -> None:
         raise DatasetError(
             f"the model knows {model.num_items:,} items, this dataset's catalogue has "
             f"{heldout.history.num_items:,}: evaluate on the dataset the model was trained on"
+        )
+    if rule.kind == "fixed" and heldout.candidates is None:
+        raise DatasetError(
+            f"candidates is fixed, and none came with the {heldout.split} part; use full or "
+            "sampled-99, or prepare the dataset with candidates of its own"
         )
 
 

@@ -17,8 +17,16 @@ from torch import Tensor
 from foretaste.evaluation.config import CandidateRule
 from foretaste.evaluation.metrics import TargetPlaces
 from foretaste.evaluation.places import ABSENT, TopList, place_targets, top_list
-from foretaste.evaluation.scoring import Scored, exact_scores, score_full, score_sampled, to_device
+from foretaste.evaluation.scoring import (
+    Scored,
+    exact_scores,
+    score_fixed,
+    score_full,
+    score_sampled,
+    to_device,
+)
 from foretaste.models.base import RecommenderModel, UserState
+from foretaste.ops.spans import span
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
@@ -56,6 +64,7 @@ class Ranker:
         num_places: int,
         num_train_users: int,
         seed: int,
+        batch: int | None = None,
     ) -> None:
         self._model = model
         self._heldout = heldout
@@ -63,6 +72,7 @@ class Ranker:
         self._num_places = num_places
         self._num_train_users = num_train_users
         self._seed = seed
+        self._batch = batch
         self._best_place_I = torch.full((model.num_items,), num_places, device=model.device)
         self._num_short = torch.zeros((), dtype=torch.int64, device=model.device)
         self._batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
@@ -72,7 +82,8 @@ class Ranker:
         num_done = 0
         with exact_scores(self._model):
             for rows in self._row_batches():
-                self._rank(rows)
+                with span("evaluate"):
+                    self._rank(rows)
                 num_done += len(rows)
                 if progress is not None:
                     progress(num_done, self._heldout.num_users)
@@ -83,16 +94,25 @@ class Ranker:
         )
 
     def _row_batches(self) -> Iterator[NDArray[np.int64]]:
-        """Rows of known users, then rows of new ones, as many at once as memory allows."""
-        if self._rule.kind == "full":
-            num_at_once = _SCORES_AT_ONCE // self._model.num_items
-        else:
-            most_targets = int(self._heldout.target.lengths().max())
-            num_at_once = _CANDIDATES_AT_ONCE // (most_targets + self._rule.num_negatives)
+        """Rows of known users, then rows of new ones, as many at once as was asked for."""
+        num_at_once = self._batch or self._most_at_once()
         is_known = self._heldout.user_index < self._num_train_users
         for rows in (np.flatnonzero(is_known), np.flatnonzero(~is_known)):
-            for start in range(0, len(rows), max(1, num_at_once)):
-                yield rows[start : start + max(1, num_at_once)]
+            for start in range(0, len(rows), num_at_once):
+                yield rows[start : start + num_at_once]
+
+    def _most_at_once(self) -> int:
+        """Users of a batch, as memory allows."""
+        if self._rule.kind == "full":
+            return max(1, _SCORES_AT_ONCE // self._model.num_items)
+        most_targets = int(self._heldout.target.lengths().max())
+        return max(1, _CANDIDATES_AT_ONCE // (most_targets + self._most_negatives()))
+
+    def _most_negatives(self) -> int:
+        given = self._heldout.candidates
+        if self._rule.kind == "fixed" and given is not None:
+            return int(given.lengths().max())
+        return self._rule.num_negatives
 
     def _rank(self, rows: NDArray[np.int64]) -> None:
         batch = self._heldout.rows(rows)
@@ -110,6 +130,8 @@ class Ranker:
         state = self._user_state(batch)
         if self._rule.kind == "full":
             return score_full(self._model, state, batch)
+        if self._rule.kind == "fixed":
+            return score_fixed(self._model, state, batch)
         return score_sampled(self._model, state, batch, self._rule, self._seed)
 
     def _user_state(self, batch: HeldOut) -> UserState:

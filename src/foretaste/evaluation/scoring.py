@@ -79,15 +79,34 @@ def score_sampled(
     rule: CandidateRule,
     seed: int,
 ) -> Scored:
-    """Each user's targets (first T columns) and negatives drawn by ``rule``.
-
-    A target is ranked against the negatives and the user's other targets.
-    """
+    """Each user's targets and negatives drawn by ``rule``."""
     target = heldout.target.within(model.num_items)
     excluded = to_device(heldout.known.union(target), model.device)
     user_index_B = torch.tensor(heldout.user_index, dtype=torch.int64, device=model.device)
     key = candidates_key(seed, heldout.split)
     negative_BN, counts_BN, num_short = draw_negatives(rule, excluded, user_index_B, key)
+    return _score_against(model, state, target, negative_BN, counts_BN, num_short)
+
+
+def score_fixed(model: RecommenderModel, state: UserState, heldout: HeldOut) -> Scored:
+    """Each user's targets and the candidates that came with the dataset."""
+    assert heldout.candidates is not None, "candidates are checked before ranking begins"
+    negative_BN, counts_BN = pad(to_device(heldout.candidates, model.device))
+    num_short = torch.zeros((), dtype=torch.int64, device=model.device)
+    target = heldout.target.within(model.num_items)
+    return _score_against(model, state, target, negative_BN, counts_BN, num_short)
+
+
+def _score_against(
+    model: RecommenderModel,
+    state: UserState,
+    target: Histories,
+    negative_BN: Tensor,
+    counts_BN: Tensor,
+    num_short: Tensor,
+) -> Scored:
+    """Targets (first T columns) and negatives; a target is ranked against these and the user's
+    other targets."""
     target_BT, is_target_BT = pad(to_device(target, model.device))
     item_BC = torch.cat((target_BT, negative_BN), dim=1)
     score_BC = _checked(model, model.score_candidates(state, item_BC))

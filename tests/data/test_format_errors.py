@@ -1,0 +1,188 @@
+"""What is wrong with how a file is written is said with the file and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from foretaste.data import PrepareConfig, prepare
+from foretaste.errors import ForetasteError, InputError, SettingError
+from tests.data.conftest import WriteFile
+
+ROWS = "".join(f"{user},{item},{user + item}\n" for user in range(20) for item in range(8))
+COLUMNS = ("user_id", "item_id", "timestamp")
+
+
+def refuse(
+    source: Any, message: str, error: type[ForetasteError] = InputError, **settings: Any
+) -> None:
+    """Preparing fails with the message."""
+    with pytest.raises(error, match=message):
+        prepare(source, Path("never"), PrepareConfig(**settings))
+    assert not Path("never").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("raw.csv.bz2", r"raw\.csv\.bz2: is packed as \.bz2, which is not read; unpack it, for "
+                        r"example with `bunzip2 --keep raw\.csv\.bz2`"),
+        ("raw.csv.xz", "`unxz --keep raw.csv.xz`"),
+        ("ml-1m.zip", "packed as .zip, .* `unzip ml-1m.zip`, and give what was in it"),
+        ("raw.7z", "`7z x raw.7z`"),
+        ("raw.rar", "`unrar x raw.rar`"),
+        ("raw.tar", "`tar -xf raw.tar`"),
+        ("RAW.TAR.GZ", "`tar -xf RAW.TAR.GZ`"),
+        ("raw.tgz", "`tar -xf raw.tgz`"),
+    ],
+)  # fmt: skip
+def test_packed_files_are_refused_by_name(write: WriteFile, name: str, message: str) -> None:
+    refuse(write("user,item\n1,2\n", name), message)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (b"PK\x03\x04rest", r"raw\.csv: is not text but a \.zip file, .* with `unzip`"),
+        (b"BZh91AY&SYrest", r"raw\.csv: is not text but a \.bz2 file"),
+        (b"\xfd7zXZ\x00rest", r"raw\.csv: is not text but a \.xz file"),
+        (gzip.compress(b"user,item\n"), r"is not text but a \.gz file, .*; rename it to end in"),
+        (b"PAR1rest", r"is not text but a \.parquet file, .*; rename it to end in \.parquet"),
+    ],
+)
+def test_packed_files_are_refused_by_content(write: WriteFile, start: bytes, message: str) -> None:
+    refuse(write(start), message)
+
+
+@pytest.mark.parametrize("name", ["raw.csv.gz", "raw.csv.zst"])
+def test_text_that_is_not_compressed_as_its_name_says(write: WriteFile, name: str) -> None:
+    refuse(write("user,item\n1,2\n", name), f"{name}: cannot be read: ")
+
+
+def test_a_compressed_file_cut_short(write: WriteFile) -> None:
+    rows = "user_id,item_id,timestamp\n" + "".join(
+        f"{number * 7919 % 100003},{number},1\n" for number in range(100_000)
+    )
+    for name, packed in (
+        ("raw.csv.gz", gzip.compress(rows.encode())),
+        ("raw.csv.zst", pa.compress(rows.encode(), "zstd", asbytes=True)),
+    ):
+        refuse(write(packed[: len(packed) // 2], name), re.escape(name))
+
+
+def test_what_text_needs_a_hint(write: WriteFile) -> None:
+    refuse(write("1\t2\n", "u.data"), r"u\.data: cannot tell its format.*--delimiter says")
+
+
+def test_headerless_files_are_said_to_be(write: WriteFile) -> None:
+    hint = "--columns, in order, such as user_id,item_id,rating,timestamp"
+    refuse(write("1::1193::5::978300760\n", "ratings.dat"), hint)
+
+
+def test_a_header_where_there_should_be_none(write: WriteFile) -> None:
+    source = write("userId,movieId,when\n" + ROWS)
+    message = r"raw\.csv, line 1: holds column names: 'userId,movieId,when'; --columns is for files"
+    refuse(source, message, columns=COLUMNS)
+
+
+def test_fewer_names_than_fields(write: WriteFile) -> None:
+    message = (
+        r"raw\.csv, line 1: has 3 fields between ',', and --columns names 2, user_id,item_id; "
+        r"name every one, with - for what is not read: '0,0,0'"
+    )
+    refuse(write(ROWS), message, columns=("user_id", "item_id"))
+
+
+def test_another_delimiter_than_is_said(write: WriteFile) -> None:
+    message = "line 1: has 1 fields between ';', and --columns names 3"
+    refuse(write(ROWS), message, columns=COLUMNS, delimiter=";")
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "message"),
+    [
+        ("1::2::soon", {}, r"line 161: time 'soon' is not a number or a date .*column 'timestamp'"),
+        ("1::2", {}, "line 161: expected 3 fields, found 2: '1::2'"),
+        ("::2::3", {}, "line 161: user_id is empty"),
+        ("1::\xe9\x00::3", {"encoding": "latin-1"}, r"line 161: item_id 'é\\x00' holds a NUL"),
+    ],
+)  # fmt: skip
+def test_lines_of_headerless_files_are_counted(
+    write: WriteFile, row: str, settings: dict[str, Any], message: str
+) -> None:
+    content = (ROWS.replace(",", "::") + row + "\n1::2::3\n").encode("latin-1")
+    refuse(write(content, "raw.dat"), rf"raw\.dat, {message}", columns=COLUMNS, **settings)
+
+
+def test_the_option_of_the_file_of_items_is_named(write: WriteFile, tmp_path: Path) -> None:
+    items = write("1|A|x\n", "u.item")
+    config = PrepareConfig(items_delimiter="|", items_columns=("item_id", "title"))
+    with pytest.raises(InputError, match=r"u\.item, line 1: has 3 fields .* --items-columns names"):
+        prepare(write(f"{','.join(COLUMNS)}\n{ROWS}"), tmp_path / "out", config, items=items)
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        ("user,caf\xe9\n".encode("latin-1"), {}, r"raw\.csv, line 1: is not UTF-8 .*encoding"),
+        ("user,item\n".encode("utf-16"), {}, r"raw\.csv: is UTF-16 text; .*--encoding utf-16"),
+        ("user,item\n".encode("utf-16-be"), {"encoding": "utf-16"},
+         r"raw\.csv: does not begin with the byte order mark of little-endian UTF-16"),
+        (b"user,item\n1,\x93x\x94\n", {"encoding": "latin-1"},
+         r"raw\.csv: holds bytes that latin-1 does not have, as windows-1252 text does"),
+        (b"user,item\n1,\xe9\n", {}, r"raw\.csv, line 2: is not UTF-8 text"),
+        (b'user,item\n1,"x\n', {}, r"line 2: a quote is opened and never closed; --quote none"),
+        (b'user,"item\n1,2\n', {}, r"line 1: cannot be parsed \(unexpected end of data\); --quote"),
+        (b'user,"item" \n1,2\n', {}, r"line 1: cannot be parsed \(',' expected after '\"'"),
+        ("user,item\n1,\U0001f600\n".encode("utf-16"), {"encoding": "utf-16"},
+         r"raw\.csv: holds what cannot be read as UTF-16, as emoji cannot; convert the file"),
+        (b"\nuser,item\n1,2\n", {}, r"raw\.csv: its first line is blank"),
+        (b"x" * 3_000_000, {}, r"raw\.csv, line 1: is longer than 2 MB"),
+        (b"user,item" + b",x" * 10_000, {}, r"line 1: has 10,002 columns, more than 10,000; each"),
+    ],
+)  # fmt: skip
+def test_text_that_is_not_as_said(
+    write: WriteFile, content: bytes, settings: dict[str, Any], message: str
+) -> None:
+    refuse(write(content), message, **settings)
+
+
+def test_formats_of_what_is_not_text(write: WriteFile) -> None:
+    table = pa.table({"user": [1], "item": [1]})
+    message = "--delimiter, --columns, --encoding and --quote are for text files, and table is none"
+    refuse(table, message, SettingError, columns=COLUMNS)
+
+
+def test_times_in_some_files_only(write: WriteFile) -> None:
+    first = write("user_id,item_id\n1,2\n", "a.csv")
+    second = write("user_id,item_id,timestamp\n1,3,4\n", "b.csv")
+    refuse([first, second], r"a\.csv: has no column of times, and .*b\.csv has 'timestamp'")
+    refuse([second, first], r"a\.csv: has no column 'timestamp', which .*b\.csv has; its columns")
+
+
+def test_what_is_no_data_in_a_folder(write: WriteFile, tmp_path: Path) -> None:
+    write("user_id,item_id\n1,2\n", "folder/a.csv")
+    write("about", "folder/README")
+    refuse(tmp_path / "folder", "folder/README: cannot tell its format by its name")
+
+
+class Lazy:
+    """A frame that is still to be computed."""
+
+    def collect(self) -> None:
+        """Never called."""
+
+
+def test_frames_that_are_none_yet() -> None:
+    refuse(Lazy(), "source must be a path, .* got Lazy; call its collect.. first")
+
+
+def test_matrices_of_what_is_no_number() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = sparse.csr_array([[1j]])
+    refuse(matrix, "matrix: holds values of type complex128; they must be numbers")

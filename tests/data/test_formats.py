@@ -1,0 +1,270 @@
+"""The same interactions in every format make the same dataset."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretaste.data import Dataset, GenerateConfig, PrepareConfig, generate, prepare
+from tests.data.conftest import WriteFile
+
+COLUMNS = ("user_id", "item_id", "timestamp")
+SMALL = GenerateConfig(num_users=120, num_items=60, num_interactions=1_800)
+
+needs = {
+    name: pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}")
+    for name in ("polars", "scipy")
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    """Interactions whose user ids are text that every encoding has: café-17."""
+    plain = generate(SMALL).table
+    users = pa.array([f"caf\xe9-{user}" for user in plain.column("user_id").to_pylist()])
+    return plain.set_column(0, "user_id", users).select(list(COLUMNS))
+
+
+def text_of(table: pa.Table, delimiter: str = ",", *, header: bool = True, end: str = "\n") -> str:
+    rows = [delimiter.join(map(str, row.values())) for row in table.to_pylist()]
+    names = [delimiter.join(table.column_names)] if header else []
+    return end.join([*names, *rows, ""])
+
+
+def zstd(content: bytes) -> bytes:
+    compressed: bytes = pa.compress(content, "zstd", asbytes=True)
+    return compressed
+
+
+@pytest.fixture(scope="module")
+def digest(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return prepare(table, tmp_path_factory.mktemp("plain") / "out").manifest.digest
+
+
+TEXTS: dict[str, tuple[Callable[[pa.Table], bytes], str, dict[str, Any]]] = {
+    "colons": (lambda table: text_of(table, "::").encode(), "raw.dat", {}),
+    "colons, said": (lambda table: text_of(table, "::").encode(), "raw.dat", {"delimiter": "::"}),
+    "pipes": (lambda table: text_of(table, "|").encode(), "raw.txt", {}),
+    "spaces": (lambda table: text_of(table, " ").encode(), "raw.csv", {"delimiter": " "}),
+    "arrows": (lambda table: text_of(table, " => ").encode(), "raw.csv", {"delimiter": " => "}),
+    "tab, said": (lambda table: text_of(table, "\t").encode(), "raw.tsv", {"delimiter": r"\t"}),
+    "headerless": (
+        lambda table: text_of(table, header=False).encode(), "raw.csv", {"columns": COLUMNS},
+    ),
+    "headerless, other suffix": (
+        lambda table: text_of(table, "\t", header=False).encode(), "u.data", {"columns": COLUMNS},
+    ),
+    "headerless, a mark, colons": (
+        lambda table: b"\xef\xbb\xbf" + text_of(table, "::", header=False).encode(),
+        "raw.dat", {"columns": COLUMNS},
+    ),
+    "latin-1": (
+        lambda table: text_of(table).encode("latin-1"), "raw.csv", {"encoding": "latin-1"},
+    ),
+    "utf-16": (lambda table: text_of(table).encode("utf-16"), "raw.csv", {"encoding": "utf-16"}),
+    "utf-16, headerless": (
+        lambda table: text_of(table, header=False).encode("utf-16"),
+        "raw.csv", {"encoding": "utf-16", "columns": COLUMNS},
+    ),
+    "dos lines, headerless": (
+        lambda table: text_of(table, header=False, end="\r\n").encode(),
+        "raw.csv", {"columns": COLUMNS},
+    ),
+    "zst": (lambda table: zstd(text_of(table).encode()), "raw.csv.zst", {}),
+    "zst, latin-1, colons": (
+        lambda table: zstd(text_of(table, "::").encode("latin-1")),
+        "raw.dat.zst", {"encoding": "latin-1"},
+    ),
+    "two members of gz": (
+        lambda table: b"".join(map(gzip.compress, text_of(table).encode().splitlines(True))),
+        "raw.csv.gz", {},
+    ),
+    "no quotes": (lambda table: text_of(table).encode(), "raw.csv", {"quote": "none"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name: str, table: pa.Table, digest: str, write: WriteFile, tmp_path: Path) -> None:
+    encoded, file, settings = TEXTS[name]
+    source = write(encoded(table), file)
+    dataset = prepare(source, tmp_path / "out", PrepareConfig(**settings))
+    assert dataset.manifest.digest == digest
+
+
+def test_columns_are_in_any_order_and_some_unread(
+    table: pa.Table, digest: str, write: WriteFile, tmp_path: Path
+) -> None:
+    rows = [
+        f"x::{row['timestamp']}::{row['item_id']}::y::{row['user_id']}\n"
+        for row in table.to_pylist()
+    ]
+    source = write("".join(rows), "raw.dat")
+    config = PrepareConfig(columns=("-", "timestamp", "item_id", "-", "user_id"))
+    assert prepare(source, tmp_path / "out", config).manifest.digest == digest
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip", "snappy", "none"])
+def test_parquet_however_compressed(
+    table: pa.Table, digest: str, tmp_path: Path, compression: str
+) -> None:
+    source = tmp_path / "raw.parquet"
+    pq.write_table(table, source, compression=compression)
+    assert prepare(source, tmp_path / "out").manifest.digest == digest
+
+
+def test_a_folder_is_every_file_in_it(
+    table: pa.Table, digest: str, write: WriteFile, tmp_path: Path
+) -> None:
+    third = table.num_rows // 3
+    write(text_of(table.slice(0, third), "::"), "raw/a.dat")
+    write(zstd(text_of(table.slice(third, third).select(COLUMNS[::-1])).encode()), "raw/b.csv.zst")
+    (tmp_path / "raw" / "day=3").mkdir()
+    more = table.slice(2 * third).append_column("note", pa.nulls(table.num_rows - 2 * third))
+    pq.write_table(more, tmp_path / "raw" / "day=3" / "part-0.parquet")
+    write("", "raw/_SUCCESS")
+    write("nothing", "raw/.hidden/note.csv")
+    for n, source in enumerate((tmp_path / "raw", str(tmp_path / "raw" / "**" / "*.*"))):
+        assert prepare(source, tmp_path / f"out{n}").manifest.digest == digest
+
+
+def test_columns_may_have_numbers_for_names(write: WriteFile, tmp_path: Path) -> None:
+    config = PrepareConfig(
+        columns=("0", "1", "-"), user_column="0", item_column="1", protocol="none"
+    )
+    dataset = prepare(write("0,7,-\n1,8,-\n"), tmp_path / "out", config)
+    assert (dataset.users.ids(), dataset.items.ids()) == ([0, 1], [7, 8])
+
+
+def test_batches_of_arrow(table: pa.Table, digest: str, tmp_path: Path) -> None:
+    batch = table.combine_chunks().to_batches()[0]
+    reader = table.to_reader(max_chunksize=100)
+    for n, source in enumerate((batch, reader, [table.slice(0, 7), table.slice(7)])):
+        assert prepare(source, tmp_path / f"out{n}").manifest.digest == digest
+
+
+@needs["polars"]
+def test_polars(table: pa.Table, digest: str, tmp_path: Path) -> None:
+    import polars as pl
+
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    categories = frame.with_columns(pl.col("user_id").cast(pl.Categorical))
+    for n, source in enumerate((frame, categories)):
+        assert prepare(source, tmp_path / f"out{n}").manifest.digest == digest
+
+
+@needs["scipy"]
+@pytest.mark.parametrize("kind", ["csr_matrix", "csr_array", "csc_array", "coo_array"])
+def test_sparse_matrices(tmp_path: Path, kind: str) -> None:
+    import scipy.sparse
+
+    rows, columns, values = [0, 0, 3, 3, 3, 1], [2, 0, 2, 4, 0, 1], [5.0, 1, 4, 4, 2, 0]
+    matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(4, 6))
+    frame = pd.DataFrame({"user": [0, 0, 3, 3, 3], "item": [2, 0, 2, 4, 0]})
+    frame["rating"] = values[:5]
+    source = getattr(scipy.sparse, kind)(matrix)
+    for n, rule in enumerate(({}, {"min_rating": 4.0})):
+        config = PrepareConfig(protocol="none", **rule)
+        dataset = prepare(source, tmp_path / f"matrix{n}", config)
+        plain = prepare(frame, tmp_path / f"frame{n}", config)
+        assert dataset.manifest.digest == plain.manifest.digest
+    assert dataset.users.ids() == [0, 3]
+    assert dataset.items.ids() == [2, 4]
+
+
+@needs["scipy"]
+def test_a_matrix_of_booleans_has_ratings_of_one(tmp_path: Path) -> None:
+    import scipy.sparse
+
+    matrix = scipy.sparse.csr_array([[True, False], [True, True]])
+    config = PrepareConfig(protocol="none", min_rating=1)
+    assert prepare(matrix, tmp_path / "out", config).train.item_index.tolist() == [0, 0, 1]
+
+
+IDS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x00\r", max_codepoint=0xFFFF),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(IDS, IDS), min_size=1, max_size=8),
+    delimiter=st.sampled_from([",", "\t", ";", "|", " ", "\x01", "€"]),
+    encoding=st.sampled_from(["utf-8", "utf-16"]),
+    with_header=st.booleans(),
+)
+def test_ids_of_any_characters(
+    pairs: list[tuple[str, str]],
+    delimiter: str,
+    encoding: Literal["utf-8", "utf-16"],
+    with_header: bool,
+) -> None:
+    columns = ["user_id", "item_id"]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "raw.csv"
+        with source.open("w", encoding=encoding, newline="") as file:
+            writer = csv.writer(
+                file, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n"
+            )
+            writer.writerows([columns, *pairs] if with_header else pairs)
+        config = PrepareConfig(
+            protocol="none",
+            delimiter=delimiter,
+            encoding=encoding,
+            columns=None if with_header else tuple(columns),
+        )
+        frame = pd.DataFrame(pairs, columns=columns)
+        plain = prepare(frame, Path(folder) / "plain", PrepareConfig(protocol="none"))
+        dataset = prepare(source, Path(folder) / "out", config)
+        assert dataset.manifest.digest == plain.manifest.digest
+
+
+def titles(dataset: Dataset) -> list[str | None] | None:
+    return dataset.items.titles(dataset.items.lookup([1, 2]))
+
+
+def test_items_have_a_format_of_their_own(write: WriteFile, tmp_path: Path) -> None:
+    source = write("1::1\n1::2\n", "raw.dat")
+    described = '1::"Great" caf\xe9: x, y, z\n2::B|c\n'.encode("latin-1")
+    config = PrepareConfig(
+        columns=("user_id", "item_id"),
+        items_columns=("item_id", "title"),
+        items_encoding="latin-1",
+        protocol="none",
+    )
+    dataset = prepare(source, tmp_path / "out", config, items=write(described, "movies.dat"))
+    assert titles(dataset) == ['"Great" caf\xe9: x, y, z', "B|c"]
+
+
+def test_items_between_bars(write: WriteFile, tmp_path: Path) -> None:
+    described = write('1|"A|1995||\n2|B|1996||\n', "u.item")
+    config = PrepareConfig(
+        items_delimiter="|",
+        items_columns=("movie_id", "title", "-", "-", "-"),
+        items_quote="none",
+        protocol="none",
+    )
+    source = write("user_id,item_id\n1,1\n1,2\n")
+    dataset = prepare(source, tmp_path / "out", config, items=described)
+    assert titles(dataset) == ['"A', "B"]
+    assert dataset.items.table.column_names == ["id", "title"]
+
+
+def test_quotes_as_they_are(write: WriteFile, tmp_path: Path) -> None:
+    source = write('user_id\titem_id\n"a\tx\nb"c\ty\n', "raw.tsv")
+    dataset = prepare(source, tmp_path / "out", PrepareConfig(quote="none", protocol="none"))
+    assert dataset.users.ids() == ['"a', 'b"c']

@@ -1,0 +1,62 @@
+"""Ctrl-C at any step of a preparation leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pytest
+
+import foretaste as package
+from foretaste.data import prepare
+
+STEPS = ["checksum", "read", "filter", "collapse repeats", "split", "number", "write"]
+
+
+def shop(num_rows: int) -> pa.Table:
+    rng = np.random.default_rng(5)
+    columns = {"user_id": num_rows // 50, "item_id": 500, "timestamp": 10**9}
+    return pa.table({name: rng.integers(bound, size=num_rows) for name, bound in columns.items()})
+
+
+def test_the_steps_are_told_in_order(tmp_path: Path) -> None:
+    told: list[str] = []
+    prepare(shop(2_000), tmp_path / "out", progress=told.append)
+    assert told == STEPS
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_interrupt_between_steps_leaves_nothing(tmp_path: Path, step: str) -> None:
+    def interrupt(begun: str) -> None:
+        if begun == step:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(shop(2_000), tmp_path / "sets" / "out", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_within_a_step_leaves_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "ratings.csv"
+    pa_csv.write_csv(shop(3_000_000), source)
+    command = [sys.executable, "-m", "foretaste", "prepare", str(source), "-o", "sets/out"]
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    while not list(tmp_path.glob("sets/.out.partial-*")) and running.poll() is None:
+        time.sleep(0.005)
+    # In the midst of reading, which takes a second.
+    time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (130, "interrupted\n")
+    assert list(tmp_path.iterdir()) == [source]

@@ -1,0 +1,297 @@
+"""Named sets, from tiny archives in the formats of the real ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
+from foretaste.data import named_files as named_files_module
+from foretaste.data.named_sets import NAMED_SETS, named_set
+from foretaste.errors import InputError, SettingError
+from tests.data import movielens
+from tests.data.file_server import FileServer, serving
+
+NAMES = ["ml-100k", "ml-1m", "ml-20m", "ml-25m", "ml-32m"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory and a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    """A server with the archive of every set."""
+    archives = {name: movielens.archive(name) for name in NAMES}
+    for name, content in archives.items():
+        movielens.expect(monkeypatch, name, content)
+    with serving({f"/sets/{name}.zip": content for name, content in archives.items()}) as server:
+        monkeypatch.setenv("FORETASTE_MOVIELENS_URL", f"{server.url}/sets/")
+        yield server
+
+
+def cached(tmp_path: Path) -> list[str]:
+    """What is kept in the cache, besides locks."""
+    found = (tmp_path / "cache" / "foretaste").rglob("*")
+    return sorted(path.name for path in found if path.is_file() and path.suffix != ".lock")
+
+
+def unpack(name: str, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for file, content in movielens.files(name).items():
+        (folder / file).write_bytes(content)
+    return folder
+
+
+def test_all_of_movielens_is_known() -> None:
+    assert list(NAMED_SETS) == NAMES
+    assert len({named.md5 for named in NAMED_SETS.values()}) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_command_downloads_unpacks_and_prepares(
+    mirror: FileServer, tmp_path: Path, name: str
+) -> None:
+    told: list[str] = []
+    dataset = prepare(name, config=PrepareConfig(), progress=told.append)
+    manifest = dataset.manifest
+    assert manifest.protocol == "leave-one-out"
+    assert manifest.filters == {"min_user_interactions": 20}
+    assert manifest.num_users == movielens.NUM_USERS
+    assert dataset.path.name.startswith(f"{name}-")
+    test = dataset.heldout("test")
+    users, items = dataset.users.ids(test.user_index), dataset.items.ids(test.target.item_index)
+    assert items == [movielens.last_item(int(user)) for user in users]
+    assert cached(tmp_path) == sorted(movielens.files(name))
+    assert told[0].startswith(f"download {name}.zip: 0.0 of 0.0 MB")
+    assert told[1:4] == [f"check {name}.zip", f"unpack {name}.zip", "checksum"]
+    assert not (tmp_path / "outside.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["ml-100k", "ml-1m", "ml-20m"])
+def test_titles_come_along_letter_by_letter(mirror: FileServer, name: str) -> None:
+    dataset = prepare(name)
+    known = dict(enumerate(movielens.titles(name), start=1))
+    ids = dataset.items.ids()
+    assert dataset.items.titles() == [known[int(item)] for item in ids]
+    further = {"ml-100k": "release_date"}.get(name, "genres")
+    assert dataset.items.table.column_names == ["id", "title", further]
+
+
+def test_a_set_is_downloaded_once(mirror: FileServer) -> None:
+    first = prepare("ml-1m")
+    again = open_or_prepare("ml-1m")
+    other = open_or_prepare(Path("ml-1m"), PrepareConfig(protocol="held-out-users"))
+    assert len(mirror.requests) == 1
+    assert again.path == first.path
+    assert other.path != first.path
+    assert other.manifest.filters == {"min_user_interactions": 5, "min_rating": 4.0}
+
+
+def test_other_filters_may_be_asked_for(mirror: FileServer) -> None:
+    dataset = prepare("ml-1m", config=PrepareConfig(filters="none"))
+    assert dataset.manifest.filters == {}
+    assert movielens.LAZY_USER in dataset.users.ids()
+    dataset = prepare("ml-1m", config=PrepareConfig(min_user_interactions=3))
+    assert dataset.manifest.filters == {"min_user_interactions": 3}
+
+
+def test_ml_20m_holds_out_as_many_users_as_the_reference() -> None:
+    def asked(name: str, **settings: object) -> int | None:
+        config = PrepareConfig(**settings)  # type: ignore[arg-type]
+        return NAMED_SETS[name].settings(config, with_items=True).num_heldout_users
+
+    assert asked("ml-20m", protocol="held-out-users") == 10_000
+    assert asked("ml-20m", protocol="held-out-users", num_heldout_users=7) == 7
+    assert asked("ml-20m") is None
+    assert asked("ml-1m", protocol="held-out-users") is None
+
+
+@pytest.mark.parametrize("depth", ["", "ml-1m", "archive"])
+def test_files_that_are_there_already_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: str
+) -> None:
+    folder = tmp_path / "given"
+    if depth == "archive":
+        folder.mkdir()
+        (folder / "ml-1m.zip").write_bytes(movielens.archive("ml-1m"))
+        movielens.expect(monkeypatch, "ml-1m", movielens.archive("ml-1m"))
+    else:
+        unpack("ml-1m", folder / depth)
+    before = sorted(folder.rglob("*"))
+    dataset = prepare(["ml-1m"], source_dir=folder)
+    assert dataset.manifest.num_users == movielens.NUM_USERS
+    assert dataset.items.has_column("title")
+    assert sorted(folder.rglob("*")) == before
+    assert cached(tmp_path) == (["movies.dat", "ratings.dat"] if depth == "archive" else [])
+
+
+def test_given_files_may_come_without_titles(tmp_path: Path) -> None:
+    folder = unpack("ml-100k", tmp_path / "given")
+    (folder / "u.item").unlink()
+    assert prepare("ml-100k", source_dir=folder).items.titles() is None
+
+
+def test_titles_of_ones_own_go_before_the_sets(mirror: FileServer, place: Path) -> None:
+    items = place / "items.csv"
+    items.write_text("id,title\n1,One\n")
+    dataset = prepare("ml-1m", items=items)
+    assert dataset.items.titles(dataset.items.lookup([1, 2])) == ["One", None]
+
+
+def test_the_sets_own_folder_is_used_where_it_stands(place: Path) -> None:
+    unpack("ml-20m", place / "ml-20m")
+    assert prepare("ml-20m").path.name.startswith("ml-20m-")
+    named = open_or_prepare("ml-20m", PrepareConfig(protocol="held-out-users", num_heldout_users=2))
+    assert named.manifest.num_users == movielens.NUM_USERS + 1
+
+
+def test_what_has_the_name_of_a_set_goes_before_it(mirror: FileServer, place: Path) -> None:
+    made = prepare("ml-1m", place / "ml-1m")
+    assert isinstance(made, Dataset)
+    assert open_or_prepare("ml-1m").path == Path("ml-1m")
+    assert len(mirror.requests) == 1
+    (place / "ml-25m").write_text("a file")
+    assert named_set("ml-25m") is None
+    assert named_set("ml-25m", place) is NAMED_SETS["ml-25m"]
+
+
+def test_an_archive_that_is_given_must_be_the_published_one(tmp_path: Path) -> None:
+    archive = tmp_path / "ml-1m.zip"
+    archive.write_bytes(movielens.archive("ml-1m"))
+    with pytest.raises(InputError, match=r"ml-1m\.zip: has md5 \w+, not c4d9\w+: it is damaged"):
+        prepare("ml-1m", source_dir=tmp_path)
+    assert archive.is_file()
+    assert cached(tmp_path) == []
+
+
+def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        prepare("ml-20m", source_dir=tmp_path / "absent")
+    assert str(caught.value) == (
+        f"{tmp_path}/absent: has neither ml-20m.zip nor ratings.csv, and with source_dir nothing "
+        "is downloaded"
+    )
+
+
+def test_settings_that_are_not_for_named_sets(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="source_dir belongs to the named sets"):
+        prepare("ratings.csv", source_dir=tmp_path)
+    with pytest.raises(SettingError, match=r"delimiter is ',', but ml-1m is written in a known"):
+        prepare("ml-1m", config=PrepareConfig(delimiter=","))
+    unpack("ml-1m", tmp_path / "given")
+    dataset = prepare("ml-1m", tmp_path / "made", source_dir=tmp_path / "given")
+    with pytest.raises(SettingError, match="is prepared already"):
+        open_or_prepare(dataset.path, source_dir=tmp_path / "given")
+
+
+def test_a_damaged_download_keeps_nothing_and_says_what_else_can_be_done(
+    mirror: FileServer, tmp_path: Path
+) -> None:
+    mirror.files["/sets/ml-1m.zip"] = b"something else"
+    with pytest.raises(InputError) as caught:
+        prepare("ml-1m")
+    assert "nothing of it was kept. Try again, or get ml-1m.zip by other means" in str(caught.value)
+    assert "--source-dir (source_dir=... in Python)" in str(caught.value)
+    assert "FORETASTE_MOVIELENS_URL" in str(caught.value)
+    assert cached(tmp_path) == []
+
+
+def test_a_cut_is_taken_up_by_the_next_command(mirror: FileServer, tmp_path: Path) -> None:
+    content = mirror.files["/sets/ml-1m.zip"]
+    mirror.cut_after = [100, 0]
+    with pytest.raises(InputError, match="the same command goes on from there"):
+        prepare("ml-1m")
+    assert cached(tmp_path) == ["ml-1m.zip.part"]
+    mirror.requests.clear()
+    assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS
+    assert mirror.requests == ["bytes=100-"]
+    assert len(content) > 1000
+
+
+def test_a_set_the_mirror_does_not_have(mirror: FileServer, tmp_path: Path) -> None:
+    del mirror.files["/sets/ml-25m.zip"]
+    with pytest.raises(InputError, match=r"/sets/ml-25m\.zip: the server answers 404 Not Found"):
+        prepare("ml-25m")
+    assert cached(tmp_path) == []
+
+
+@pytest.mark.parametrize("address", ["ftp://example.org", "/data", "example.org"])
+def test_a_mirror_must_be_an_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("FORETASTE_MOVIELENS_URL", address)
+    with pytest.raises(SettingError, match=f"FORETASTE_MOVIELENS_URL is '{address}'; it must"):
+        prepare("ml-1m")
+
+
+def test_a_full_disk_while_unpacking_leaves_the_archive(
+    mirror: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(named_files_module.shutil, "copyfileobj", fail)
+        with pytest.raises(
+            InputError, match="No space left on device; make room, or keep"
+        ) as caught:
+            prepare("ml-1m")
+    assert "XDG_CACHE_HOME" in str(caught.value)
+    assert cached(tmp_path) == ["ml-1m.zip"]
+    assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS
+    assert len(mirror.requests) == 1
+    assert cached(tmp_path) == ["movies.dat", "ratings.dat"]
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"file/foretaste: cannot be written: Not a directory"):
+        prepare("ml-1m")
+
+
+def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(kind: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", classmethod(no_home))
+    with pytest.raises(SettingError, match="no home directory to keep downloads in"):
+        prepare("ml-1m")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no locks of this kind")
+def test_two_at_once_download_once(mirror: FileServer, place: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from dataclasses import replace; from foretaste.data import prepare; "
+        "from foretaste.data.named_sets import NAMED_SETS as sets; "
+        "sets['ml-1m'] = replace(sets['ml-1m'], md5=sys.argv[1]); "
+        "prepare('ml-1m', sys.argv[2], progress=lambda step: print(step, flush=True))"
+    )
+    mirror.stall_after = 10
+    command = [sys.executable, "-c", code, NAMED_SETS["ml-1m"].md5]
+    running = [subprocess.Popen([*command, "first"], stdout=subprocess.PIPE, text=True)]
+    assert running[0].stdout is not None
+    assert running[0].stdout.readline().startswith("download")
+    running.append(subprocess.Popen([*command, "second"], stdout=subprocess.PIPE, text=True))
+    assert running[1].stdout is not None
+    assert running[1].stdout.readline() == "wait for another process that does the same\n"
+    mirror.stall_after = None
+    mirror.closing.set()
+    told = [process.communicate(timeout=60)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert "unpack ml-1m.zip" in told[0]
+    assert "unpack" not in told[1]
+    assert mirror.requests == [None, "bytes=10-"]
+    assert {path.name for path in place.iterdir()} == {"first", "second"}
