@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from foretaste.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.data import Dataset, PrepareConfig, open_dataset, prepare
+    from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
     from foretaste.errors import ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
     from foretaste.models.baselines.config import EaseConfig
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretaste.recommend import Answer, Recommender, load
     from foretaste.report import evaluate_run
     from foretaste.runs import Run
-    from foretaste.training import TrainingConfig, train
+    from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig, resume, train
 
 __version__ = "0.1.0"
 
@@ -41,9 +41,12 @@ _MODULE_OF = {
     "EvaluationConfig": "evaluation",
     "ForetasteError": "errors",
     "GMFConfig": "models.neumf.config",
+    "GivenSplit": "data",
+    "LogConfig": "training",
     "MLPConfig": "models.neumf.config",
     "NeuMFConfig": "models.neumf.config",
     "PrepareConfig": "data",
+    "PretrainingConfig": "training",
     "Recommender": "recommend",
     "Run": "runs",
     "SamplingConfig": "models.neumf.config",
@@ -53,6 +56,7 @@ _MODULE_OF = {
     "load": "recommend",
     "open_dataset": "data",
     "prepare": "data",
+    "resume": "training",
     "train": "training",
 }
 
@@ -65,9 +69,12 @@ __all__ = [
     "EvaluationConfig",
     "ForetasteError",
     "GMFConfig",
+    "GivenSplit",
+    "LogConfig",
     "MLPConfig",
     "NeuMFConfig",
     "PrepareConfig",
+    "PretrainingConfig",
     "Recommender",
     "Run",
     "SamplingConfig",
@@ -78,6 +85,7 @@ __all__ = [
     "load",
     "open_dataset",
     "prepare",
+    "resume",
     "train",
 ]
 

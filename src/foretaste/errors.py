@@ -13,7 +13,8 @@
     └── MissingExtraError         an optional dependency is missing: the exact pip install line
 
 The command line prints the message without a traceback and exits with status 2. Mistakes of our
-own raise AssertionError and do show a traceback.
+own raise AssertionError and do show a traceback. `Interrupted` is no mistake at all: a
+KeyboardInterrupt that says how to go on.
 """
 
 
@@ -51,3 +52,11 @@ class TrainingError(ForetasteError):
 
 class MissingExtraError(ForetasteError, ImportError):
     """An optional dependency is not installed."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A training was interrupted by a signal; the message says where, and how to go on."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number

@@ -12,6 +12,7 @@ import pytest
 
 from foretaste.bench import (
     InferenceBench,
+    NeuMFInferenceBench,
     NeuMFScalingBench,
     NeuMFSizes,
     RecommendBench,
@@ -142,10 +143,13 @@ def test_one_item_of_each_user_is_held_out() -> None:
 def test_inference(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = InferenceBench(**FAST, output=output)
+    if model == "neumf":
+        options = NeuMFInferenceBench(**FAST, output=output, precision=("fp32", "bf16"))
     documents = check_rows(run_benchmark("inference", MODELS[model], options), output)
     forms = {row["case"].get("form") for row in documents if row["side"] == "foretaste"}
     if model == "neumf":
         assert forms == {"projecting inside the clock", "projecting outside the clock"}
+        assert {row["case"]["precision"] for row in documents} == {"fp32", "bf16"}
     else:
         assert forms == {None}
     for row in documents:

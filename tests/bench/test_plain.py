@@ -24,6 +24,7 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
+from foretaste.training.batches import HistoryBatches, InteractionBatches
 
 NEUMF = Subject(model=NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0))
 VAE = Subject(model=VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1))
@@ -74,7 +75,7 @@ def neumf_training(tensors: HistoryTensors, chunk: int) -> PlainNeuMFTraining:
 
 
 def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
-    batch = next(iter(NEUMF.batches(tensors, 256, seed=1).epoch(0)))
+    batch = next(iter(InteractionBatches(tensors, SamplingConfig(), 256, seed=1).epoch(0)))
     ours = neumf.train()(batch)
     shape = batch.item_index_BK.shape
     plain = plain_neumf(neumf)
@@ -92,7 +93,7 @@ def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
 
 
 def test_vae_losses_agree(vae: MultVAE, tensors: HistoryTensors) -> None:
-    _, batch = VAE.batches(tensors, 30, seed=1).epoch(0)  # the KL term counts from the second on
+    _, batch = HistoryBatches(tensors, 30, seed=1).epoch(0)  # the KL term counts from the second on
     ours = vae.eval()(batch)  # without noise, which each draws its own way
     plain = plain_vae(vae).eval()
     theirs = plain.loss(batch.histories.to_dense(), kl_weight=0.1)

@@ -135,7 +135,7 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("train neumf data --learning-rate nan", "learning_rate is nan"),
         ("train neumf data --layers 3", "layers is 3"),
         ("train vae data --device warp", "device 'warp' is unknown"),
-        ("train vae data --candidates some", "candidates is 'some'; use full, sampled-N"),
+        ("train vae data --candidates some", "candidates is 'some'; use full, fixed, sampled-N"),
         ("train vae data --select-by luck", "there is no metric 'luck'"),
         ("train vae data --run runs/vae", "runs/vae exists already"),
         ("train vae data --protocol none", "data: is prepared already"),
@@ -185,7 +185,7 @@ def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> No
     assert call("demo") == Done(130, "", "interrupted\n")
 
 
-def test_control_c_ends_a_training_quietly(shop: Path) -> None:
+def test_control_c_ends_a_training_and_says_how_to_go_on(shop: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
     command = [sys.executable, "-u", "-m", "foretaste", "train", "vae", "data", "-e", "100000"]
     with subprocess.Popen(
@@ -201,7 +201,10 @@ def test_control_c_ends_a_training_quietly(shop: Path) -> None:
             pass
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
-    assert (process.returncode, err) == (130, "interrupted\n")
+    assert process.returncode == 130
+    assert re.fullmatch(
+        r"interrupted .+; go on with: foretaste train --resume interrupted/vae-data-[-0-9]+\n", err
+    )
 
 
 @pytest.mark.parametrize("format", ["table", "csv", "json"])

@@ -7,7 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from foretaste.cli.arguments import NUMBER_LISTS, spread_lists
+from foretaste.cli.arguments import NAME_LISTS, NUMBER_LISTS, spread_lists
+from foretaste.data import PrepareConfig
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from tests.cli.conftest import Done
@@ -27,10 +28,13 @@ from tests.cli.conftest import Done
         ("--layers", "--layers"),
         ("--user 42 43", "--user 42 43"),
         ("--exclude 1,2", "--exclude 1,2"),
+        ("--columns a,b,- ds", "--columns=a --columns=b --columns=- ds"),
+        ("--items_columns=a,b", "--items_columns=a --items_columns=b"),
+        ("--columns", "--columns"),
         ("", ""),
     ],
 )
-def test_lists_end_where_their_numbers_do(line: str, spread: str) -> None:
+def test_lists_end_where_their_parts_do(line: str, spread: str) -> None:
     assert spread_lists(line.split()) == spread.split()
 
 
@@ -43,6 +47,11 @@ def test_every_list_of_numbers_is_known() -> None:
         if entry.type == "tuple[int, ...]"
     }
     assert lists | {"-k"} == NUMBER_LISTS
+
+
+def test_every_list_of_names_is_known() -> None:
+    lists = {entry.name for entry in fields(PrepareConfig) if "tuple[str" in str(entry.type)}
+    assert {f"--{name}".replace("_", "-") for name in lists} == NAME_LISTS
 
 
 @pytest.mark.parametrize(

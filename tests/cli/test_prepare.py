@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from foretaste.data import open_dataset
 from tests.cli.conftest import Done
 
@@ -69,3 +71,91 @@ def test_the_numbers_of_the_summary_stand_in_one_column(
     columns = {match.end() for line in summary if (match := re.match(r"  \S.*?\s{2,}", line))}
     assert len(summary) > 10
     assert len(columns) == 1
+
+
+def write_triple(folder: Path) -> Path:
+    """Files as the NCF paper publishes them; of 30 users, 3 contradict their candidates."""
+    train, test, negative = [], [], []
+    for user in range(30):
+        items = [(user * 7 + n * 3) % 40 for n in range(8)]
+        train += [f"{user}\t{item}\t4\t{n}\n" for n, item in enumerate(items[:7])]
+        test.append(f"{user}\t{items[7]}\t4\t9\n")
+        others = [item for item in range(40) if item not in items][:12]
+        others += [items[7]] if user < 3 else []
+        negative.append(f"({user},{items[7]})\t" + "\t".join(map(str, others)) + "\n")
+    for name, lines in (
+        ("train.rating", train),
+        ("test.rating", test),
+        ("test.negative", negative),
+    ):
+        (folder / f"tiny.{name}").write_text("".join(lines))
+    return folder / "tiny.train.rating"
+
+
+def test_the_triple_is_prepared_trained_and_evaluated(foretaste: Foretaste, tmp_path: Path) -> None:
+    source, run = write_triple(tmp_path), tmp_path / "run"
+    done = foretaste(f"prepare {source} -o {tmp_path}/made")
+    assert done.status == 0, done.err
+    assert "given, no validation part" in done.out
+    assert re.search(r"test users with target among candidates +3\n", done.out)
+    done = foretaste(f"train popularity {source} --candidates fixed --run {run}")
+    assert done.status == 0, done.err
+    assert done.out.startswith(f"Prepared {source}: datasets/tiny-")
+    done = foretaste(f"evaluate {run} --candidates fixed --format json")
+    assert done.status == 0, done.err
+    assert '"candidates": "fixed"' in done.out
+
+
+def test_a_split_brought_along(foretaste: Foretaste, tmp_path: Path) -> None:
+    source = write_triple(tmp_path)
+    files = f"--train {source} --test {tmp_path}/tiny.test.rating"
+    more = f"--test-candidates {tmp_path}/tiny.test.negative --target-in-candidates drop"
+    done = foretaste(f"prepare {files} {more} -o {tmp_path}/made")
+    assert done.status == 0, done.err
+    manifest = open_dataset(tmp_path / "made").manifest
+    assert (manifest.protocol, manifest.counts["num_test_users"]) == ("given", 27)
+    done = foretaste(f"prepare {files} --validation {tmp_path}/tiny.test.rating -o {tmp_path}/two")
+    assert done.status == 2
+    assert "nothing is left of the test part" in done.err
+
+
+def test_validation_is_a_choice_without_a_split(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"prepare ratings.csv --validation none -o {tmp_path}/made")
+    assert done.status == 0, done.err
+    assert open_dataset(tmp_path / "made").manifest.validation == "none"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("prepare ratings.csv --validation some", "ratings.csv and --validation some are both"),
+        ("prepare ratings.csv --test-fold-in x.csv", "--test-fold-in x.csv are both given"),
+        ("prepare --test ratings.csv", "needs its training part, train"),
+        ("prepare --train ratings.csv", "needs a test or a validation part beside train"),
+        ("prepare", "there is no source; name at least one file"),
+        ("prepare ratings.csv --columns a", "columns must be two or more different names"),
+        ("prepare ratings.csv --encoding cp1252", 'Invalid value "cp1252" for --encoding'),
+    ],
+)
+def test_what_cannot_be_prepared(foretaste: Foretaste, line: str, message: str) -> None:
+    done = foretaste(line)
+    assert done.status == 2
+    assert message in " ".join(done.err.split())
+
+
+def test_formats_are_options_of_prepare_and_train(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = [f"{user}::{(user + n) % 9}::x::{n}\n" for user in range(12) for n in range(5)]
+    (tmp_path / "u.data").write_text("".join(rows))
+    titles = "".join(f"{item}|{item} caf\xe9|\n" for item in range(9))
+    (tmp_path / "u.item").write_bytes(titles.encode("latin-1"))
+    options = (
+        r"--delimiter :: --columns user_id,item_id,-,timestamp --items-delimiter | "
+        f"--items {tmp_path}/u.item --items-columns item_id,title,- --items_encoding latin-1"
+    )
+    done = foretaste(f"prepare {tmp_path}/u.data {options} -o {tmp_path}/made")
+    assert done.status == 0, done.err
+    dataset = open_dataset(tmp_path / "made")
+    assert dataset.manifest.protocol == "leave-one-out"
+    assert sorted(dataset.items.titles() or [])[:2] == ["0 caf\xe9", "1 caf\xe9"]
+    done = foretaste(f"train popularity {tmp_path}/u.data {options} --run {tmp_path}/run")
+    assert done.status == 0, done.err

@@ -29,6 +29,8 @@ def started() -> TrainingStart:
         num_samples=5000,
         num_batches=10,
         selection_split="validation",
+        started_from={},
+        resumed_at=None,
     )
 
 

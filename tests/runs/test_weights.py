@@ -73,7 +73,7 @@ def test_a_failed_save_keeps_the_earlier_weights(
         path.write_bytes(b"half")
         raise error("no space left on device")
 
-    monkeypatch.setattr("foretaste.runs.weights.save_file", fail)
+    monkeypatch.setattr("foretaste.runs.tensor_file.save_file", fail)
     with pytest.raises(RunError, match=r"best\.safetensors cannot be written: no space left"):
         run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
     assert sorted(run.path.iterdir()) == before

@@ -5,25 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from foretaste.training.resolve import TrainingPlan
+from foretaste.training.config import TrainingConfig
+from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
 
-_PLAN = TrainingPlan(
-    epochs=4,
-    batch_size=64,
-    learning_rate=0.01,
-    beta1=0.9,
-    beta2=0.999,
-    eps=1e-8,
-    seed=1,
+_PLAN = resolve(
+    TrainingConfig(
+        epochs=4,
+        batch_size=64,
+        learning_rate=0.01,
+        beta1=0.9,
+        beta2=0.999,
+        eval_every=1,
+    eval_after=0,
+    warm_up_epochs=0,
+        patience=0,
+        select_by="ndcg@10",
+        validation_users=100,
+    evaluation_batch=None,
+    ),
+    TrainingSize(num_interactions=1000, num_users=100, protocol="leave-one-out"),
+    samples_per_interaction=None,
     device="cpu",
-    precision="fp32",
-    loss_scale=None,
-    eval_every=1,
-    patience=0,
-    target=None,
-    select_by="ndcg@10",
-    validation_users=100,
-    candidates="full",
 )
 
 

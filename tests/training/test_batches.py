@@ -185,7 +185,7 @@ def test_unverified_negatives_may_be_positives(histories: HistoryTensors) -> Non
 def test_the_seed_decides_everything(histories: HistoryTensors, layout: str) -> None:
     def epoch(seed: int) -> list[tuple[list[tuple[Sample, float]], int]]:
         batches = interaction_batches(histories, seed=seed, layout=layout)
-        return [(samples_of(batch), batch.dropout_key) for batch in batches.epoch(1)]
+        return [(samples_of(batch), batch.dropout_key.item()) for batch in batches.epoch(1)]
 
     assert epoch(3) == epoch(3)
     assert epoch(3) != epoch(4)
@@ -201,7 +201,7 @@ def test_an_epoch_can_be_had_without_those_before_it(histories: HistoryTensors) 
 
 def test_every_update_has_dropout_of_its_own(histories: HistoryTensors) -> None:
     batches = interaction_batches(histories)
-    keys = [batch.dropout_key for epoch in range(3) for batch in batches.epoch(epoch)]
+    keys = [batch.dropout_key.item() for epoch in range(3) for batch in batches.epoch(epoch)]
     assert len(set(keys)) == 3 * batches.num_batches
 
 
@@ -221,8 +221,8 @@ def test_every_user_once_per_epoch(histories: HistoryTensors, batch_size: int) -
 def test_updates_of_histories_are_counted_on(histories: HistoryTensors) -> None:
     batches = HistoryBatches(histories, 7, seed=3)
     found = [batch for epoch in range(3) for batch in batches.epoch(epoch)]
-    assert [batch.update for batch in found] == list(range(3 * batches.num_batches))
-    keys = [batch.dropout_key for batch in found] + [batch.noise_key for batch in found]
+    assert [batch.update.item() for batch in found] == list(range(3 * batches.num_batches))
+    keys = [key.item() for batch in found for key in (batch.dropout_key, batch.noise_key)]
     assert len(set(keys)) == 2 * len(found)
 
 
@@ -242,3 +242,21 @@ def test_one_interaction_is_enough() -> None:
     assert batch.num_samples == 5
     (whole,) = HistoryBatches(histories, 10**6, seed=1).epoch(0)
     assert whole.num_samples == 1
+
+
+@pytest.mark.parametrize("kind", [*LAYOUTS, "histories"])
+@pytest.mark.parametrize("first_batch", [0, 1, 3, -1])
+def test_an_epoch_may_begin_at_any_batch(
+    kind: str, first_batch: int, histories: HistoryTensors
+) -> None:
+    batches: InteractionBatches | HistoryBatches
+    if kind == "histories":
+        batches = HistoryBatches(histories, 4, seed=3)
+    else:
+        batches = interaction_batches(histories, layout=kind)
+    first_batch %= batches.num_batches + 1
+    whole, rest = list(batches.epoch(5)), list(batches.epoch(5, first_batch))
+    assert len(whole) == batches.num_batches == first_batch + len(rest)
+    for one, other in zip(whole[first_batch:], rest, strict=True):
+        pairs = zip(one.tensors(), other.tensors(), strict=True)
+        assert all(torch.equal(expected, found) for expected, found in pairs)

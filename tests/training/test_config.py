@@ -38,8 +38,10 @@ from foretaste.training import TrainingConfig
         ({"target": 0.0}, "target is 0.0; it must be above 0"),
         ({"target": math.nan}, "target is nan; it must be above 0"),
         ({"target": 2.0}, "target is 2.0; it must be above 0 and at most 1"),
+        ({"checkpoint_every_s": -1}, "checkpoint_every_s is -1; it must be at least 0"),
+        ({"checkpoint_every_s": math.inf}, "checkpoint_every_s is inf; it must be at least 0"),
         ({"precision": "fp8"}, "precision is 'fp8'; use fp32 or tf32 or bf16 or fp16"),
-        ({"candidates": "all"}, "candidates is 'all'; use full, sampled-N or nvidia-N"),
+        ({"candidates": "all"}, "candidates is 'all'; use full, fixed, sampled-N or nvidia-N"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -61,4 +63,5 @@ def test_ends_of_ranges_are_allowed() -> None:
         patience=0,
         validation_users=1,
         target=1e-9,
+        checkpoint_every_s=0.0,
     )

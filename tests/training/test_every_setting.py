@@ -14,11 +14,8 @@ from foretaste.models.baselines.ease import EaseConfig
 from foretaste.models.baselines.popularity import PopularityConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.runs import Run
 from foretaste.training import TrainingConfig, train
-
-TIMES = {"time", "train_s", "samples_per_s", "min_epoch_s", "avg_epoch_s", "memory_mib"}
-TIMES |= {"evaluated_users_per_s", "elapsed_s"}
+from tests.training.trainings import numbers_of, weights_of
 
 TRAINING = TrainingConfig(
     epochs=3, batch_size=500, learning_rate=0.01, eval_every=1, patience=1, device="cpu"
@@ -36,14 +33,22 @@ TRAINING_CHANGES: dict[str, Any] = {
     "seed": 2,
     "precision": "bf16",
     "eval_every": 2,
+    "eval_after": 2,
+    "warm_up_epochs": 1,
     "patience": 2,
     "target": 1e-6,
     "select_by": "hr@3",
     "validation_users": 20,
     "candidates": "sampled-5",
 }
+
+ELSEWHERE = {
+    *("device", "loss_scale", "checkpoint_every_s", "compile", "cuda_graphs", "evaluation_batch"),
+}
 """``device`` decides where, and must not decide what; its errors are tested with `train`.
-``loss_scale`` belongs to fp16 and is tested with the precisions."""
+``loss_scale`` belongs to fp16 and is tested with the precisions, ``checkpoint_every_s`` changes
+no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``compile`` and
+``cuda_graphs`` change no number but times and are tested with the step."""
 
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "neumf": (
@@ -104,17 +109,7 @@ class Trainings:
             sampling=given.get("sampling"),
             runs_root=self.root,
         )
-        return hashlib.sha256(weights_of(run)).hexdigest(), [timeless(e) for e in run.log.read()]
-
-
-def weights_of(run: Run) -> bytes:
-    return (run.path / "best.safetensors").read_bytes()
-
-
-def timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: timeless(inner) for name, inner in value.items() if name not in TIMES}
-    return value
+        return hashlib.sha256(weights_of(run)).hexdigest(), numbers_of(run)
 
 
 @pytest.fixture
@@ -154,7 +149,7 @@ def test_every_sampling_setting_matters(setting: str, trainings: Trainings) -> N
 
 
 def test_no_setting_was_forgotten() -> None:
-    assert names(TrainingConfig) == TRAINING_CHANGES.keys() | {"device", "loss_scale"}
+    assert names(TrainingConfig) == TRAINING_CHANGES.keys() | ELSEWHERE
     assert names(SamplingConfig) == SAMPLING_CHANGES.keys()
     for config, changes in MODELS.values():
         assert names(type(config)) == changes.keys()

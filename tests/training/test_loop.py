@@ -15,10 +15,13 @@ from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation, Metric
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.loop import Clock, fit
+from foretaste.training.clock import Clock
+from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
+from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
+from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 from tests.training.plans import make_plan
 
@@ -39,10 +42,10 @@ class FakeBatches:
         self.targets = targets
         self.epochs_asked: list[int] = []
 
-    def epoch(self, number: int) -> Iterator[FakeBatch]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[FakeBatch]:
         self.epochs_asked.append(number)
-        yield FakeBatch(self.targets[0], 3)
-        yield FakeBatch(self.targets[1], 2)
+        batches = [FakeBatch(self.targets[0], 3), FakeBatch(self.targets[1], 2)]
+        yield from batches[first_batch:]
 
 
 class FakeModel(NeuralModel):
@@ -88,6 +91,11 @@ def evaluation_of(value: float) -> Evaluation:
     )
 
 
+def begun(plan: TrainingPlan) -> TrainingState:
+    """The state before the first of `FakeBatches`."""
+    return TrainingState.begin(plan, num_batches=2, num_samples=5, device=torch.device("cpu"))
+
+
 @dataclass
 class Watched:
     """A call of `fit` and everything it told."""
@@ -98,11 +106,19 @@ class Watched:
     kept: list[float] = field(default_factory=list)
     was_training_at_evaluation: list[bool] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
+    checkpoints: list[tuple[int, int, float]] = field(default_factory=list)
 
     def fit(
         self, values: Sequence[float] | None, lr: float = 0.1, **plan: Any
     ) -> tuple[Selection, Clock, str]:
         """Train by plain gradient descent; the k-th evaluation finds ``values[k]``."""
+        self.state = begun(make_plan(learning_rate=lr, **plan))
+        return self.go_on(values, lr)
+
+    def go_on(
+        self, values: Sequence[float] | None, lr: float = 0.1
+    ) -> tuple[Selection, Clock, str]:
+        """The same from ``state`` on."""
         watched, remaining = self, iter(values or ())
 
         def evaluate() -> Evaluation:
@@ -115,15 +131,21 @@ class Watched:
 
         optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
         precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
-        return fit(
+        reason = fit(
             Step(self.model, optimizer, precision),
             self.batches,
-            make_plan(learning_rate=lr, **plan),
+            self.state,
             evaluate=None if values is None else evaluate,
             keep=lambda: self.kept.append(self.model.weight.item()),
             report=self.reports.append,
+            checkpoint=self.checkpoint,
             progress=Watching(),
         )
+        return self.state.selection, self.state.clock, reason
+
+    def checkpoint(self) -> None:
+        weight = self.model.weight.item()
+        self.checkpoints.append((self.state.epoch, self.state.num_done, weight))
 
 
 @pytest.fixture
@@ -214,7 +236,8 @@ def test_a_loss_that_is_not_finite_names_the_setting_to_change(
     watched.batches = FakeBatches([bad, 1.0])
     with pytest.raises(
         TrainingError,
-        match=r"the loss became (nan|inf) in epoch 1; lower --learning-rate \(now 0\.1\)",
+        match=r"the loss became (nan|inf) in epoch 1, step 1 of 2; "
+        r"lower --learning-rate \(now 0\.1\)",
     ):
         watched.fit([0.1], epochs=3)
     assert watched.kept == []
@@ -223,3 +246,47 @@ def test_a_loss_that_is_not_finite_names_the_setting_to_change(
 def test_divergence_is_found(watched: Watched) -> None:
     with pytest.raises(TrainingError, match=r"lower --learning-rate \(now 1e\+10\)"):
         watched.fit([0.1] * 9, lr=1e10, epochs=9, eval_every=9)
+
+
+def test_the_first_step_to_blame_is_named(watched: Watched) -> None:
+    watched.batches = FakeBatches([1.0, math.nan])
+    with pytest.raises(TrainingError, match="the loss became nan in epoch 1, step 2 of 2"):
+        watched.fit([0.1], epochs=3)
+
+
+def test_weights_that_the_last_step_spoiled_are_never_kept(watched: Watched) -> None:
+    """The losses of the epoch are finite still: the next one would not be."""
+    watched.batches = FakeBatches([0.0, 2.0])
+    with pytest.raises(
+        TrainingError, match="the weights became infinite or nan in epoch 1, step 2"
+    ):
+        watched.fit([0.1], lr=1e38, epochs=3)
+    assert watched.kept == []
+
+
+def test_model_and_state_agree_at_every_checkpoint(watched: Watched) -> None:
+    watched.fit([0.1, 0.2], epochs=2)
+    positions = [(epoch, num_done) for epoch, num_done, _ in watched.checkpoints]
+    assert positions == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
+    weights = [weight for _, _, weight in watched.checkpoints]
+    assert weights[1] == weights[2] == pytest.approx(weights_by_hand(2)[0])
+    assert weights[4] == weights[5] == pytest.approx(weights_by_hand(2)[1])
+
+
+@pytest.mark.parametrize("num_done", [0, 1, 2])
+def test_a_training_goes_on_within_an_epoch(watched: Watched, num_done: int) -> None:
+    whole, weight = Watched(), 0.0
+    whole.fit([0.1, 0.2], epochs=2)
+    for target in (1.0, 2.0)[:num_done]:
+        weight -= 0.1 * 2 * (weight - target)
+    watched.model.weight.data.fill_(weight)
+    losses = torch.tensor([3 * 1.0, 2 * (0.2 - 2.0) ** 2])[:num_done]
+    watched.state = begun(make_plan(epochs=2))
+    watched.state.go_on_from(watched.state.position() | {"num_done": num_done}, losses)
+    selection, clock, _ = watched.go_on([0.1, 0.2])
+    assert [report.loss for report in watched.reports] == pytest.approx(
+        [report.loss for report in whole.reports]
+    )
+    assert watched.kept == pytest.approx(whole.kept)
+    assert selection.best_epoch == 2
+    assert len(clock.epoch_s) == 2

@@ -121,6 +121,12 @@ ASKED: dict[str, Any] = {
     "validation_users": 12,
     "candidates": "sampled-9",
     "loss_scale": 8.0,
+    "compile": True,
+    "cuda_graphs": False,
+    "checkpoint_every_s": 5.0,
+    "eval_after": 2,
+    "warm_up_epochs": 1,
+    "evaluation_batch": 7,
 }
 
 

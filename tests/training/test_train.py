@@ -16,7 +16,7 @@ from foretaste.models.registry import MODEL_NAMES
 from foretaste.runs import Run, load_model
 from foretaste.training import Progress, TrainingConfig, train
 from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
-from tests.training.trainings import CONFIGS, events, run_of
+from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
 
 def value_of(run: Run, evaluation: dict[str, Any]) -> float:
@@ -98,10 +98,6 @@ def test_the_best_epoch_is_what_a_training_of_that_length_gives(
         learning_rate=0.1,
     )
     assert weights_of(short) == weights_of(whole)
-
-
-def weights_of(run: Run) -> bytes:
-    return (run.path / "best.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

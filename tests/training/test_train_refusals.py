@@ -44,6 +44,12 @@ def test_an_existing_run_is_never_written_over(dataset: Dataset, tmp_path: Path)
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 
 
+def test_candidates_that_never_came_leave_no_run(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="candidates is fixed, and none came with the validatio"):
+        run_of("gmf", dataset, tmp_path / "run", candidates="fixed")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_metric_that_does_not_exist_leaves_no_run(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="there is no metric 'accuracy@1'"):
         run_of("gmf", dataset, tmp_path / "run", select_by="accuracy@1")

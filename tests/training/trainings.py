@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from foretaste.data import Dataset
-from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.runs import Run
-from foretaste.training import Progress, TrainingConfig, train
+from foretaste.training import PretrainingConfig, Progress, TrainingConfig, train
 
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
     "gmf": GMFConfig(factors=4),
+    "mlp": MLPConfig(layers=(8, 8, 4)),
     "vae": VAEConfig(hidden=(12,), latent=4),
     "dae": DAEConfig(hidden=(12,), latent=4),
 }
@@ -26,6 +27,8 @@ def run_of(
     run_path: Path,
     sampling: SamplingConfig | None = None,
     progress: Progress | None = None,
+    start_from: Any = None,
+    pretraining: PretrainingConfig | None = None,
     **settings: Any,
 ) -> Run:
     return train(
@@ -34,6 +37,8 @@ def run_of(
         model_config=CONFIGS.get(name),
         config=TrainingConfig(**SETTINGS | settings),
         sampling=sampling,
+        start_from=start_from,
+        pretraining=pretraining,
         run_path=run_path,
         progress=progress,
     )
@@ -41,3 +46,22 @@ def run_of(
 
 def events(run: Run, kind: str) -> list[dict[str, Any]]:
     return [event for event in run.log.read() if event["event"] == kind]
+
+
+TIMES = {"time", "train_s", "compile_s", "samples_per_s", "min_epoch_s", "avg_epoch_s"}
+TIMES |= {"evaluated_users_per_s", "elapsed_s", "memory_mib"}
+
+
+def numbers_of(run: Run) -> list[dict[str, Any]]:
+    """Every logged event but resumptions, and of each everything but times."""
+    return [_timeless(event) for event in run.log.read() if event["event"] != "resume"]
+
+
+def weights_of(run: Run) -> bytes:
+    return (run.path / "best.safetensors").read_bytes()
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(inner) for name, inner in value.items() if name not in TIMES}
+    return value

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foretaste.bench.commands import run_benchmark
     from foretaste.bench.config import (
         InferenceBench,
+        NeuMFInferenceBench,
         NeuMFScalingBench,
         NeuMFSizes,
         RecommendBench,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "InferenceBench": "config",
+    "NeuMFInferenceBench": "config",
     "NeuMFScalingBench": "config",
     "NeuMFSizes": "config",
     "RecommendBench": "config",
@@ -33,6 +35,7 @@ _MODULE_OF = {
 
 __all__ = [
     "InferenceBench",
+    "NeuMFInferenceBench",
     "NeuMFScalingBench",
     "NeuMFSizes",
     "RecommendBench",

@@ -8,7 +8,6 @@ Takes the options of ``foretaste bench``, made from the same settings.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
@@ -19,13 +18,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from foretaste.bench.commands import BENCHMARKS, MODELS, model_settings, run_benchmark
 from foretaste.bench.rows import Row, read_rows
 from foretaste.bench.tables import summary, tables
+from foretaste.cores import share_cores
 from foretaste.errors import ForetasteError
 from foretaste.models.neumf.config import SamplingConfig
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run one benchmark and print its tables; a mistake exits with status 2."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
+    share_cores()
     given = vars(_parser().parse_args(tokens))
     try:
         if given["benchmark"] == "show":

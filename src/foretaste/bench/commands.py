@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from foretaste.bench.config import (
     BenchConfig,
     InferenceBench,
+    NeuMFInferenceBench,
     NeuMFScalingBench,
     NeuMFSizes,
     RecommendBench,
@@ -43,7 +44,7 @@ BENCHMARKS = {
     ),
     "inference": Benchmark(
         "foretaste.bench.inference:bench_inference",
-        dict.fromkeys(MODELS, InferenceBench),
+        {"neumf": NeuMFInferenceBench, "vae": InferenceBench},
         "Throughput and latency of scores on the device, by batch size.",
     ),
     "recommend": Benchmark(

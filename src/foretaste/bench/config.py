@@ -88,6 +88,9 @@ class TrainBench(BenchConfig):
     steps: int | None = None
     """Updates in a measurement, on as much of the data as they need; a whole epoch unless given."""
 
+    compile: bool = False
+    """Hand our loss to torch.compile, as ``train --compile`` does."""
+
     against: Opponent | None = None
     """plain: train a straightforward loop too, in turns with ours, and show the ratio."""
 
@@ -154,6 +157,18 @@ class LatencyConfig(BenchConfig):
 @dataclass(frozen=True, kw_only=True)
 class InferenceBench(LatencyConfig):
     """Scores on the device: independent (user, item) pairs, or the catalogue for histories."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuMFInferenceBench(InferenceBench):
+    """Scores of independent (user, item) pairs."""
+
+    precision: tuple[Precision, ...] = ("fp32",)
+    """Precisions of the tower's products, one after the other; the plain side's are fp32."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_precisions(self.precision)
 
 
 @dataclass(frozen=True, kw_only=True)

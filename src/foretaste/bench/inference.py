@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from foretaste.bench.config import InferenceBench, LatencyConfig
+from foretaste.bench.config import InferenceBench, LatencyConfig, NeuMFInferenceBench
 from foretaste.bench.generated import load_histories
 from foretaste.bench.measure import Latency, latencies, timed
 from foretaste.bench.memory import PeakMemory
@@ -28,6 +29,7 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.device import resolve_device
+from foretaste.training.precision import PrecisionPolicy
 
 _PAIRS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
 _USERS = {"cpu": (1, 16, 128, 1024), "cuda": (1, 16, 128, 1024, 8192)}
@@ -62,16 +64,26 @@ def bench_inference(
     tell(f"generating {shape.num_interactions:,} interactions")
     histories = load_histories(shape, options.data_cache)
     model = subject.build(histories, device, options.seed)
+    sizes = options.batch_sizes or (_PAIRS if isinstance(model, NeuMF) else _USERS[device.type])
     with exact_scores(model):
-        make = _pair_case if isinstance(model, NeuMF) else _catalogue_case
-        for size in options.batch_sizes or (
-            _PAIRS if isinstance(model, NeuMF) else _USERS[device.type]
-        ):
-            tell(f"scoring {size:,} at a time")
-            record_latencies(
-                recorder, options, make(subject, model, histories, options, size), shape, device
-            )
+        for make_case in _cases(subject, model, histories, options):
+            for size in sizes:
+                tell(f"scoring {size:,} at a time")
+                record_latencies(recorder, options, make_case(size), shape, device)
     return recorder.rows
+
+
+def _cases(
+    subject: Subject, model: NeuralModel, histories: Histories, options: InferenceBench
+) -> Iterator[Callable[[int], Case]]:
+    """For each precision, what makes the case of a batch size while its products hold."""
+    if not isinstance(options, NeuMFInferenceBench):
+        yield partial(_catalogue_case, subject, model, histories, options)
+        return
+    for precision in options.precision:
+        policy = PrecisionPolicy(precision=precision, device=model.device)
+        with policy.products():
+            yield partial(_pair_case, subject, model, options, policy)
 
 
 def record_latencies(
@@ -119,7 +131,11 @@ def _numbers(case: Case, latency: Latency) -> dict[str, Any]:
 
 
 def _pair_case(
-    subject: Subject, model: NeuralModel, histories: Histories, options: InferenceBench, size: int
+    subject: Subject,
+    model: NeuralModel,
+    options: InferenceBench,
+    policy: PrecisionPolicy,
+    size: int,
 ) -> Case:
     """Independent random pairs, their indexes and the scores on the device."""
     assert isinstance(model, NeuMF)
@@ -131,7 +147,7 @@ def _pair_case(
         )
         for _ in range(_INPUTS)
     ]
-    scorer = PairScorer(model)
+    scorer = PairScorer(model, policy.compute_dtype)
     tables = scorer.project()
     calls: dict[str, Callable[[int], object]] = {
         f"{OURS}, {_PROJECTED}": lambda number: scorer.projected(tables, *inputs[number % _INPUTS]),
@@ -145,7 +161,7 @@ def _pair_case(
         ranker = plain_neumf_ranker(subject, model)
         calls[PLAIN] = lambda number: ranker.pairs(*inputs[number % _INPUTS])
         clocks[PLAIN] = _PAIR_CLOCK
-    case = {"precision": "fp32", "batch_size": size}
+    case = {"precision": policy.precision, "batch_size": size}
     return Case(case, "samples", size, calls, clocks)
 
 

@@ -24,10 +24,11 @@ class ProjectedTables:
 
 
 class PairScorer:
-    """Scores pairs of a trained model, on its device."""
+    """Scores pairs of a trained model, on its device; the tower's products in one dtype."""
 
-    def __init__(self, model: NeuMF) -> None:
+    def __init__(self, model: NeuMF, compute_dtype: torch.dtype | None = None) -> None:
         self.model = model.eval()
+        self.compute_dtype = compute_dtype
         first = model.tower[0]
         assert isinstance(first, nn.Linear)
         self._user_weight_HE, self._item_weight_HE = first.weight.detach().chunk(2, dim=1)
@@ -40,8 +41,8 @@ class PairScorer:
     def project(self) -> ProjectedTables:
         """What is computed once when the weights stay as they are."""
         return ProjectedTables(
-            F.linear(self.model.user_embedding, self._user_weight_HE),
-            F.linear(self.model.item_embedding, self._item_weight_HE, self._item_bias_H),
+            self._projected(self.model.user_embedding, self._user_weight_HE, None),
+            self._projected(self.model.item_embedding, self._item_weight_HE, self._item_bias_H),
         )
 
     @torch.no_grad()
@@ -59,13 +60,19 @@ class PairScorer:
         The items projected are those of the pairs, or the whole table where that is smaller.
         """
         model = self.model
-        user_tower_BH = F.linear(model.user_embedding.index_select(0, user_B), self._user_weight_HE)
+        user_embedding_BE = model.user_embedding.index_select(0, user_B)
+        user_tower_BH = self._projected(user_embedding_BE, self._user_weight_HE, None)
         factors, embedding = model.item_factors.detach(), model.item_embedding.detach()
         if len(item_B) < model.num_items:
             factors, embedding = (table.index_select(0, item_B) for table in (factors, embedding))
             item_B = torch.arange(len(item_B), device=item_B.device)
-        item_tower_H = F.linear(embedding, self._item_weight_HE, self._item_bias_H)
+        item_tower_H = self._projected(embedding, self._item_weight_HE, self._item_bias_H)
         return self._logits(user_B, user_tower_BH, factors, item_tower_H, item_B)
+
+    def _projected(self, embedding: Tensor, weight_HE: Tensor, bias_H: Tensor | None) -> Tensor:
+        dtype = self.compute_dtype or embedding.dtype
+        bias_H = None if bias_H is None else bias_H.to(dtype)
+        return F.linear(embedding.to(dtype), weight_HE.to(dtype), bias_H)
 
     def _logits(
         self,
@@ -88,4 +95,5 @@ class PairScorer:
             output_bias_1=model.output.bias.detach(),
             hidden=self._hidden,
         )
-        return chunked.logits(inputs, item_B[:, None]).squeeze(1)
+        logits_B1 = chunked.logits(inputs, item_B[:, None], compute_dtype=self.compute_dtype)
+        return logits_B1.squeeze(1)

@@ -17,13 +17,14 @@ from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
 from foretaste.models.registry import build_model
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
+from foretaste.training.clock import Clock
 from foretaste.training.config import TrainingConfig
-from foretaste.training.job import prepared_step
-from foretaste.training.loop import Clock, fit
+from foretaste.training.job import prepared_batches, prepared_step
+from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+from foretaste.training.state import TrainingState
 
 _REFERENCE = {
     "neumf": {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5},
@@ -67,12 +68,6 @@ class Subject:
         network.reset_parameters(seed)
         return network.to(device)
 
-    def batches(self, histories: HistoryTensors, batch_size: int, seed: int) -> Batches:
-        """The batches that training would use."""
-        if self.sampling is None:
-            return HistoryBatches(histories, batch_size, seed)
-        return InteractionBatches(histories, self.sampling, batch_size, seed)
-
     def plan(
         self,
         precision: str,
@@ -113,7 +108,7 @@ class OurTraining:
     ) -> None:
         self.model = model
         self.plan = plan
-        self.batches = subject.batches(histories, plan.batch_size, plan.seed)
+        self.batches = prepared_batches(model, histories, subject.sampling, plan)
         precision = PrecisionPolicy(
             precision=plan.precision, device=histories.device, loss_scale=plan.loss_scale
         )
@@ -125,13 +120,20 @@ class OurTraining:
         evaluate: Callable[[], Evaluation] | None = None,
     ) -> Clock:
         """Train the plan's epochs; each is told of when the device has finished it."""
-        _, clock, _ = fit(
+        state = TrainingState.begin(
+            self.plan,
+            num_batches=self.batches.num_batches,
+            num_samples=self.batches.num_samples,
+            device=self.model.device,
+        )
+        fit(
             self.step,
             self.batches,
-            self.plan,
+            state,
             evaluate=evaluate,
             keep=lambda: None,
             report=after_epoch,
+            checkpoint=lambda: None,
             progress=Progress(),
         )
-        return clock
+        return state.clock

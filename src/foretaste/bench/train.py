@@ -96,8 +96,10 @@ class Measured:
 
     seconds: list[float] = field(default_factory=list)
     """Of each epoch that counts."""
+    compile_s: float = 0.0
+    """Kernels, and the loss if it is to be, before the first epoch."""
     warmup_s: float = 0.0
-    """Epochs before these, and what is compiled in them."""
+    """Epochs before those that count."""
     build_s: float = 0.0
     """Tables and optimizer made, data indexed; the plain side's samples drawn and chunk found."""
     peak_memory_mib: float = 0.0
@@ -109,6 +111,7 @@ class Measured:
             f"{unit}_per_s": seconds.per_second(num_samples).as_dict(),
             "epoch_s": seconds.as_dict(),
             f"epoch_{unit}": num_samples,
+            "compile_s": self.compile_s,
             "warmup_s": self.warmup_s,
             "build_s": self.build_s,
             "peak_memory_mib": self.peak_memory_mib,
@@ -134,7 +137,12 @@ class TrainingCase:
         self.histories = histories
         self.device = device
         self.plan = subject.plan(
-            precision, batch_size, options.warmup + options.repeats, options.seed, device
+            precision,
+            batch_size,
+            options.warmup + options.repeats,
+            options.seed,
+            device,
+            compile=options.compile,
         )
         self.sides = {OURS: Measured()}
         self.plain: PlainTraining | None = None
@@ -153,7 +161,8 @@ class TrainingCase:
         batches = training.batches
         if isinstance(batches, InteractionBatches) and batches.sampling.verified_negatives:
             self.negatives_s = _negatives_s(batches, self.plan, self.device)
-        training.run(lambda report: self._after_epoch(report, memory))
+        clock = training.run(lambda report: self._after_epoch(report, memory))
+        self.sides[OURS].compile_s = clock.compile_s
 
     def _build(self) -> OurTraining:
         model = self.subject.build(self.histories, self.device, self.options.seed)
@@ -237,4 +246,6 @@ def _record(recorder: Recorder, case: TrainingCase, shape: GenerateConfig) -> No
             shape=shape,
         )
     ours_case = {"precision": case.precision, **common}
+    if case.plan.compile:
+        ours_case["compiled"] = True
     recorder.add(OURS, ours_case, OUR_CLOCK[subject.name], numbers[OURS], shape=shape)

@@ -11,9 +11,12 @@ from cyclopts import App, CycloptsError
 
 from foretaste import __version__
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, spread_lists
-from foretaste.errors import ForetasteError
+from foretaste.cli.legacy import modern
+from foretaste.cores import share_cores
+from foretaste.errors import ForetasteError, Interrupted
 
 EXIT_MISTAKE = 2
+EXIT_SIGNALLED = 128
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -73,13 +76,16 @@ def main(tokens: Sequence[str] | None = None) -> None:
     """Run one command: ``sys.argv`` unless ``tokens`` are given.
 
     A mistake of the user is printed without a traceback and exits with status 2, an interrupt
-    with 130, a reader that went away with 141.
+    with 130, a training ended by SIGTERM with 143, a reader that went away with 141.
     """
     given = sys.argv[1:] if tokens is None else tokens
     _never_fail_to_print()
-    _share_the_cores()
+    share_cores()
     try:
-        app(spread_lists(given), exit_on_error=False, print_error=False)
+        ours, notes = modern(given)
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        app(spread_lists(ours), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         _fail(_explained(error))
@@ -88,6 +94,9 @@ def main(tokens: Sequence[str] | None = None) -> None:
         sys.exit(EXIT_BROKEN_PIPE)
     except (ForetasteError, OSError) as error:
         _fail(str(error))
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        sys.exit(EXIT_SIGNALLED + error.signal_number)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
@@ -112,12 +121,6 @@ def _never_fail_to_print() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-
-
-def _share_the_cores() -> None:
-    """Threads that wait for each other sleep. Spinning, the default, took trainings ten times as
-    long where another program wanted the same two cores."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _silence_stdout() -> None:

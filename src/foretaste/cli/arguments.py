@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
     from cyclopts.field_info import FieldInfo
 
-_SHORT_NAMES = {
+SHORT_NAMES = {
     "epochs": "-e",
     "batch_size": "-b",
     "factors": "-f",
@@ -23,15 +23,19 @@ _SHORT_NAMES = {
     "target": "-t",
     "output": "-o",
 }
+"""Settings that have a short name."""
 
 NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k"})
 """Options that take several numbers."""
+
+NAME_LISTS = frozenset({"--columns", "--items-columns"})
+"""Options that take several names, with commas between them."""
 
 _NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
 
 
 def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
-    name = _SHORT_NAMES.get(field.name)
+    name = SHORT_NAMES.get(field.name)
     return None if name in taken else name
 
 
@@ -43,7 +47,7 @@ FLAG = Parameter(negative="", show_default=False)
 
 
 def spread_lists(tokens: Sequence[str]) -> list[str]:
-    """The command line with each number of a list behind an option of its own.
+    """The command line with each number or name of a list behind an option of its own.
 
     ``--layers 64 32`` and ``--layers 64,32`` become ``--layers 64 --layers 32``, so that a list
     ends where its numbers do and never swallows what follows.
@@ -55,16 +59,20 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
         name, equals, value = token.partition("=")
         values = []
         if name in NUMBER_LISTS:
-            values = [value] if equals else _take_numbers(rest)
+            values = [value] if equals else take_numbers(rest)
         if values:
             numbers = [number for part in values for number in part.strip(",").split(",")]
             spread += [part for number in numbers for part in (name, number)]
+        elif name.replace("_", "-") in NAME_LISTS and (equals or rest):
+            names = value if equals else rest.pop(0)
+            # A name may be a mere -, which only stands behind an equals sign.
+            spread += [f"{name}={part}" for part in names.split(",")]
         else:
             spread.append(token)
     return spread
 
 
-def _take_numbers(rest: list[str]) -> list[str]:
+def take_numbers(rest: list[str]) -> list[str]:
     """Remove and return the numbers that ``rest`` begins with."""
     taken = []
     while rest and _NUMBERS.fullmatch(rest[0]):

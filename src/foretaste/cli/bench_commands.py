@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from foretaste.bench.config import (
     BenchConfig,
     InferenceBench,
+    NeuMFInferenceBench,
     NeuMFScalingBench,
     NeuMFSizes,
     RecommendBench,
@@ -31,7 +32,6 @@ NeuMFOptions = Annotated[NeuMFSizes | None, _MODEL]
 VAEOptions = Annotated[VAEConfig | None, _MODEL]
 SamplingOptions = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
 TrainOptions = Annotated[TrainBench | None, _BENCHMARK]
-InferenceOptions = Annotated[InferenceBench | None, _BENCHMARK]
 RecommendOptions = Annotated[RecommendBench | None, _BENCHMARK]
 
 
@@ -50,12 +50,18 @@ def train_vae(*, options: TrainOptions = None, model: VAEOptions = None) -> None
     _run_and_show("train", model or VAEConfig(), options)
 
 
-def inference_neumf(*, options: InferenceOptions = None, model: NeuMFOptions = None) -> None:
+def inference_neumf(
+    *,
+    options: Annotated[NeuMFInferenceBench | None, _BENCHMARK] = None,
+    model: NeuMFOptions = None,
+) -> None:
     """Measure scoring pairs with NeuMF."""
     _run_and_show("inference", model or NeuMFSizes(), options)
 
 
-def inference_vae(*, options: InferenceOptions = None, model: VAEOptions = None) -> None:
+def inference_vae(
+    *, options: Annotated[InferenceBench | None, _BENCHMARK] = None, model: VAEOptions = None
+) -> None:
     """Measure scoring the catalogue with Mult-VAE."""
     _run_and_show("inference", model or VAEConfig(), options)
 

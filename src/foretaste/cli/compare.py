@@ -34,8 +34,8 @@ def compare(
     Args:
         runs: Directories of two or more runs; the others are held against the first.
         metrics: What to show, such as ndcg@10; give it again for more.
-        candidates: What held-out items are ranked against: full (the default), sampled-N or
-            nvidia-N.
+        candidates: What held-out items are ranked against: full (the default), sampled-N,
+            nvidia-N or fixed.
         split: Which held-out part to measure on.
         dataset: Where the dataset of all the runs is now, if it is not where it was.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.

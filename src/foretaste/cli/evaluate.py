@@ -22,6 +22,7 @@ def evaluate(
     dataset: Path | None = None,
     device: str = "auto",
     format: MetricsFormat = "table",
+    log_path: Path | None = None,
 ) -> None:
     """Measure a trained model on the held-out part of its dataset.
 
@@ -31,14 +32,18 @@ def evaluate(
         dataset: Where the run's dataset is now, if it is not where it was.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print: csv and json hold every number.
+        log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them.
     """
-    from foretaste.report import dataset_of, evaluate_run
-    from foretaste.runs import Run
+    from foretaste.report import evaluate_run
+    from foretaste.runs import Run, dataset_of
+    from foretaste.runs.copies import write_log
 
     opened = Run.open(run)
     data = dataset_of(opened, dataset)
     with counting(f"Ranking {split}") as tell:
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
+    if log_path is not None:
+        write_log(log_path, found)
     heading = f"{opened.config.model} on {data.path}"
     grids = [(heading, evaluation_grid(found))]
     print_metrics({str(run): found}, grids, found.definitions(), format)

@@ -2,49 +2,128 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
-from foretaste.data.config import PrepareConfig
+from foretaste.data.config import PrepareConfig, Validation
+from foretaste.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFiles:
+    """Files that are split already: given instead of SOURCES, and taken as they are."""
+
+    train: Path | None = None
+    """Interactions to learn from, where files are split already: given instead of SOURCES. A file,
+    a folder, or a pattern in quotes, as every other part."""
+
+    validation: Validation | Path = PrepareConfig.validation
+    """With --train, the file of the validation part. Otherwise hold-out keeps a validation part for
+    choosing the best epoch; none gives it to training, so that the best epoch can only be chosen
+    on the test part, as the reference does."""
+
+    test: Path | None = None
+    """With --train, the file of the test part."""
+
+    validation_fold_in: Path | None = None
+    """With --train, what may be known of validation users who are in no other part."""
+
+    test_fold_in: Path | None = None
+    """With --train, what may be known of test users who are in no other part."""
+
+    test_candidates: Path | None = None
+    """With --train, what each test user's items are ranked against under --candidates fixed: a file
+    of users and items, or a .negative file of the NCF paper. X.train.rating as SOURCES finds
+    X.test.rating and X.test.negative by itself."""
+
+    def source(self, sources: tuple[str, ...]) -> Any:
+        """What is to be prepared: ``sources``, or the split that these files are."""
+        from foretaste.data import GivenSplit
+
+        given = {name: value for name, value in vars(self).items() if isinstance(value, Path)}
+        if not given:
+            return sources
+        if sources:
+            name, value = next(iter(given.items()))
+            raise SettingError(
+                f"{sources[0]} and --{name.replace('_', '-')} {value} are both given: the file to "
+                "learn from goes behind --train where a split is brought along, and --validation "
+                "is hold-out or none where it is not"
+            )
+        return GivenSplit(**{"train": None} | given)
+
+    def settings(self, config: PrepareConfig | None) -> PrepareConfig:
+        """``config`` with what was said of validation."""
+        config = config or PrepareConfig()
+        if isinstance(self.validation, Path):
+            return config
+        return replace(config, validation=self.validation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(PrepareConfig):
+    """The settings of a preparation but for validation, which may be a file here."""
+
+    validation: Annotated[Validation, Parameter(parse=False)] = PrepareConfig.validation
 
 
 def prepare(
-    sources: list[str],
+    sources: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     /,
     *,
     output: Path | None = None,
     items: Path | None = None,
+    source_dir: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
-    config: Annotated[PrepareConfig | None, Parameter(name="*", group="Preparation")] = None,
+    config: Annotated[Settings | None, Parameter(name="*", group="Preparation")] = None,
+    split: Annotated[SplitFiles | None, Parameter(name="*", group="Files split already")] = None,
 ) -> None:
     """Turn files of interactions into a dataset.
 
     Args:
-        sources: CSV, TSV or Parquet files, or patterns of them in quotes ('folder/*.parquet').
-            Columns of users, items, ratings and times are found by their common names.
+        sources: CSV, TSV or Parquet files, folders of them, or patterns in quotes
+            ('folder/*.parquet'). Columns of users, items, ratings and times are found by their
+            common names. Or MovieLens by name, which is downloaded once: ml-100k, ml-1m, ml-20m,
+            ml-25m or ml-32m.
         output: Directory of the dataset; datasets/NAME-DIGEST unless given, which is kept if it
             is there already.
         items: A file that describes items: their ids, and columns such as a title.
+        source_dir: Folder of a named set's files or archive; nothing is downloaded then.
         overwrite: Replace a dataset that is there already.
     """
     from foretaste.data import prepare as prepare_dataset
 
+    split = split or SplitFiles()
     console = stdout_console()
     with steps("Preparing") as tell:
         dataset = prepare_dataset(
-            sources, output, config, items=items, overwrite=overwrite, progress=tell
+            split.source(sources),
+            output,
+            split.settings(config),
+            items=items,
+            source_dir=source_dir,
+            overwrite=overwrite,
+            progress=tell,
         )
     say(console, f"Dataset: {dataset.path}")
     summary = dataset.manifest.summary()
     width = max(len(label) for label, _ in summary)
     for label, value in summary:
         say(console, f"  {label:{width}}  {value}")
+    fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     say_next(
         console,
         ("foretaste", "train", "vae", dataset.path),
-        ("foretaste", "train", "neumf", dataset.path),
+        (
+            "foretaste",
+            "train",
+            "neumf",
+            dataset.path,
+            *(("--candidates", "fixed") if fixed else ()),
+        ),
     )

@@ -47,3 +47,12 @@ train.command(
     --protocol says otherwise.""",
     sort_key=len(_MODELS),
 )
+train.command(
+    "foretaste.cli.train_neural:resume",
+    name="--resume",
+    help="""RUN: go on with a training that was interrupted or killed.
+
+    Its state is saved every minute and after Ctrl-C; weights and metrics become those of a training
+    that never stopped. Settings are those it began with.""",
+    sort_key=len(_MODELS) + 1,
+)

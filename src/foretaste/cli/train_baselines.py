@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from foretaste.cli.training_session import RawOptions, RunOptions, train_and_report
+from foretaste.cli.training_session import LogOptions, RawOptions, RunOptions, train_and_report
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.training.config import TrainingConfig
 
@@ -21,7 +21,7 @@ class FitConfig:
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
     candidates: str = TrainingConfig.candidates
-    """What held-out items are ranked against: full, sampled-N or nvidia-N."""
+    """What held-out items are ranked against: full, sampled-N, nvidia-N or fixed."""
 
     def training(self) -> TrainingConfig:
         """The same as training settings."""
@@ -38,6 +38,7 @@ def popularity(
     config: FitOptions = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Fit popularity: every user is shown what most users have. Other models must beat it.
 
@@ -45,7 +46,7 @@ def popularity(
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
     fitting = config.training() if config else None
-    train_and_report("popularity", dataset, raw, place, config=fitting)
+    train_and_report("popularity", dataset, raw, place, logs, config=fitting)
 
 
 def ease(
@@ -56,6 +57,7 @@ def ease(
     config: FitOptions = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Fit EASE (Steck 2019): linear item-to-item weights in closed form, a strong baseline.
 
@@ -63,4 +65,4 @@ def ease(
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
     fitting = config.training() if config else None
-    train_and_report("ease", dataset, raw, place, model_config=model, config=fitting)
+    train_and_report("ease", dataset, raw, place, logs, model_config=model, config=fitting)

@@ -1,4 +1,4 @@
-"""``foretaste train neumf | gmf | mlp | vae | dae``, and ``--like`` an earlier run."""
+"""``foretaste train`` of neumf, gmf, mlp, vae and dae; ``--like`` a run, ``--resume`` one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,31 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from foretaste.cli.training_session import (
+    LogOptions,
     RawData,
     RawOptions,
     RunOptions,
+    resume_and_report,
     train_and_report,
 )
 from foretaste.data.manifest import FILE_NAME
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.training.config import TrainingConfig
+from foretaste.training.config import PretrainingConfig, TrainingConfig
 
 _MODEL = Parameter(name="*", group="Model")
 SamplingOptions = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
 TrainingOptions = Annotated[TrainingConfig | None, Parameter(name="*", group="Training")]
+PretrainingOptions = Annotated[PretrainingConfig | None, Parameter(name="*", group="Start")]
+StartOption = Annotated[
+    Path | None,
+    Parameter(
+        name="--from",
+        group="Start",
+        help="Run of the same model and sizes whose weights to begin with. Users and items are "
+        "matched by id; those it does not know begin as in any training.",
+    ),
+]
 
 
 def neumf(
@@ -31,8 +43,11 @@ def neumf(
     model: Annotated[NeuMFConfig | None, _MODEL] = None,
     sampling: SamplingOptions = None,
     config: TrainingOptions = None,
+    start_from: StartOption = None,
+    pretraining: PretrainingOptions = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Train NeuMF (He et al. 2017): a matrix factorisation and a multilayer tower, joined.
 
@@ -40,7 +55,16 @@ def neumf(
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
     train_and_report(
-        "neumf", dataset, raw, place, model_config=model, sampling=sampling, config=config
+        "neumf",
+        dataset,
+        raw,
+        place,
+        logs,
+        model_config=model,
+        sampling=sampling,
+        config=config,
+        start_from=start_from,
+        pretraining=pretraining,
     )
 
 
@@ -51,8 +75,10 @@ def gmf(
     model: Annotated[GMFConfig | None, _MODEL] = None,
     sampling: SamplingOptions = None,
     config: TrainingOptions = None,
+    start_from: StartOption = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Train GMF: the factorisation half of NeuMF alone.
 
@@ -60,7 +86,15 @@ def gmf(
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
     train_and_report(
-        "gmf", dataset, raw, place, model_config=model, sampling=sampling, config=config
+        "gmf",
+        dataset,
+        raw,
+        place,
+        logs,
+        model_config=model,
+        sampling=sampling,
+        config=config,
+        start_from=start_from,
     )
 
 
@@ -71,8 +105,10 @@ def mlp(
     model: Annotated[MLPConfig | None, _MODEL] = None,
     sampling: SamplingOptions = None,
     config: TrainingOptions = None,
+    start_from: StartOption = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Train the tower half of NeuMF alone.
 
@@ -80,7 +116,15 @@ def mlp(
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
     train_and_report(
-        "mlp", dataset, raw, place, model_config=model, sampling=sampling, config=config
+        "mlp",
+        dataset,
+        raw,
+        place,
+        logs,
+        model_config=model,
+        sampling=sampling,
+        config=config,
+        start_from=start_from,
     )
 
 
@@ -90,15 +134,26 @@ def vae(
     *,
     model: Annotated[VAEConfig | None, _MODEL] = None,
     config: TrainingOptions = None,
+    start_from: StartOption = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Train Mult-VAE (Liang et al. 2018): a variational autoencoder over histories.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report("vae", dataset, raw, place, model_config=model, config=config)
+    train_and_report(
+        "vae",
+        dataset,
+        raw,
+        place,
+        logs,
+        model_config=model,
+        config=config,
+        start_from=start_from,
+    )
 
 
 def dae(
@@ -107,15 +162,26 @@ def dae(
     *,
     model: Annotated[DAEConfig | None, _MODEL] = None,
     config: TrainingOptions = None,
+    start_from: StartOption = None,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Train Mult-DAE (Liang et al. 2018): the autoencoder without the variational part.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report("dae", dataset, raw, place, model_config=model, config=config)
+    train_and_report(
+        "dae",
+        dataset,
+        raw,
+        place,
+        logs,
+        model_config=model,
+        config=config,
+        start_from=start_from,
+    )
 
 
 def like(
@@ -125,6 +191,7 @@ def like(
     *,
     raw: RawOptions = None,
     place: RunOptions = None,
+    logs: LogOptions = None,
 ) -> None:
     """Train again as an earlier run was, for as many epochs as its best one took.
 
@@ -144,7 +211,20 @@ def like(
         dataset,
         raw,
         place,
+        logs,
         model_config=settings.model_config,
         config=settings.config,
         sampling=settings.sampling,
+        start_from=settings.start_from,
+        pretraining=settings.pretraining,
     )
+
+
+def resume(run: Path, /, *, dataset: Path | None = None, logs: LogOptions = None) -> None:
+    """Go on with a training that was interrupted or killed, from its last saved state.
+
+    Args:
+        run: Directory of the run.
+        dataset: Where the run's dataset is now, if it is not where it was.
+    """
+    resume_and_report(run, dataset, logs)

@@ -12,6 +12,7 @@ from rich.progress import Progress as Bars
 
 from foretaste.cli.console import say
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.evaluation.definitions import parse_metric
 from foretaste.report.tables import compact, evaluation_grid
 from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
 
@@ -27,10 +28,18 @@ class TrainingDisplay(Progress):
     Used as a context manager: the bar is gone when the block ends, however it ends.
     """
 
-    def __init__(self, console: Console, asked: TrainingConfig, *, with_table: bool = True) -> None:
+    def __init__(
+        self,
+        console: Console,
+        asked: TrainingConfig,
+        *,
+        with_table: bool = True,
+        verbose: bool = False,
+    ) -> None:
         self.console = console
         self.asked = asked
         self.with_table = with_table
+        self.verbose = verbose
         self.bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -41,6 +50,7 @@ class TrainingDisplay(Progress):
             disable=not console.is_terminal,
         )
         self.task = self.bars.add_task("starting", total=None, rate="")
+        self.epoch = 0
 
     def __enter__(self) -> TrainingDisplay:
         self.bars.start()
@@ -57,21 +67,25 @@ class TrainingDisplay(Progress):
     def started(self, start: TrainingStart) -> None:
         self.start = start
         self.num_epochs = start.plan.epochs if start.plan else 1
-        say(self.console, f"Training {start.model} on {start.dataset} ({start.protocol})", "bold")
+        verb = "Training" if start.resumed_at is None else "Resuming"
+        say(self.console, f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
         for line in _start_lines(start, self.asked):
             say(self.console, f"  {line}")
+        if self.verbose and start.plan is not None:
+            settings = (f"{name}={value}" for name, value in vars(start.plan).items())
+            say(self.console, f"  settings    {' '.join(settings)}")
         if start.plan is not None:
             judged = f"{start.plan.select_by:>12}" if start.selection_split else ""
             say(self.console, f"\nepoch        loss{judged}      time  samples/s", "bold")
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        if step == 1:
-            self.epoch_started = time.perf_counter()
+        if epoch != self.epoch:
+            self.epoch, self.first_step, self.epoch_started = epoch, step, time.perf_counter()
             self.bars.reset(
                 self.task, total=num_steps, description=f"epoch {epoch} of {self.num_epochs}"
             )
         elapsed_s = max(time.perf_counter() - self.epoch_started, 1e-9)
-        rate = self.start.num_samples * (step - 1) / num_steps / elapsed_s
+        rate = self.start.num_samples * (step - self.first_step) / num_steps / elapsed_s
         self.bars.update(self.task, completed=step, rate=f"{compact(rate)} samples/s")
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
@@ -81,6 +95,8 @@ class TrainingDisplay(Progress):
 
     def epoch_done(self, report: EpochReport) -> None:
         say(self.console, _epoch_line(report, self.start))
+        for line in _detail_lines(report) if self.verbose else ():
+            say(self.console, f"       {line}", "dim")
 
     def finished(self, summary: TrainingSummary) -> None:
         self.bars.stop()
@@ -89,7 +105,7 @@ class TrainingDisplay(Progress):
         for line in _summary_lines(summary, self.asked.target):
             say(self.console, f"  {line}")
         if self.with_table and summary.test is not None:
-            self.console.print(evaluation_grid(summary.test, EvaluationConfig().k).to_rich())
+            self.console.print(evaluation_grid(summary.test, _shown_lengths(summary)).to_rich())
             for line in summary.test.definitions():
                 say(self.console, line, "dim", folded=True)
 
@@ -110,8 +126,24 @@ def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
     return [
         data,
         f"model       {start.num_parameters:,} parameters, {plan.precision}",
+        *_beginning_lines(start),
         f"auto chose  {' '.join(chosen)}",
         f"best epoch  {_chosen_by(plan.select_by, start.selection_split)}",
+    ]
+
+
+def _beginning_lines(start: TrainingStart) -> list[str]:
+    """Where it begins, unless that is the beginning."""
+    if start.resumed_at is not None:
+        return [f"goes on at  {start.resumed_at}"]
+    return [
+        f"from        {run}: "
+        + "; ".join(
+            f"{counts['num_found']:,} {kind} found, {counts['num_new']:,} new, "
+            f"{counts['num_gone']:,} gone"
+            for kind, counts in matches.items()
+        )
+        for run, matches in start.started_from.items()
     ]
 
 
@@ -135,6 +167,29 @@ def _epoch_line(report: EpochReport, start: TrainingStart) -> str:
     return f"{report.epoch:5}{report.loss:12.5f}{judged}{report.train_s:8.2f} s{rate:>11}"
 
 
+def _detail_lines(report: EpochReport) -> list[str]:
+    """What changed as training went on, and everything that the validation found."""
+    lines = []
+    if report.settings:
+        changed = (f"{name} {value:g}" for name, value in report.settings.items())
+        lines.append(", ".join(changed).replace("_", " "))
+    found = report.evaluation
+    if found is not None:
+        metrics = (
+            f"{name} {metric.value:.4f}"
+            + (f" ({metric.low:.4f}–{metric.high:.4f})" if metric.low is not None else "")
+            for name, metric in found.metrics.items()
+        )
+        lines.append(f"{found.num_users:,} users in {found.elapsed_s:.3g} s: {', '.join(metrics)}")
+    return lines
+
+
+def _shown_lengths(summary: TrainingSummary) -> tuple[int, ...]:
+    """The usual list lengths, and the one that chose the epoch."""
+    chosen = () if summary.select_by is None else (parse_metric(summary.select_by)[1],)
+    return EvaluationConfig().k + chosen
+
+
 def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
     memory = f"memory      {summary.memory_mib:,.0f} MiB at the peak"
     if summary.select_by is None:
@@ -142,10 +197,13 @@ def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
     throughput = f"{compact(summary.samples_per_s)} samples/s in training"
     if summary.best_value is not None:
         throughput += f", {compact(summary.evaluated_users_per_s)} users/s in evaluation"
+    warm_up = ""
+    if summary.num_warm_up_epochs:
+        warm_up = f" (the first {summary.num_warm_up_epochs} left out)"
     return [
         f"ended       {summary.stopped_because}",
         *_best_lines(summary, target),
-        f"epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s, "
+        f"epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s{warm_up}, "
         f"all {summary.train_s:.3g} s",
         f"throughput  {throughput}",
         memory,

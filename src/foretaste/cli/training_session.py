@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
-from foretaste.data.config import Filters, PrepareConfig, Protocol
-from foretaste.training.config import TrainingConfig
+from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
+from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawData:
+class RawData(InputConfig):
     """How a raw file is prepared before training. A dataset is taken as it is."""
 
     protocol: Protocol | None = None
@@ -33,26 +34,20 @@ class RawData:
     items: Path | None = None
     """A file that describes items: their ids, and columns such as a title."""
 
-    user_column: str | None = None
-    """Column of the user ids; common spellings are found without it."""
-
-    item_column: str | None = None
-    """Column of the item ids; common spellings are found without it."""
-
-    rating_column: str | None = None
-    """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
-
-    time_column: str | None = None
-    """Column of times or of each user's order; common spellings are found without it."""
+    source_dir: Path | None = None
+    """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
 
     def open(self, source: Path) -> Dataset:
         """The dataset at ``source``, or the one that its interactions make."""
         from foretaste.data import open_or_prepare
 
-        asked = {name: value for name, value in vars(self).items() if name != "items"}
+        others = {"items", "source_dir"}
+        asked = {name: value for name, value in vars(self).items() if name not in others}
         config = PrepareConfig(**{name: value for name, value in asked.items() if value})
         with steps("Preparing") as tell:
-            return open_or_prepare(str(source), config, items=self.items, progress=tell)
+            return open_or_prepare(
+                str(source), config, items=self.items, source_dir=self.source_dir, progress=tell
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +66,29 @@ class NewRun:
         return {name: value for name, value in given.items() if value is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Logs(LogConfig):
+    """What is shown and written of a training."""
+
+    tensorboard: Annotated[bool, FLAG] = LogConfig.tensorboard
+    """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
+
+    trace: Annotated[bool, FLAG] = LogConfig.trace
+    """Profile the first steps of the second epoch and of the evaluation that follows, into
+    trace.json in the run directory, for ui.perfetto.dev. That epoch takes longer."""
+
+    verbose: Annotated[bool, FLAG] = False
+    """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss
+    scale) and all that its validation found."""
+
+    def config(self) -> LogConfig:
+        """What is to be written."""
+        return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
+
+
 RawOptions = Annotated[RawData | None, Parameter(name="*", group="Raw files")]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group="Run")]
+LogOptions = Annotated[Logs | None, Parameter(name="*", group="Logs")]
 
 
 def train_and_report(
@@ -80,29 +96,53 @@ def train_and_report(
     source: Path,
     raw: RawData | None,
     place: NewRun | None,
+    logs: Logs | None,
     *,
     model_config: Any = None,
     config: TrainingConfig | None = None,
     sampling: SamplingConfig | None = None,
+    start_from: Path | None = None,
+    pretraining: PretrainingConfig | None = None,
 ) -> None:
     """Train ``model`` on ``source`` while showing how it goes, then say where the run is."""
     from foretaste.cli.training_display import TrainingDisplay
     from foretaste.training import train
 
-    console = stdout_console()
+    console, logs = stdout_console(), logs or Logs()
     dataset = (raw or RawData()).open(source)
     if source != dataset.path:
         say(console, f"Prepared {source}: {dataset.path} ({dataset.manifest.protocol})")
-    with TrainingDisplay(console, config or TrainingConfig()) as display:
+    with TrainingDisplay(console, config or TrainingConfig(), verbose=logs.verbose) as display:
         run = train(
             model,
             dataset,
             model_config=model_config,
             config=config,
             sampling=sampling,
+            start_from=start_from,
+            pretraining=pretraining,
+            logs=logs.config(),
             progress=display,
             **(place or NewRun()).arguments(),
         )
+    _say_where(console, run)
+
+
+def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) -> None:
+    """Go on with the training of a run while showing how it goes."""
+    from foretaste.cli.training_display import TrainingDisplay
+    from foretaste.runs import Run
+    from foretaste.training import resume
+    from foretaste.training.like import asked_settings
+
+    console, logs = stdout_console(), logs or Logs()
+    run = Run.open(path)
+    with TrainingDisplay(console, asked_settings(run), verbose=logs.verbose) as display:
+        resume(run, dataset_path=dataset_path, logs=logs.config(), progress=display)
+    _say_where(console, run)
+
+
+def _say_where(console: Console, run: Run) -> None:
     say(console)
     say(console, f"Run: {run.path}")
     _say_next(console, run)

@@ -15,8 +15,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from foretaste.atomic import atomic_file
 from foretaste.errors import SettingError
-from foretaste.runs.atomic import atomic_file
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable

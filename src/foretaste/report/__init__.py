@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from foretaste.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.report.judged_runs import Comparison, compare_runs, dataset_of, evaluate_run
+    from foretaste.report.judged_runs import Comparison, compare_runs, evaluate_run
 
 _MODULE_OF = {
     "Comparison": "judged_runs",
     "compare_runs": "judged_runs",
-    "dataset_of": "judged_runs",
     "evaluate_run": "judged_runs",
 }
 
-__all__ = ["Comparison", "compare_runs", "dataset_of", "evaluate_run"]
+__all__ = ["Comparison", "compare_runs", "evaluate_run"]
 
 
 __getattr__ = lazy_names(__name__, _MODULE_OF)

@@ -7,38 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste.data.dataset import Dataset, Split, open_dataset
-from foretaste.errors import DatasetError
+from foretaste.data.dataset import Dataset, Split
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.runs.origin import dataset_of
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
     from foretaste.evaluation.result import Evaluation
 
 Progress = Callable[[int, int], None]
-
-
-def dataset_of(run: Run, path: Path | str | None = None) -> Dataset:
-    """The dataset a run was trained on, opened where it was then or at ``path``.
-
-    Raises DatasetError where it is not there any more, or holds other data.
-    """
-    reference = run.config.dataset
-    place = Path(reference.path if path is None else path)
-    if path is None and not place.is_dir():
-        raise DatasetError(
-            f"{run.path} was trained on {place}, which is not there any more; "
-            "say where it is now with --dataset"
-        )
-    dataset = open_dataset(place)
-    if dataset.manifest.digest != reference.digest:
-        raise DatasetError(
-            f"{place} does not hold what {run.path} was trained on: its digest is "
-            f"{dataset.manifest.digest[:12]}, that of {reference.name} was "
-            f"{reference.digest[:12]}; prepare it with the same input, settings and seed"
-        )
-    return dataset
 
 
 def evaluate_run(
@@ -67,6 +45,7 @@ def evaluate_run(
         candidates=asked.candidates,
         k=asked.k,
         seed=dataset.manifest.seed,
+        batch=asked.evaluation_batch,
         progress=progress,
     )
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from foretaste.runs.config import DatasetReference, RunConfig
     from foretaste.runs.loading import load_model
     from foretaste.runs.metrics_log import MetricsLog
+    from foretaste.runs.origin import dataset_of
     from foretaste.runs.run import Run, default_run_name, unused_run_path
 
 _MODULE_OF = {
@@ -17,6 +18,7 @@ _MODULE_OF = {
     "MetricsLog": "metrics_log",
     "Run": "run",
     "RunConfig": "config",
+    "dataset_of": "origin",
     "default_run_name": "run",
     "load_model": "loading",
     "unused_run_path": "run",
@@ -27,6 +29,7 @@ __all__ = [
     "MetricsLog",
     "Run",
     "RunConfig",
+    "dataset_of",
     "default_run_name",
     "load_model",
     "unused_run_path",

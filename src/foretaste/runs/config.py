@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _JSON_TYPES = {"str": str, "int": int, "DatasetReference": dict}
 
@@ -94,6 +94,8 @@ class RunConfig:
     """Seed of the training."""
     dataset: DatasetReference
     """What it was trained on."""
+    start: Mapping[str, Any] = field(default_factory=dict)
+    """The runs whose weights it began with, and the digests of these; empty for weights by seed."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     """Versions of foretaste, Python, torch and numpy."""
     created: str = field(default_factory=_now)

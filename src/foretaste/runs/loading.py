@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
+from foretaste.runs.config import RunConfig
 from foretaste.runs.run import CONFIG, WEIGHTS, Run
 
 if TYPE_CHECKING:
@@ -25,20 +27,24 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     first that differs.
     """
     place = device if isinstance(device, torch.device) else resolve_device(device)
-    model = build_model(run.config.model, model_config(run), run.num_train_users, run.num_items)
+    settings = model_config(run.config, run.path / CONFIG)
+    model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
     weights = run.load_weights()
     _check_weights(run, model.state_dict(), weights)
     model.load_state_dict(weights)
     return model.to(place).eval()
 
 
-def model_config(run: Run) -> Any:
-    """The settings of the model of a run, as an instance of its config class."""
+def model_config(config: RunConfig, path: Path) -> Any:
+    """The settings of the model of a run, as an instance of its config class.
+
+    ``path`` is where they were read; RunError names it where they are not those of the model.
+    """
     try:
-        kind = config_class(run.config.model)
-        return kind(**{name: _tuples(value) for name, value in run.config.model_config.items()})
+        kind = config_class(config.model)
+        return kind(**{name: _tuples(value) for name, value in config.model_config.items()})
     except (TypeError, SettingError) as error:
-        raise RunError(f"{run.path / CONFIG}: {error}") from error
+        raise RunError(f"{path}: {error}") from error
 
 
 def _tuples(value: Any) -> Any:

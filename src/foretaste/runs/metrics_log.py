@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from foretaste.errors import RunError
 
@@ -17,6 +19,7 @@ UNITS = {
     "epoch": "epochs, counted from 1",
     "step": "optimizer steps since the start",
     "num_epochs": "epochs",
+    "num_warm_up_epochs": "first epochs, left out of min_epoch_s, avg_epoch_s and samples_per_s",
     "num_steps": "optimizer steps",
     "num_samples": "samples",
     "num_parameters": "parameters",
@@ -35,7 +38,10 @@ UNITS = {
     "target_epoch": "first epoch that reached the target, counted from 1",
     "elapsed_s": "seconds",
     "train_s": "seconds",
+    "compile_s": "seconds, before the first epoch",
     "samples_per_s": "samples per second",
+    "started_from": "runs whose weights it began with, and users and items found there",
+    "versions": "of what decides the numbers",
     "stopped_because": "why training ended",
     "min_epoch_s": "seconds",
     "avg_epoch_s": "seconds",
@@ -46,11 +52,40 @@ UNITS = {
 """Every name an event may carry at its top level, with its unit or meaning."""
 
 
+class Follower(Protocol):
+    """Keeps what a log says somewhere else too."""
+
+    def begin(self, events: list[dict[str, Any]]) -> None:
+        """These are all events of the log; what was told before counts no more."""
+        ...
+
+    def add(self, event: dict[str, Any]) -> None:
+        """One more event."""
+        ...
+
+    def close(self) -> None:
+        """No more will be told."""
+        ...
+
+
 class MetricsLog:
     """The events of one run, in the order they happened; the first declares names and units."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._followers: tuple[Follower, ...] = ()
+
+    @contextmanager
+    def followed_by(self, *followers: Follower) -> Iterator[None]:
+        """Within, ``followers`` are told of what is written, and first of what was."""
+        self._followers = followers
+        try:
+            self._tell_anew()
+            yield
+        finally:
+            self._followers = ()
+            for follower in followers:
+                follower.close()
 
     def start(self, units: Mapping[str, str] = UNITS) -> None:
         """Write the first line."""
@@ -67,6 +102,37 @@ class MetricsLog:
         self._drop_torn_line()
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._write({"event": event, "time": time, **values})
+
+    def flush(self) -> int:
+        """The length in bytes, once everything written so far is on the disk."""
+        try:
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+                return os.fstat(file.fileno()).st_size
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error}") from error
+
+    def cut(self, num_bytes: int) -> None:
+        """Forget what was written after the log was so long; RunError where it never was."""
+        text = self.path.read_bytes()[:num_bytes]
+        if len(text) < num_bytes or not text.endswith(b"\n"):
+            raise RunError(
+                f"{self.path} is torn or was changed: it has no line that ends after "
+                f"{num_bytes} bytes, where the saved training state belongs"
+            )
+        os.truncate(self.path, num_bytes)
+        self._tell_anew()
+
+    def restart(self) -> None:
+        """Forget every event; the first line stays."""
+        self.cut(self.path.read_bytes().find(b"\n") + 1)
+
+    def has(self, event: str) -> bool:
+        """Whether such an event was written, whole; lines that are torn do not count."""
+        return any(
+            f'"event": "{event}"'.encode() in line and line.endswith(b"}")
+            for line in self.path.read_bytes().split(b"\n")[:-1]
+        )
 
     def read(self) -> list[dict[str, Any]]:
         """Every event, the schema first; a torn last line is left out.
@@ -86,15 +152,31 @@ class MetricsLog:
         return event
 
     def _write(self, event: dict[str, Any]) -> None:
-        line = json.dumps(_finite(event), ensure_ascii=False, allow_nan=False)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        event = _finite(event)
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(as_line(event))
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error}") from error
+        for follower in self._followers:
+            follower.add(event)
+
+    def _tell_anew(self) -> None:
+        if self._followers:
+            events = self.read()
+            for follower in self._followers:
+                follower.begin(events)
 
     def _drop_torn_line(self) -> None:
         with self.path.open("r+b") as file:
             text = file.read()
             if not text.endswith(b"\n"):
                 file.truncate(text.rfind(b"\n") + 1)
+
+
+def as_line(event: Mapping[str, Any]) -> str:
+    """An event as the log has it."""
+    return json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:

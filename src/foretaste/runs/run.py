@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretaste.atomic import atomic_directory, remove_leftovers
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import file_sha256
 from foretaste.errors import RunError
-from foretaste.runs.atomic import atomic_directory
 from foretaste.runs.config import RunConfig, read_run_config
 from foretaste.runs.histories_file import read_histories, write_histories
+from foretaste.runs.lock import training_lock
 from foretaste.runs.metrics_log import MetricsLog
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 WEIGHTS = "best.safetensors"
+STATE = "resume.safetensors"
 USERS = "users.parquet"
 ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
@@ -115,22 +118,80 @@ class Run:
         """Whether weights were ever saved."""
         return (self.path / WEIGHTS).is_file()
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether its training came to its end."""
+        return self.log.has("summary")
+
     def save_weights(self, state_dict: Mapping[str, Tensor]) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
-        from foretaste.runs.weights import write_weights
+        from foretaste.runs.tensor_file import write_tensors
 
-        write_weights(self.path / WEIGHTS, state_dict, self._owner())
+        write_tensors(self.path / WEIGHTS, state_dict, self._owner())
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
-        from foretaste.runs.weights import read_weights
+        from foretaste.runs.tensor_file import read_tensors
 
+        self._check_has_weights()
+        return read_tensors(self.path / WEIGHTS, self._owner())[0]
+
+    def weights_digest(self) -> str:
+        """A digest of the best weights: equal for equal ones; RunError where there are none."""
+        from foretaste.runs.tensor_file import read_digest
+
+        self._check_has_weights()
+        return read_digest(self.path / WEIGHTS)
+
+    @contextmanager
+    def in_training(self) -> Iterator[None]:
+        """Keep other trainings out of the directory; what a killed one left half-written goes.
+
+        Raises RunError where another process is at it.
+        """
+        with training_lock(self.path):
+            for name in (WEIGHTS, STATE):
+                remove_leftovers(self.path / name)
+            yield
+
+    def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
+        """Replace the saved training state atomically; it remembers how long the log is now."""
+        from foretaste.runs.tensor_file import write_tensors
+
+        note = {"log_bytes": self.log.flush(), "position": dict(position)}
+        write_tensors(self.path / STATE, tensors, self._state_owner() | note)
+
+    def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The saved tensors and position, the log cut to what it was then; None without a state.
+
+        Raises RunError where the state or the log is torn, was changed, or is of another run.
+        """
+        from foretaste.runs.tensor_file import read_tensors
+
+        if not (self.path / STATE).exists():
+            return None
+        try:
+            tensors, note = read_tensors(self.path / STATE, self._state_owner())
+            self.log.cut(note["log_bytes"])
+        except RunError as error:
+            raise RunError(
+                f"{error}. Remove {self.path / STATE} to begin this training anew"
+            ) from error
+        return tensors, note["position"]
+
+    def discard_state(self) -> None:
+        """Remove the saved training state, which nobody needs any more."""
+        (self.path / STATE).unlink(missing_ok=True)
+
+    def _check_has_weights(self) -> None:
         if not self.has_weights:
             raise RunError(
                 f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
-                "train again into a new run"
+                f"go on with it: foretaste train --resume {self.path}"
             )
-        return read_weights(self.path / WEIGHTS, self._owner())
+
+    def _state_owner(self) -> dict[str, Any]:
+        return {"config_sha256": file_sha256(self.path / CONFIG)}
 
     def _owner(self) -> dict[str, Any]:
         reference = self.config.dataset

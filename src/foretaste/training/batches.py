@@ -6,7 +6,7 @@ Shape suffixes: N interactions of the training part, B rows of a batch, K candid
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
-from foretaste.ops.random import Purpose, permutation, stream_key
+from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
 from foretaste.training.history_batches import HistoryBatches as HistoryBatches
 
 
@@ -24,6 +24,14 @@ class Batch(Protocol):
 
     @property
     def num_samples(self) -> int: ...
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor of the batch; those of two full batches have the same shapes."""
+        ...
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
+        """Such a batch of other `tensors`."""
+        ...
 
 
 class Batches(Protocol):
@@ -37,8 +45,8 @@ class Batches(Protocol):
         """Samples in an epoch."""
         ...
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """The batches of one epoch; the last holds what is left."""
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from ``first_batch`` on; the last holds what is left."""
         ...
 
 
@@ -67,15 +75,17 @@ class InteractionBatches:
     def num_batches(self) -> int:
         return -(-self.num_rows // self.rows_per_batch)
 
-    def epoch(self, number: int) -> Iterator[InteractionBatch]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[InteractionBatch]:
         negatives_NK = self._negatives(number)
         device = negatives_NK.device
         order = permutation(stream_key(self.seed, Purpose.SHUFFLE, number), self.num_rows, device)
         grouped = self.sampling.batch_layout == "grouped"
-        for batch_number, row_B in enumerate(_slices(order, self.rows_per_batch)):
-            update = number * self.num_batches + batch_number
-            key = stream_key(self.seed, Purpose.DROPOUT, update)
-            make = self._grouped if grouped else self._shuffled
+        make = self._grouped if grouped else self._shuffled
+        first_update = number * self.num_batches
+        updates = torch.arange(first_update, first_update + self.num_batches, device=device)
+        keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
+        rest = _slices(order[first_batch * self.rows_per_batch :], self.rows_per_batch)
+        for row_B, key in zip(rest, keys[first_batch:], strict=True):
             yield make(row_B, negatives_NK, key)
 
     def _negatives(self, epoch: int) -> Tensor:
@@ -87,14 +97,14 @@ class InteractionBatches:
         num_items = self.complement.num_items
         return sample_items(num_items, self.user_index_N, self.sampling.negatives, key)
 
-    def _grouped(self, row_B: Tensor, negatives_NK: Tensor, key: int) -> InteractionBatch:
+    def _grouped(self, row_B: Tensor, negatives_NK: Tensor, key: Tensor) -> InteractionBatch:
         """An interaction and its negatives side by side, the interaction in column 0."""
         user_index_B = self.user_index_N[row_B]
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_NK[row_B]], dim=1)
         weight_BK = self._weights(user_index_B[:, None], self.label_K, items_BK.numel())
         return InteractionBatch(user_index_B, items_BK, self.label_K, weight_BK, key)
 
-    def _shuffled(self, row_B: Tensor, negatives_NK: Tensor, key: int) -> InteractionBatch:
+    def _shuffled(self, row_B: Tensor, negatives_NK: Tensor, key: Tensor) -> InteractionBatch:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_index_B = self.user_index_N[interaction_B]

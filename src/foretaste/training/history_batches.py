@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import Purpose, permutation, stream_key
+from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
 
 _DEVIATIONS = 6.0
 """A padded batch has room for this many standard deviations more entries than the mean."""
@@ -43,20 +44,23 @@ class HistoryBatches:
     def num_batches(self) -> int:
         return -(-self.num_samples // self.batch_size)
 
-    def epoch(self, number: int) -> Iterator[HistoryBatch]:
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[HistoryBatch]:
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
         order_U = permutation(key, self.num_samples, "cpu")
         totals = [int(part.sum()) for part in torch.split(self.length_U[order_U], self.batch_size)]
         user_U = order_U.to(self.histories.device)
-        for batch_number, num_entries in enumerate(totals):
+        first_update, num_batches = number * self.num_batches, self.num_batches
+        updates = torch.arange(first_update, first_update + num_batches, device=user_U.device)
+        dropout_keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
+        noise_keys = stream_keys(self.seed, Purpose.NOISE, updates)
+        for batch_number, num_entries in islice(enumerate(totals), first_batch, None):
             start = batch_number * self.batch_size
-            update = number * self.num_batches + batch_number
             yield HistoryBatch(
                 histories=self._rows(user_U[start : start + self.batch_size], num_entries),
-                update=update,
+                update=updates[batch_number],
                 updates_per_epoch=self.num_batches,
-                dropout_key=stream_key(self.seed, Purpose.DROPOUT, update),
-                noise_key=stream_key(self.seed, Purpose.NOISE, update),
+                dropout_key=dropout_keys[batch_number],
+                noise_key=noise_keys[batch_number],
             )
 
     def _rows(self, user_B: Tensor, num_entries: int) -> HistoryTensors:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
+from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import parse_metric
 from foretaste.evaluation.evaluate import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
@@ -19,6 +20,18 @@ TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
 
 
+def check_candidates(dataset: Dataset, candidates: str) -> None:
+    """Raise SettingError where ``candidates`` is ``fixed`` and a part to be judged has none."""
+    splits: tuple[Split, ...] = ("validation", "test")
+    for split in splits if candidates == "fixed" else ():
+        if dataset.has_split(split) and not dataset.has_candidates(split):
+            raise SettingError(
+                f"candidates is fixed, and none came with the {split} part of {dataset.path}; "
+                "train with full or sampled-99, and see foretaste evaluate --candidates fixed for "
+                "parts that have them"
+            )
+
+
 @dataclass
 class Judging:
     """Ranks the held-out users of a dataset for one training."""
@@ -26,6 +39,7 @@ class Judging:
     dataset: Dataset
     candidates: str
     validation_users: int
+    evaluation_batch: int | None
     progress: Progress
 
     @property
@@ -39,11 +53,15 @@ class Judging:
         heldout, users = self._selection_users
         return self._evaluate(model, heldout, (parse_metric(select_by)[1],), users)
 
-    def test(self, model: RecommenderModel) -> Evaluation | None:
-        """The final numbers, over every held-out user; None where nothing is held out."""
+    def test(self, model: RecommenderModel, select_by: str | None) -> Evaluation | None:
+        """The final numbers, over every held-out user; None where nothing is held out.
+
+        The list length that chose the epoch is among them.
+        """
         if not self.dataset.has_split("test"):
             return None
-        return self._evaluate(model, self.dataset.heldout("test"), TEST_LENGTHS, None)
+        chosen = () if select_by is None else (parse_metric(select_by)[1],)
+        return self._evaluate(model, self.dataset.heldout("test"), TEST_LENGTHS + chosen, None)
 
     @cached_property
     def _selection_users(self) -> tuple[HeldOut, NDArray[np.integer] | None]:
@@ -72,5 +90,6 @@ class Judging:
             k=k,
             seed=manifest.seed,
             users=users,
+            batch=self.evaluation_batch,
             progress=partial(self.progress.evaluating, heldout.split),
         )

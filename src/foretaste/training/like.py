@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from foretaste.errors import RunError
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.runs.loading import model_config
-from foretaste.runs.run import Run
-from foretaste.training.config import TrainingConfig
+from foretaste.runs.run import CONFIG, Run
+from foretaste.training.config import PretrainingConfig, TrainingConfig
+from foretaste.training.warm_start import start_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +23,15 @@ class Settings:
     model_config: Any
     config: TrainingConfig
     sampling: SamplingConfig | None
+    start_from: Path | None = None
+    pretraining: PretrainingConfig | None = None
 
 
 def repeated_settings(run: Run) -> Settings:
     """The settings a run was trained with, for as many epochs as its best one took.
 
-    What ``auto`` chose is kept as chosen, the device is found anew; nothing stops the training
-    early. Raises RunError where the run was never finished.
+    What ``auto`` chose is kept as chosen, and so are the runs it started from; the device is found
+    anew; nothing stops the training early. Raises RunError where the run was never finished.
     """
     asked, resolved = run.config.asked, run.config.resolved
     chosen = {**_fields_of(TrainingConfig, asked), **_fields_of(TrainingConfig, resolved)}
@@ -38,10 +42,16 @@ def repeated_settings(run: Run) -> Settings:
     sampling = _fields_of(SamplingConfig, asked)
     return Settings(
         model=run.config.model,
-        model_config=model_config(run),
+        model_config=model_config(run.config, run.path / CONFIG),
         config=TrainingConfig(**chosen),
         sampling=SamplingConfig(**sampling) if sampling else None,
+        **start_arguments(run.config.start),
     )
+
+
+def asked_settings(run: Run) -> TrainingConfig:
+    """How a run was asked to be trained."""
+    return TrainingConfig(**_fields_of(TrainingConfig, run.config.asked))
 
 
 def _summary(run: Run) -> dict[str, Any]:

@@ -28,6 +28,10 @@ class TrainingStart:
     """Updates in an epoch."""
     selection_split: str | None
     """Where the best epoch is chosen: ``validation``; ``test`` if there is none; None: nowhere."""
+    started_from: dict[str, Any]
+    """By run whose weights it begins with: the users and items found there, new or gone."""
+    resumed_at: str | None
+    """Where it goes on, for people; None for a training that begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +56,14 @@ class TrainingSummary:
 
     num_epochs: int
     stopped_because: str
+    num_warm_up_epochs: int
+    """The first epochs, left out of ``min_epoch_s``, ``avg_epoch_s`` and ``samples_per_s``."""
     min_epoch_s: float
     avg_epoch_s: float
     train_s: float
+    """Of all epochs."""
+    compile_s: float
+    """Before the first epoch, outside the training clock."""
     samples_per_s: float
     evaluated_users_per_s: float
     select_by: str | None
@@ -88,3 +97,30 @@ class Progress:
 
     def finished(self, summary: TrainingSummary) -> None:
         """After the final numbers."""
+
+
+class Several(Progress):
+    """Tells all of several."""
+
+    def __init__(self, *told: Progress) -> None:
+        self.told = told
+
+    def started(self, start: TrainingStart) -> None:
+        for each in self.told:
+            each.started(start)
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        for each in self.told:
+            each.stepped(epoch, step, num_steps)
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        for each in self.told:
+            each.evaluating(split, num_done, num_users)
+
+    def epoch_done(self, report: EpochReport) -> None:
+        for each in self.told:
+            each.epoch_done(report)
+
+    def finished(self, summary: TrainingSummary) -> None:
+        for each in self.told:
+            each.finished(summary)

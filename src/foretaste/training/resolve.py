@@ -33,12 +33,23 @@ class TrainingPlan:
     device: str
     precision: str
     loss_scale: float | None
+    compile: bool
+    cuda_graphs: bool
     eval_every: int
+    eval_after: int
+    warm_up_epochs: int
     patience: int
     target: float | None
     select_by: str
     validation_users: int
+    evaluation_batch: int | None
+    checkpoint_every_s: float
     candidates: str
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether an epoch, counted from 1, ends with an evaluation."""
+        is_due = epoch > self.eval_after and epoch % self.eval_every == 0
+        return is_due or epoch == self.epochs
 
 
 def resolve(

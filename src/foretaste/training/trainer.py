@@ -11,22 +11,19 @@ import torch
 
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
-from foretaste.errors import RunError, SettingError, TrainingError
-from foretaste.evaluation.scoring import to_device
-from foretaste.models.base import ClosedFormModel, NeuralModel
+from foretaste.errors import RunError, SettingError
 from foretaste.models.neumf.config import SamplingConfig
-from foretaste.models.registry import build_model, config_class
+from foretaste.models.registry import config_class
 from foretaste.ops.device import resolve_device
-from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.run import Run, default_run_name, unused_run_path
-from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
-from foretaste.training.config import TrainingConfig
-from foretaste.training.job import train_closed_form, train_neural
-from foretaste.training.judging import Judging
-from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.assembly import Training
+from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
+from foretaste.training.judging import check_candidates
+from foretaste.training.logs import check_logs, logged
 from foretaste.training.progress import Progress
-from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+from foretaste.training.resolve import TrainingSize, resolve
+from foretaste.training.warm_start import start_record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,7 +31,11 @@ if TYPE_CHECKING:
 SAMPLING_MODELS = ("neumf", "gmf", "mlp")
 """Models that learn from sampled negatives."""
 
-PRODUCTLESS_MODELS = ("gmf", "popularity", "ease")
+
+CLOSED_FORMS = ("popularity", "ease")
+"""Models that are fitted in one pass: they have no epochs and no first weights."""
+
+PRODUCTLESS_MODELS = ("gmf", *CLOSED_FORMS)
 """Models for which the precision of training changes nothing."""
 
 
@@ -45,8 +46,11 @@ def train(
     model_config: DataclassInstance | None = None,
     config: TrainingConfig | None = None,
     sampling: SamplingConfig | None = None,
+    start_from: Run | Path | str | None = None,
+    pretraining: PretrainingConfig | None = None,
     run_path: Path | str | None = None,
     runs_root: Path | str = "runs",
+    logs: LogConfig | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
@@ -58,52 +62,40 @@ def train(
         model_config: settings of the model; its defaults if not given.
         config: how to train; popularity and EASE heed its device and candidates only.
         sampling: negatives and batch layout, for neumf, gmf and mlp only.
+        start_from: a run of the same model and sizes whose weights to begin with, users and items
+            matched by id; those that are new begin as in any training.
+        pretraining: for neumf, the runs of GMF and MLP to begin with.
         run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
+        logs: what to write beside the run's own log.
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
-    where ``run_path`` exists. Unless training itself failed, nothing is left behind.
+    where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C
+    or SIGTERM. Unless training itself failed, nothing is left behind; if it did, `resume` goes on.
     """
-    asked = config or TrainingConfig()
+    asked, logs = config or TrainingConfig(), logs or LogConfig()
+    check_logs(logs, in_steps=model not in CLOSED_FORMS)
     settings = _checked_settings(model, model_config, asked)
     sampling = _checked_sampling(model, sampling)
+    start = start_record(model, start_from, pretraining)
+    if start and model in CLOSED_FORMS:
+        raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
     device = resolve_device(asked.device)
     if not isinstance(dataset, Dataset):
         dataset = open_or_prepare(dataset)
-    histories = _training_histories(dataset, device)
-    network = build_model(model, settings, len(histories), histories.num_items).to(device)
-    network.count_items(histories)
-    progress = progress or Progress()
-    judging = Judging(dataset, asked.candidates, asked.validation_users, progress)
-    if asked.target is not None and judging.selection_split is None:
-        raise SettingError(
-            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
-            f"(protocol {dataset.manifest.protocol}); leave out --target or prepare another split"
-        )
-    if isinstance(network, ClosedFormModel):
-        network.check_fits()
-        resolved = {"device": str(device), "candidates": asked.candidates}
-    else:
-        plan = _plan(asked, dataset, sampling, device)
-        precision = PrecisionPolicy(
-            precision=plan.precision, device=device, loss_scale=plan.loss_scale
-        )
-        resolved = asdict(plan)
     run_config = RunConfig(
         model=model,
         model_config=asdict(settings),
         asked=asdict(asked) | (asdict(sampling) if sampling else {}),
-        resolved=resolved,
+        resolved=_resolved(model, asked, dataset, sampling, device),
         seed=asked.seed,
         dataset=DatasetReference.of(dataset),
+        start=start,
     )
-    run = _new_run(run_config, dataset, run_path, Path(runs_root))
-    if isinstance(network, ClosedFormModel):
-        train_closed_form(run, network, histories, judging)
-    else:
-        assert isinstance(network, NeuralModel)
-        batches = _batches(histories, sampling, plan)
-        train_neural(run, network, batches, plan, precision, judging)
+    training = Training(run_config, dataset)
+    run = _new_run(training.open_start(), dataset, run_path, Path(runs_root))
+    with run.in_training(), logged(run, logs, progress or Progress()) as told:
+        training.carry_out(run, told)
     return run
 
 
@@ -124,32 +116,32 @@ def _checked_settings(
     return settings
 
 
-def _training_histories(dataset: Dataset, device: torch.device) -> HistoryTensors:
-    train = dataset.train
-    if train.num_interactions == 0:
-        raise TrainingError(f"{dataset.path}: the training part is empty, nothing to learn from")
-    return to_device(train, device)
-
-
-def _plan(
-    asked: TrainingConfig, dataset: Dataset, sampling: SamplingConfig | None, device: torch.device
-) -> TrainingPlan:
+def _resolved(
+    model: str,
+    asked: TrainingConfig,
+    dataset: Dataset,
+    sampling: SamplingConfig | None,
+    device: torch.device,
+) -> dict[str, Any]:
+    """The settings without any ``auto``, as ``config.json`` keeps them."""
     manifest = dataset.manifest
+    holds_out = dataset.has_split("validation") or dataset.has_split("test")
+    if asked.target is not None and not holds_out:
+        raise SettingError(
+            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
+            f"(protocol {manifest.protocol}); leave out --target or prepare another split"
+        )
+    check_candidates(dataset, asked.candidates)
+    if model in CLOSED_FORMS:
+        return {"device": str(device), "candidates": asked.candidates}
     size = TrainingSize(
-        num_interactions=dataset.train.num_interactions,
+        num_interactions=manifest.num_interactions,
         num_users=manifest.num_train_users,
         protocol=manifest.protocol,
     )
     samples_each = 1 + sampling.negatives if sampling else None
-    return resolve(asked, size, samples_per_interaction=samples_each, device=str(device))
-
-
-def _batches(
-    histories: HistoryTensors, sampling: SamplingConfig | None, plan: TrainingPlan
-) -> Batches:
-    if sampling is None:
-        return HistoryBatches(histories, plan.batch_size, plan.seed)
-    return InteractionBatches(histories, sampling, plan.batch_size, plan.seed)
+    plan = resolve(asked, size, samples_per_interaction=samples_each, device=str(device))
+    return asdict(plan)
 
 
 def _checked_sampling(model: str, sampling: SamplingConfig | None) -> SamplingConfig | None:

@@ -1,0 +1,144 @@
+"""What an option of the reference scripts may come to in our words."""
+
+from __future__ import annotations
+
+from foretaste.cli.legacy_line import Line, Meaning
+from foretaste.cli.legacy_paths import (
+    dataset_below,
+    model_settings_of_run,
+    raw_ml_20m,
+    run_of,
+    shape_of_dataset,
+    shape_of_run,
+)
+from foretaste.errors import SettingError
+
+
+def says(option: str, value: str = "{}") -> Meaning:
+    """One of our options, and what its value becomes."""
+
+    def meaning(line: Line, written: str, given: str) -> None:
+        line.add(written, option, value.format(given))
+
+    return meaning
+
+
+def turns_on(option: str) -> Meaning:
+    """One of our flags."""
+
+    def meaning(line: Line, written: str, given: str) -> None:
+        line.add(written, option)
+
+    return meaning
+
+
+def run_has(name: str) -> Meaning:
+    """A setting of the model, which the run must have been trained with."""
+
+    def meaning(line: Line, written: str, given: str) -> None:
+        line.described.append((written, name, given))
+
+    return meaning
+
+
+def left_aside(line: Line, written: str, given: str) -> None:
+    """Nothing, and that is said."""
+    line.left_aside.append(written)
+
+
+def half_precision(line: Line, written: str, given: str) -> None:
+    """bf16 where the device computes it, else fp16; a fixed loss scale asks for fp16."""
+    if line.says("--loss-scale"):
+        return
+    from foretaste.ops.device import resolve_device
+    from foretaste.training.precision import half_precision as computed_on
+
+    device = resolve_device(line.value_of("--device") or "auto")
+    line.add(written, "--precision", computed_on(device))
+
+
+def fixed_loss_scale(line: Line, written: str, given: str) -> None:
+    """fp16 with that scale."""
+    line.add(written, "--loss-scale", given)
+    if not line.says("--precision"):
+        line.add(written, "--precision", "fp16")
+
+
+def the_dataset(line: Line, written: str, given: str) -> None:
+    line.put(written, given)
+
+
+def the_run(line: Line, written: str, given: str) -> None:
+    line.put(written, run_of(given))
+
+
+def start_from(line: Line, written: str, given: str) -> None:
+    line.add(written, "--from", run_of(given))
+
+
+def dataset_in(line: Line, written: str, given: str) -> None:
+    """The only dataset there, or the one that is named."""
+    named = line.given_place()
+    dataset = dataset_below(given, named)
+    if named is not None:
+        line.kept = line.kept[1:]
+    line.put(written, dataset)
+
+
+def other_dataset(line: Line, written: str, given: str) -> None:
+    """Where the dataset of a run is."""
+    line.add(written, "--dataset", given)
+
+
+def other_dataset_in(line: Line, written: str, given: str) -> None:
+    line.add(written, "--dataset", dataset_below(given))
+
+
+def prepared_in(line: Line, written: str, given: str) -> None:
+    """Where the dataset goes; of MovieLens 20M and the VAE's split where nothing is named."""
+    source = line.given_place()
+    if source is None:
+        source = "ml-20m"
+        line.put(written, source)
+        if not line.says("--protocol"):
+            line.add(written, "--protocol", "held-out-users")
+        if (raw := raw_ml_20m(given)) and not line.says("--source-dir"):
+            line.add(written, "--source-dir", raw)
+    name = source.rstrip("/").rpartition("/")[2].partition(".")[0]
+    line.add(written, "--output", f"{given.rstrip('/')}/{name}")
+
+
+def shape_of(line: Line, written: str, given: str) -> None:
+    """Generated data of a dataset's size; the dataset itself for the time to a target."""
+    line.add(written, "--shape", shape_of_dataset(given))
+    if line.command.verb == "bench train" and line.says("--target"):
+        line.add(written, "--dataset", given)
+
+
+def shape_of_only_dataset(line: Line, written: str, given: str) -> None:
+    shape_of(line, written, dataset_below(given))
+
+
+def sizes_of(line: Line, written: str, given: str) -> None:
+    """A run's sizes: its weights change nothing about speed."""
+    run = run_of(given)
+    model, settings = model_settings_of_run(run)
+    if model != line.command.model:
+        raise SettingError(f"{written} {run} is a run of {model}, not of {line.command.model}")
+    sizes = {"--shape": shape_of_run(run)}
+    for name in ("factors", "layers", "hidden", "latent"):
+        if name in settings:
+            value = settings[name]
+            sizes[f"--{name}"] = ",".join(map(str, value if isinstance(value, list) else [value]))
+    for option, value in sizes.items():
+        if not line.says(option):
+            line.add(written, option, value)
+
+
+def measured_epochs(line: Line, written: str, given: str) -> None:
+    """Epochs to measure: those after the warm-up, which the scripts count among them."""
+    warm_up = line.value_of("--warmup") or "1"
+    if not (given.isdecimal() and warm_up.isdecimal()):
+        line.add(written, "--repeats", given)
+        return
+    line.add(written, "--repeats", str(max(1, int(given) - int(warm_up))))

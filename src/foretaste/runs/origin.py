@@ -1,0 +1,31 @@
+"""From a run back to the dataset it was trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretaste.data.dataset import Dataset, open_dataset
+from foretaste.errors import DatasetError
+from foretaste.runs.run import Run
+
+
+def dataset_of(run: Run, path: Path | str | None = None) -> Dataset:
+    """The dataset a run was trained on, opened where it was then or at ``path``.
+
+    Raises DatasetError where it is not there any more, or holds other data.
+    """
+    reference = run.config.dataset
+    place = Path(reference.path if path is None else path)
+    if path is None and not place.is_dir():
+        raise DatasetError(
+            f"{run.path} was trained on {place}, which is not there any more; "
+            "say where it is now with --dataset"
+        )
+    dataset = open_dataset(place)
+    if dataset.manifest.digest != reference.digest:
+        raise DatasetError(
+            f"{place} does not hold what {run.path} was trained on: its digest is "
+            f"{dataset.manifest.digest[:12]}, that of {reference.name} was "
+            f"{reference.digest[:12]}; prepare it with the same input, settings and seed"
+        )
+    return dataset

@@ -1,0 +1,57 @@
+"""The state of a training on disk: saved as it goes on, found again when it is resumed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from foretaste.errors import RunError
+from foretaste.runs.run import STATE, Run
+from foretaste.training.state import TrainingState
+from foretaste.training.step import Step
+
+_LOSSES = "losses"
+
+
+@dataclass
+class Checkpoints:
+    """Keeps the training state of a run on disk; saving stands outside the training clock."""
+
+    run: Run
+    step: Step
+    state: TrainingState
+    _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
+
+    def save_if_due(self) -> None:
+        """Save where the last time is as long ago as the plan says."""
+        if time.monotonic() - self._saved_at >= self.state.plan.checkpoint_every_s:
+            self.save()
+
+    def save(self) -> None:
+        """Save the state as it is between two updates; TrainingError where it is not finite.
+
+        What was saved before stays until it is replaced in one stroke.
+        """
+        state = self.state
+        state.check_finite(self.step.model)  # sync
+        with state.clock.standing():
+            losses = {_LOSSES: state.loss_S[: state.num_done].clone()}
+            self.run.save_state(self.step.state_dict() | losses, state.position())
+        self._saved_at = time.monotonic()
+
+    def load(self) -> bool:
+        """Go on from the saved state; False, with everything as it was, where there is none."""
+        saved = self.run.load_state()
+        if saved is None:
+            return False
+        tensors, position = saved
+        try:
+            losses = tensors.pop(_LOSSES)
+            self.step.load_state_dict(tensors)
+            self.state.go_on_from(position, losses)
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise RunError(
+                f"{self.run.path / STATE} does not fit {self.run.config.model}: {error}. "
+                "It was saved by another version of foretaste; remove it to begin anew"
+            ) from error
+        return True

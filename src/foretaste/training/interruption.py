@@ -1,0 +1,79 @@
+"""Ctrl-C and SIGTERM in a training: it ends at the next step, where its state is whole."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from foretaste.errors import Interrupted
+from foretaste.training.progress import Progress
+
+if TYPE_CHECKING:
+    from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruptible(Progress):
+    """Passes on what a training tells; once a signal came, the next step raises `Interrupted`.
+
+    Signals are caught while the block runs, in the main thread alone: no other may. A second one
+    acts at once, as it would have without us. What the process was started to ignore stays ignored.
+    """
+
+    def __init__(self, inner: Progress, run_path: Path) -> None:
+        self.inner = inner
+        self.run_path = run_path
+        self._previous: dict[int, Any] = {}
+        self._caught: int | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._let_go()
+
+    def started(self, start: TrainingStart) -> None:
+        self.inner.started(start)
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self.inner.stepped(epoch, step, num_steps)
+        self._check(f"in epoch {epoch}, after step {step} of {num_steps}")
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        self.inner.evaluating(split, num_done, num_users)
+        self._check(f"while ranking the {split} part")
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self.inner.epoch_done(report)
+
+    def finished(self, summary: TrainingSummary) -> None:
+        self.inner.finished(summary)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._caught = number
+        self._let_go()
+
+    def _check(self, where: str) -> None:
+        if self._caught is not None:
+            path = shlex.quote(str(self.run_path))
+            raise Interrupted(
+                f"interrupted {where}; go on with: foretaste train --resume {path}", self._caught
+            )
+
+    def _let_go(self) -> None:
+        while self._previous:
+            signal.signal(*self._previous.popitem())

@@ -1,0 +1,70 @@
+"""What a training writes beside its run's own log, as it was asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from foretaste.errors import SettingError
+from foretaste.runs.copies import LogCopy, Results
+from foretaste.runs.run import Run
+from foretaste.runs.tensorboard import DIRECTORY, TensorBoard, check_tensorboard
+from foretaste.training.config import LogConfig
+from foretaste.training.progress import Progress, Several
+
+if TYPE_CHECKING:
+    from foretaste.runs.metrics_log import Follower
+
+
+def check_logs(logs: LogConfig, *, in_steps: bool) -> None:
+    """Raise before a run exists what would otherwise be found out too late.
+
+    That is SettingError for a trace of a model that is fitted in one pass and for paths that
+    cannot be written to, MissingExtraError where TensorBoard is not installed.
+    """
+    if logs.trace and not in_steps:
+        raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
+    if logs.tensorboard:
+        check_tensorboard()
+    if logs.log_path is not None and logs.log_path.is_dir():
+        raise SettingError(f"log_path is {logs.log_path}, which is a directory; name a file")
+    for name, path in (("log_path", logs.log_path), ("results_dir", logs.results_dir)):
+        if path is None:
+            continue
+        place = path.parent if name == "log_path" else path
+        found = next(part for part in (place, *place.absolute().parents) if part.exists())
+        if not found.is_dir():
+            raise SettingError(f"{name} is {path}, but {found} is not a directory")
+
+
+@contextmanager
+def logged(run: Run, logs: LogConfig, progress: Progress) -> Iterator[Progress]:
+    """Within, what was asked for is written; yields who is to be told of the training."""
+    with run.log.followed_by(*_followers(run, logs)):
+        if not logs.trace:
+            yield progress
+            return
+        from foretaste.training.tracing import TRACE, Tracer
+
+        tracer = Tracer(run.path / TRACE)
+        try:
+            yield Several(progress, tracer)
+        finally:
+            tracer.close()
+
+
+def _followers(run: Run, logs: LogConfig) -> Iterator[Follower]:
+    if logs.log_path is not None and logs.log_path.resolve() != run.log.path.resolve():
+        yield LogCopy(logs.log_path)
+    if logs.results_dir is not None:
+        yield Results(logs.results_dir, _settings(run))
+    if logs.tensorboard:
+        yield TensorBoard(run.path / DIRECTORY)
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Every setting of a run by name, ``auto`` as it was resolved."""
+    config = run.config
+    about = {"model": config.model, "dataset": config.dataset.path, "run": str(run.path)}
+    return {**about, **config.model_config, **config.asked, **config.resolved}

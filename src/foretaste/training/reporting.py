@@ -1,0 +1,167 @@
+"""What a training tells its metrics log and whoever watches: start, epochs, final numbers."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Any
+
+import torch
+
+from foretaste.evaluation.result import Evaluation
+from foretaste.models.base import RecommenderModel
+from foretaste.runs.config import installed_versions
+from foretaste.runs.run import Run
+from foretaste.training.clock import Clock
+from foretaste.training.judging import Judging
+from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
+from foretaste.training.resolve import TrainingPlan
+from foretaste.training.selection import Selection
+from foretaste.training.state import TrainingState
+
+
+def announce(
+    run: Run,
+    model: RecommenderModel,
+    judging: Judging,
+    plan: TrainingPlan | None,
+    started_from: dict[str, Any],
+    *,
+    num_batches: int,
+    num_samples: int,
+) -> None:
+    """Begin the log, and tell of a training that begins."""
+    start = _training_start(model, judging, plan, num_batches, num_samples, started_from)
+    run.log.restart()
+    run.log.append(
+        "start",
+        num_users=start.num_users,
+        num_items=start.num_items,
+        num_interactions=start.num_interactions,
+        num_parameters=start.num_parameters,
+        num_samples=num_samples,
+        num_steps=num_batches,
+        started_from=started_from,
+    )
+    judging.progress.started(start)
+
+
+def announce_again(
+    run: Run, model: RecommenderModel, judging: Judging, state: TrainingState
+) -> None:
+    """Tell of a training that goes on."""
+    sizes = (len(state.loss_S), state.num_samples)
+    where = state.where() + _changed_versions(run)
+    start = _training_start(model, judging, state.plan, *sizes, {}, resumed_at=where)
+    run.log.append(
+        "resume", epoch=state.epoch, step=state.num_steps(), versions=installed_versions()
+    )
+    judging.progress.started(start)
+
+
+def _changed_versions(run: Run) -> str:
+    """A remark where it was begun with other versions of what decides the numbers."""
+    now = installed_versions().items()
+    changed = [
+        f"{name} {run.config.versions.get(name)}"
+        for name, version in now
+        if run.config.versions.get(name) != version
+    ]
+    if not changed:
+        return ""
+    return f" (begun with {', '.join(changed)}: last digits may differ)"
+
+
+def _training_start(
+    model: RecommenderModel,
+    judging: Judging,
+    plan: TrainingPlan | None,
+    num_batches: int,
+    num_samples: int,
+    started_from: dict[str, Any],
+    resumed_at: str | None = None,
+) -> TrainingStart:
+    if model.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(model.device)
+    manifest = judging.dataset.manifest
+    return TrainingStart(
+        model=model.name,
+        dataset=str(judging.dataset.path),
+        protocol=manifest.protocol,
+        plan=plan,
+        num_users=manifest.num_train_users,
+        num_items=manifest.num_items,
+        num_interactions=judging.dataset.train.num_interactions,
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        num_samples=num_samples,
+        num_batches=num_batches,
+        selection_split=judging.selection_split,
+        started_from=started_from,
+        resumed_at=resumed_at,
+    )
+
+
+def report(run: Run, judging: Judging, report: EpochReport) -> None:
+    run.log.append(
+        "epoch",
+        epoch=report.epoch,
+        step=report.step,
+        loss=report.loss,
+        train_s=report.train_s,
+        samples_per_s=report.samples_per_s,
+        **report.settings,
+    )
+    if report.evaluation is not None:
+        _log_evaluation(run, report.evaluation, report.epoch)
+    judging.progress.epoch_done(report)
+
+
+def _log_evaluation(run: Run, evaluation: Evaluation, epoch: int | None) -> None:
+    run.log.append("evaluation", epoch=epoch, evaluation=evaluation.as_dict())
+
+
+def finish(
+    run: Run,
+    model: RecommenderModel,
+    judging: Judging,
+    clock: Clock,
+    num_samples: int,
+    selection: Selection | None,
+    reason: str,
+) -> None:
+    """Judge the best weights on the test part, log and report what the training came to."""
+    model.eval()
+    test = judging.test(model, selection.plan.select_by if selection else None)
+    if test is not None:
+        clock.counted(test)
+        _log_evaluation(run, test, selection.best_epoch if selection else None)
+    averaged_s = clock.averaged_s(selection.plan.warm_up_epochs if selection else 0)
+    summary = TrainingSummary(
+        num_epochs=len(clock.epoch_s),
+        stopped_because=reason,
+        num_warm_up_epochs=len(clock.epoch_s) - len(averaged_s),
+        min_epoch_s=min(averaged_s),
+        avg_epoch_s=sum(averaged_s) / len(averaged_s),
+        train_s=sum(clock.epoch_s),
+        compile_s=clock.compile_s,
+        samples_per_s=num_samples * len(averaged_s) / sum(averaged_s),
+        evaluated_users_per_s=clock.num_evaluated / max(clock.evaluate_s, 1e-9),
+        select_by=selection.plan.select_by if selection else None,
+        selection_split=judging.selection_split if selection else None,
+        best_epoch=selection.best_epoch if selection else None,
+        best_value=selection.best_value if selection else None,
+        target_epoch=selection.target_epoch if selection else None,
+        memory_mib=_peak_memory_mib(model.device),
+        test=test,
+    )
+    run.log.append("summary", **summary.as_event())
+    run.discard_state()
+    judging.progress.finished(summary)
+
+
+def _peak_memory_mib(device: torch.device) -> float:
+    """Peak memory of this process, or of the GPU's allocator."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

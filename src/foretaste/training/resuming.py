@@ -1,0 +1,66 @@
+"""Going on with a training that was interrupted or killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foretaste.errors import RunError, SettingError
+from foretaste.ops.device import resolve_device
+from foretaste.runs.origin import dataset_of
+from foretaste.runs.run import CONFIG, Run
+from foretaste.training.assembly import Training
+from foretaste.training.config import LogConfig
+from foretaste.training.logs import check_logs, logged
+from foretaste.training.progress import Progress
+from foretaste.training.trainer import CLOSED_FORMS
+
+
+def resume(
+    run: Run | Path | str,
+    *,
+    dataset_path: Path | str | None = None,
+    logs: LogConfig | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Go on with the training of ``run`` from its last saved state to the end; returns the run.
+
+    Settings are those it began with. Without a saved state it begins again in the same directory.
+    On the same machine, with as many threads, weights and metrics are those of a training that was
+    never interrupted.
+
+    Args:
+        dataset_path: where the run's dataset is now, if it was moved.
+        logs: what to write beside the run's own log, from its first line on.
+
+    Raises RunError where the run is finished, being trained by another process, its device is not
+    here, or one of its files is torn, changed or of another run, DatasetError where its dataset is
+    not found or is not the same, and what `train` raises.
+    """
+    if not isinstance(run, Run):
+        run = Run.open(run)
+    logs = logs or LogConfig()
+    check_logs(logs, in_steps=run.config.model not in CLOSED_FORMS)
+    with run.in_training():
+        if run.is_finished:
+            run.discard_state()
+            raise RunError(
+                f"{run.path} is finished: there is nothing to go on with; to train its weights "
+                f"further, begin a new run with --from {run.path}"
+            )
+        _check_device(run)
+        training = Training(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
+        with logged(run, logs, progress or Progress()) as told:
+            training.carry_out(run, told)
+    return run
+
+
+def _check_device(run: Run) -> None:
+    """RunError where the device it was trained on is not here: another has other numbers."""
+    device = run.config.resolved["device"]
+    try:
+        resolve_device(device)
+    except SettingError as error:
+        raise RunError(
+            f"{run.path} was being trained on {device}, which is not here; go on where it is, or "
+            f"begin a new run with --from {run.path}"
+        ) from error

@@ -1,0 +1,95 @@
+"""A profile of a few steps and a few batches of ranking, as a file that trace viewers open."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from foretaste.atomic import atomic_file
+from foretaste.ops.spans import named_spans
+from foretaste.training.progress import EpochReport, Progress, TrainingStart
+
+TRACE = "trace.json"
+"""Within the run directory."""
+
+NUM_STEPS = 3
+NUM_RANKING_BATCHES = 3
+
+
+class Tracer(Progress):
+    """Profiles the first steps of the second epoch, and the first ranking that follows.
+
+    Of a training of one epoch, that one; counted from where a resumed training goes on. The spans
+    are data, forward, backward, step (one for the last three where the step is a recorded CUDA
+    graph) and evaluate, one per batch. Both profiles have the same clock, so they become one file:
+    Chrome's trace event format.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._trace: dict[str, Any] = {}
+        self._profiled = ExitStack()
+        self._num_left = 0
+        """Steps or batches until the profile under way ends; 0 while there is none."""
+        self._has_steps = False
+        self._has_ranking = False
+        """Or there is none to come."""
+
+    def started(self, start: TrainingStart) -> None:
+        assert start.plan is not None, "only trainings in steps are traced"
+        self._plan = start.plan
+        self._has_ranking = start.selection_split is None
+        if start.plan.epochs == 1:
+            self._begin(NUM_STEPS)
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        is_last = step == num_steps
+        if self._num_left:
+            self._has_steps = True
+            self._count(ends=is_last)
+        ranking_follows = is_last and self._has_steps and self._plan.evaluates(epoch)
+        if ranking_follows and not self._has_ranking:
+            self._begin(NUM_RANKING_BATCHES)
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        if self._num_left:
+            self._has_ranking = True
+            self._count(ends=num_done == num_users)
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self.close()
+        if not self._has_steps:
+            self._begin(NUM_STEPS)
+
+    def close(self) -> None:
+        """End a profile that is under way; nothing came of it."""
+        self._num_left = 0
+        self._profiled.close()
+
+    def _begin(self, num_calls: int) -> None:
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profiled.enter_context(named_spans())
+        self._profile = self._profiled.enter_context(profile(activities=activities))
+        self._num_left = num_calls
+
+    def _count(self, *, ends: bool) -> None:
+        self._num_left -= 1
+        if ends or not self._num_left:
+            self.close()
+            self._keep()
+
+    def _keep(self) -> None:
+        """Add the profile that ended to the file."""
+        with atomic_file(self.path) as temporary:
+            self._profile.export_chrome_trace(str(temporary))
+            found = json.loads(temporary.read_text(encoding="utf-8"))
+            found["traceEvents"] = self._trace.get("traceEvents", []) + found["traceEvents"]
+            self._trace = found
+            temporary.write_text(json.dumps(found), encoding="utf-8")

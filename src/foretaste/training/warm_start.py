@@ -1,0 +1,227 @@
+"""First weights from other runs, their users and items matched by id.
+
+Rows of users and items that a run knows are copied; new ones keep the first weights of their seed,
+as in a training from nothing; those that are gone are counted. Everything else is copied whole. The
+optimizer begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foretaste.data.dataset import Dataset
+from foretaste.data.ids import IdTable
+from foretaste.errors import RunError, SettingError
+from foretaste.models.base import NeuralModel
+from foretaste.models.neumf.pretraining import HALVES, join_outputs
+from foretaste.runs.run import Run
+from foretaste.training.config import PretrainingConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SAME = "from"
+"""The role of a run of the same model, beside the halves of a NeuMF."""
+
+_PROVIDES = {_SAME: ("",), **HALVES}
+"""What the names of the parameters begin with that a role provides."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Match:
+    """Where the rows of a new table are in an old one."""
+
+    row_N: NDArray[np.int64]
+    """The old row of each new one; -1 where there is none."""
+    num_gone: int
+    """Old rows that are in the new table no more."""
+
+    @classmethod
+    def of(cls, new: IdTable, num_new: int, old: IdTable, num_old: int) -> Match:
+        """Match the first rows of two tables, those that training knows, by id."""
+        row_N = old.lookup(new.ids(np.arange(num_new)))
+        row_N[row_N >= num_old] = -1
+        return cls(row_N=row_N, num_gone=num_old - int((row_N >= 0).sum()))
+
+    def counts(self) -> dict[str, int]:
+        num_found = int((self.row_N >= 0).sum())
+        num_new = len(self.row_N) - num_found
+        return {"num_found": num_found, "num_new": num_new, "num_gone": self.num_gone}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Origin:
+    """A run whose weights a training begins with."""
+
+    run: Run
+    weights: dict[str, Tensor]
+    matches: dict[str, Match]
+    """By kind, ``users`` and ``items``: of those that the model has rows for."""
+
+    @classmethod
+    def open(cls, run: Run, kind: str, model: NeuralModel, dataset: Dataset) -> Origin:
+        """Match a run of model ``kind`` with the model to be trained on ``dataset``.
+
+        Raises SettingError where it is of another kind or has no item in common.
+        """
+        if run.config.model != kind:
+            raise SettingError(
+                f"{run.path} is a run of {run.config.model}, which {model.name} cannot start from "
+                f"here; name a run of {kind}"
+            )
+        matches = {
+            "users": Match.of(dataset.users, model.num_users, run.users, run.num_train_users),
+            "items": Match.of(dataset.items, model.num_items, run.items, run.num_items),
+        }
+        if not matches["items"].counts()["num_found"]:
+            raise SettingError(
+                f"none of the {model.num_items:,} items of {dataset.path} is known to {run.path}: "
+                "there is nothing to start from"
+            )
+        has_rows = {"users": model.user_rows, "items": model.item_rows}
+        matches = {kind: match for kind, match in matches.items() if has_rows[kind]}
+        return cls(run=run, weights=run.load_weights(), matches=matches)
+
+    def check_sizes(self, model: NeuralModel, begin: tuple[str, ...]) -> None:
+        """SettingError where parameters whose names so begin are of other sizes than the model's.
+
+        How many users and items there are does not matter.
+        """
+        buffers = dict(model.named_buffers())
+        found, expected = (
+            {
+                name: list(tensor.shape)[0 if self._match(model, name) is None else 1 :]
+                for name, tensor in tensors
+                if name.startswith(begin) and tensor.numel() and name not in buffers
+            }
+            for tensors in (self.weights.items(), model.named_parameters())
+        )
+        for name in sorted(found.keys() | expected.keys()):
+            if found.get(name) != expected.get(name):
+                settings = " ".join(f"{k}={v}" for k, v in self.run.config.model_config.items())
+                raise SettingError(
+                    f"{self.run.path} has other sizes than this {model.name}: {name} is "
+                    f"{found.get(name, 'absent')} there and {expected.get(name, 'absent')} here; "
+                    f"train with its settings, {settings}"
+                )
+
+    @torch.no_grad()
+    def copy(self, model: NeuralModel, begin: tuple[str, ...]) -> None:
+        """Copy the parameters whose names so begin, row by row where rows are users or items."""
+        for name, parameter in model.named_parameters():
+            if not (name.startswith(begin) and parameter.numel()):
+                continue
+            match, weight = self._match(model, name), self.weights[name]
+            if match is None:
+                parameter.copy_(weight)
+            else:
+                new_row = torch.from_numpy(np.flatnonzero(match.row_N >= 0)).to(model.device)
+                old_row = torch.from_numpy(match.row_N[match.row_N >= 0])
+                parameter[new_row] = weight[old_row].to(model.device)
+
+    def _match(self, model: NeuralModel, name: str) -> Match | None:
+        """How the rows of a parameter were matched; None where they are no users or items."""
+        if name in model.user_rows:
+            return self.matches["users"]
+        return self.matches["items"] if name in model.item_rows else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WarmStart:
+    """The first weights of a training: those of a run of the same model, or of NeuMF's halves."""
+
+    origins: dict[str, Origin]
+    """By role: ``from``, or ``gmf`` and ``mlp``."""
+    alpha: float | None
+
+    @classmethod
+    def open(cls, record: Mapping[str, Any], model: NeuralModel, dataset: Dataset) -> WarmStart:
+        """Open the runs of a `record`, those of a run's config or new ones without digests.
+
+        Raises SettingError where they do not fit the model, RunError where they are no runs, have
+        no weights or have others than recorded.
+        """
+        origins = {}
+        for role, named in _runs(record):
+            run = Run.open(named["path"])
+            digest = named.get("weights_sha256")
+            if digest is not None and run.weights_digest() != digest:
+                raise RunError(
+                    f"{run.path} has other weights than when this training began with them, so it "
+                    "cannot begin again; train anew"
+                )
+            origins[role] = Origin.open(run, model.name if role == _SAME else role, model, dataset)
+        for role, origin in origins.items():
+            origin.check_sizes(model, _PROVIDES[role])
+        return cls(origins=origins, alpha=record.get("alpha"))
+
+    def record(self) -> dict[str, Any]:
+        """What ``config.json`` keeps of it."""
+        runs = {
+            role: {
+                "path": str(origin.run.path.resolve()),
+                "weights_sha256": origin.run.weights_digest(),
+            }
+            for role, origin in self.origins.items()
+        }
+        return runs if self.alpha is None else runs | {"alpha": self.alpha}
+
+    def summary(self) -> dict[str, Any]:
+        """By run: how many users and items were found there, are new, or are gone."""
+        return {
+            str(origin.run.path): {kind: match.counts() for kind, match in origin.matches.items()}
+            for origin in self.origins.values()
+        }
+
+    def apply(self, model: NeuralModel) -> None:
+        """Replace the first weights of ``model`` by what the runs know."""
+        for role, origin in self.origins.items():
+            origin.copy(model, _PROVIDES[role])
+        if self.alpha is not None:
+            gmf, mlp = self.origins["gmf"].weights, self.origins["mlp"].weights
+            join_outputs(model, gmf, mlp, self.alpha)
+
+
+def start_record(
+    model: str, start_from: Run | Path | str | None, pretraining: PretrainingConfig | None
+) -> dict[str, Any]:
+    """What `WarmStart.open` takes, of the arguments of `train`; empty for weights by seed."""
+    if start_from is not None and pretraining is not None:
+        raise SettingError("start_from and pretraining are both given; name one start only")
+    if start_from is not None:
+        path = start_from.path if isinstance(start_from, Run) else start_from
+        return {_SAME: {"path": str(path)}}
+    if pretraining is None:
+        return {}
+    if model != "neumf":
+        raise SettingError(f"{model} has no halves to be pretrained; only neumf has")
+    return {
+        "gmf": {"path": str(pretraining.pretrained_gmf)},
+        "mlp": {"path": str(pretraining.pretrained_mlp)},
+        "alpha": pretraining.pretrained_alpha,
+    }
+
+
+def start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `train` that a record was made of."""
+    paths = {role: Path(named["path"]) for role, named in _runs(record)}
+    pretraining = None
+    if "alpha" in record:
+        pretraining = PretrainingConfig(
+            pretrained_gmf=paths["gmf"],
+            pretrained_mlp=paths["mlp"],
+            pretrained_alpha=record["alpha"],
+        )
+    return {"start_from": paths.get(_SAME), "pretraining": pretraining}
+
+
+def _runs(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((role, named) for role, named in record.items() if role != "alpha")

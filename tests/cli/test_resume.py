@@ -1,0 +1,120 @@
+"""``foretaste train --resume`` and the starts from other runs, as a user meets them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foretaste.cli.training_display import TrainingDisplay
+from foretaste.runs import Run
+from tests.cli.conftest import Done
+
+Foretaste = Callable[..., Done]
+
+SMALL = "--factors 4 --epochs 3 --batch-size 2000"
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has a signal come in the second epoch's first step, once."""
+
+    def arrange(number: int) -> None:
+        stepped = TrainingDisplay.stepped
+
+        def interrupting(display: TrainingDisplay, epoch: int, step: int, num_steps: int) -> None:
+            stepped(display, epoch, step, num_steps)
+            if (epoch, step) == (2, 1):
+                monkeypatch.setattr(TrainingDisplay, "stepped", stepped)
+                os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(TrainingDisplay, "stepped", interrupting)
+
+    return arrange
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_training_says_how_to_go_on(
+    number: int,
+    status: int,
+    interrupt: Callable[[int], None],
+    foretaste: Foretaste,
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    interrupt(number)
+    done = foretaste(f"train gmf data {SMALL} --run {run}")
+    assert done.status == status
+    expected = (
+        r"interrupted in epoch 2, after step 1 of \d+; go on with: (foretaste .*--resume .*)\n"
+    )
+    found = re.fullmatch(expected, done.err)
+    assert found
+    assert f"\nRun: {run}" not in done.out
+
+    done = foretaste(found[1].removeprefix("foretaste "))
+    assert done.status == 0, done.err
+    assert "Resuming gmf on " in done.out
+    assert re.search(r"^  goes on at  epoch 2, step 1 of \d+$", done.out, re.MULTILINE)
+    assert re.findall(r"^    ([123]) ", done.out, re.MULTILINE) == ["2", "3"]
+    assert f"\nRun: {run}\nNext:\n" in done.out
+
+    done = foretaste(f"train --resume {run}")
+    assert done.status == 2
+    assert f"error: {run} is finished: there is nothing to go on with" in done.err
+
+
+def test_a_dataset_that_was_moved_is_named(
+    interrupt: Callable[[int], None], foretaste: Foretaste, tmp_path: Path
+) -> None:
+    foretaste(f"prepare ratings.csv -o {tmp_path}/before")
+    interrupt(signal.SIGINT)
+    foretaste(f"train gmf {tmp_path}/before {SMALL} --run {tmp_path}/run")
+    (tmp_path / "before").rename(tmp_path / "after")
+    done = foretaste(f"train --resume {tmp_path}/run")
+    assert done.status == 2
+    assert "which is not there any more; say where it is now with --dataset" in done.err
+    done = foretaste(f"train --resume {tmp_path}/run --dataset {tmp_path}/after")
+    assert done.status == 0, done.err
+
+
+def test_a_start_from_another_run_is_shown(foretaste: Foretaste, tmp_path: Path) -> None:
+    line = f"train gmf data --factors 8 --epochs 1 --run {tmp_path}/run --from runs/gmf"
+    done = foretaste(line)
+    assert done.status == 0, done.err
+    assert (
+        "  from        runs/gmf: 120 users found, 0 new, 0 gone; 60 items found, 0 new, 0 gone\n"
+        in done.out
+    )
+    done = foretaste(f"train gmf data --factors 4 --run {tmp_path}/other --from runs/gmf")
+    assert done.status == 2
+    assert "has other sizes than this gmf" in done.err
+    assert "train with its settings, factors=8" in done.err
+
+
+def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"train mlp data --layers 8 4 --epochs 1 --run {tmp_path}/mlp")
+    assert done.status == 0, done.err
+    sizes = "--factors 8 --layers 8 4 --epochs 1"
+    halves = f"--pretrained-gmf runs/gmf --pretrained-mlp {tmp_path}/mlp --pretrained-alpha 0.3"
+    done = foretaste(f"train neumf data {sizes} {halves} --run {tmp_path}/run")
+    assert done.status == 0, done.err
+    assert "  from        runs/gmf: 120 users found" in done.out
+    assert f"  from        {tmp_path}/mlp: 120 users found" in done.out
+    assert Run.open(tmp_path / "run").config.start["alpha"] == 0.3
+    done = foretaste(f"train neumf data {sizes} --pretrained-gmf runs/gmf")
+    assert done.status == 2
+    assert "--pretrained-mlp" in done.err
+
+
+def test_help_tells_of_both(foretaste: Foretaste) -> None:
+    assert "--resume" in foretaste("train --help").text
+    text = foretaste("train neumf --help").text
+    assert "--from" in text
+    assert "--pretrained-alpha" in text
+    assert "--checkpoint-every-s" in text
+    assert "--pretrained-gmf" not in foretaste("train vae --help").text

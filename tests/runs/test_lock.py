@@ -1,0 +1,102 @@
+"""One training at a time in a run."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretaste.errors import RunError
+from foretaste.runs import Run
+from foretaste.runs.lock import LOCK, training_lock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from foretaste.runs.lock import training_lock
+with training_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_whoever_trains_is_named(run: Run) -> None:
+    with (
+        run.in_training(),
+        pytest.raises(RunError, match=rf"run is being trained by process {os.getpid()} on "),
+        run.in_training(),
+    ):
+        pytest.fail("two trainings at once")
+
+
+def test_it_is_open_again_afterwards(run: Run) -> None:
+    for _ in range(2):
+        with run.in_training():
+            assert (run.path / LOCK).is_file()
+        assert not (run.path / LOCK).exists()
+
+
+def test_reading_needs_no_lock(run: Run) -> None:
+    with run.in_training():
+        assert Run.open(run.path).load_weights()
+
+
+def test_a_dead_process_locks_nobody_out(run: Run) -> None:
+    command = [sys.executable, "-c", HOLD, str(run.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match=f"by process {process.pid} on "), run.in_training():
+            pytest.fail("two trainings at once")
+        process.kill()
+    assert (run.path / LOCK).exists()
+    with run.in_training():
+        pass
+
+
+def test_a_lock_that_was_removed_meanwhile_does_not_count(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last holder removed the file just before it was locked: the next one makes another."""
+    flock = fcntl.flock
+    removed: list[int] = []
+
+    def remove_first(descriptor: int, operation: int) -> None:
+        if not removed:
+            removed.append(descriptor)
+            (run.path / LOCK).unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with run.in_training(), pytest.raises(RunError, match="is being trained"), run.in_training():
+        pytest.fail("two trainings at once")
+    assert removed
+
+
+def test_a_file_system_without_locks_lets_everybody_in(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with run.in_training():
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_directory_that_cannot_be_written_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(path: Path, flags: int, mode: int = 0) -> int:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(RunError, match=f"cannot be written: .*{os.strerror(number)}"):
+            training_lock(run.path).__enter__()

@@ -1,0 +1,99 @@
+"""A disk that is full: one message, nothing lost, and the training goes on later."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.errors import RunError
+from foretaste.models.vae.config import DAEConfig
+from foretaste.runs import Run, tensor_file
+from foretaste.training import Progress, TrainingConfig, resume, train
+from foretaste.training.progress import EpochReport
+from tests.training.trainings import numbers_of, weights_of
+
+BETWEEN = 100_000
+"""Bytes: fewer than weights and training states have, more than every other file."""
+
+
+def fill_disk(free: int) -> None:
+    """From now on, no file gets longer than ``free`` bytes."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
+
+
+@contextmanager
+def room_again_afterwards() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def train_large(
+    dataset: Dataset, path: Path, progress: Progress | None = None, **more: float
+) -> Run:
+    """Its weights take a quarter of a megabyte, its state three times that."""
+    config = TrainingConfig(
+        epochs=4, batch_size=20, learning_rate=0.001, eval_every=2, device="cpu", **more
+    )
+    settings = DAEConfig(hidden=(400,), latent=50)
+    return train(
+        "dae", dataset, model_config=settings, config=config, run_path=path, progress=progress
+    )
+
+
+class FullAfterThreeEpochs(Progress):
+    def epoch_done(self, report: EpochReport) -> None:
+        if report.epoch == 3:
+            fill_disk(BETWEEN)
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [({"checkpoint_every_s": 0.0}, "resume.safetensors"), ({}, "best.safetensors")],
+)
+def test_a_disk_that_fills_up_loses_nothing(
+    more: dict[str, float], name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    whole, path = train_large(dataset, tmp_path / "whole"), tmp_path / "run"
+    with room_again_afterwards(), pytest.raises(RunError) as error:
+        train_large(dataset, path, FullAfterThreeEpochs(), **more)
+    assert str(error.value) == (
+        f"{path}/{name} cannot be written: File too large (os error 27); "
+        f"once that is mended, go on with: foretaste train --resume {path}"
+    )
+    assert not list(path.glob(".*"))
+    assert Run.open(path).load_weights()
+    run = resume(path)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_no_room_for_the_log_is_one_message_too(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor_file, "save_file", lambda *_, **__: None)
+    path = tmp_path / "run"
+
+    class NoRoomForALine(Progress):
+        def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+            fill_disk((path / "metrics.jsonl").stat().st_size)
+
+    message = r"metrics\.jsonl cannot be written: .*File too large; once that is mended, go on"
+    with room_again_afterwards(), pytest.raises(RunError, match=message):
+        train_large(dataset, path, NoRoomForALine())
+
+
+def test_no_room_for_the_run_leaves_nothing(dataset: Dataset, tmp_path: Path) -> None:
+    with room_again_afterwards():
+        fill_disk(500)
+        with pytest.raises(RunError, match=r"run cannot be written: .*File too large"):
+            train_large(dataset, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

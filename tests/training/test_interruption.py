@@ -1,0 +1,120 @@
+"""Ctrl-C and SIGTERM: the training ends where its state is whole, and says how to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.errors import Interrupted
+from foretaste.runs import Run
+from foretaste.training import Progress, resume
+from foretaste.training.interruption import Interruptible
+from tests.training.trainings import numbers_of, run_of, weights_of
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+class Killing(Progress):
+    """Sends this process a signal at one moment."""
+
+    def __init__(self, moment: str, number: int = signal.SIGINT) -> None:
+        self.moment = moment
+        self.number = number
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self._at(f"step {epoch}-{step}")
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        self._at(split)
+
+    def _at(self, moment: str) -> None:
+        if moment == self.moment:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[dict[int, object]]:
+    """The handlers of the signals, which every test leaves as they were."""
+    before: dict[int, object] = {number: signal.getsignal(number) for number in SIGNALS}
+    yield before
+    assert {number: signal.getsignal(number) for number in SIGNALS} == before
+
+
+@pytest.fixture(scope="module")
+def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_of("gmf", dataset, tmp_path_factory.mktemp("whole") / "run", batch_size=1000)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("moment", "where"),
+    [
+        ("step 2-3", "in epoch 2, after step 3 of 4"),
+        ("step 1-4", "in epoch 1, after step 4 of 4"),
+        ("validation", "while ranking the validation part"),
+    ],
+)
+def test_an_interrupted_training_goes_on_where_it_was(
+    moment: str, where: str, number: int, whole: Run, dataset: Dataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "a run"
+    with pytest.raises(Interrupted) as error:
+        run_of("gmf", dataset, path, batch_size=1000, progress=Killing(moment, number))
+    expected = f"interrupted {where}; go on with: foretaste train --resume '{path}'"
+    assert str(error.value) == expected
+    assert error.value.signal_number == number
+    assert (path / "resume.safetensors").is_file()
+    run = resume(path)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_the_final_numbers_may_be_interrupted_too(
+    whole: Run, dataset: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(Interrupted, match="while ranking the test part"):
+        run_of("gmf", dataset, tmp_path / "run", batch_size=1000, progress=Killing("test"))
+    run = resume(tmp_path / "run")
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_a_closed_form_may_be_interrupted_too(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="go on with"):
+        run_of("ease", dataset, tmp_path / "run", progress=Killing("test"))
+    assert resume(tmp_path / "run").is_finished
+
+
+def test_the_second_signal_acts_at_once(tmp_path: Path) -> None:
+    with Interruptible(Progress(), tmp_path):
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt) as error:
+            os.kill(os.getpid(), signal.SIGINT)
+    assert not isinstance(error.value, Interrupted)
+
+
+def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As in a shell's background jobs."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruptible(Progress(), tmp_path) as progress:
+            os.kill(os.getpid(), signal.SIGINT)
+            progress.stepped(1, 1, 1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_train_without_catching_signals(dataset: Dataset, tmp_path: Path) -> None:
+    found: list[Run] = []
+    work = threading.Thread(
+        target=lambda: found.append(run_of("gmf", dataset, tmp_path / "run", epochs=1))
+    )
+    work.start()
+    work.join()
+    assert found[0].is_finished

@@ -1,0 +1,445 @@
+"""A training that stopped anywhere and went on is the training that never stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.errors import DatasetError, RunError, TrainingError
+from foretaste.runs import Run
+from foretaste.training import Progress, resume
+from foretaste.training.batches import Batch
+from foretaste.training.checkpoints import Checkpoints
+from foretaste.training.clock import Clock
+from foretaste.training.progress import EpochReport, TrainingStart
+from foretaste.training.step import Step
+from tests.runs.tiny import flip_byte
+from tests.training.trainings import events, numbers_of, run_of, weights_of
+
+STATE = "resume.safetensors"
+EVERY = [("gmf", "fp32")] + [
+    (name, precision)
+    for name in ("neumf", "mlp", "vae", "dae")
+    for precision in ("fp32", "bf16", "fp16")
+]
+"""Every neural model in every precision that it and a CPU compute."""
+
+BATCHES = {"vae": 20, "dae": 20}
+"""Users in a batch; the others take samples."""
+
+
+class Photographs(Progress):
+    """Copies the run at every moment that is told: what a SIGKILL would leave then."""
+
+    def __init__(self, run_path: Path, album: Path) -> None:
+        self.run_path = run_path
+        self.album = album
+
+    def started(self, start: TrainingStart) -> None:
+        self.take("start")
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self.take(f"step-{epoch}-{step}")
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        self.take(f"{split}-{sum(1 for _ in self.album.glob(split + '*'))}")
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self.take(f"epoch-{report.epoch}")
+
+    def take(self, name: str) -> None:
+        shutil.copytree(self.run_path, self.album / name)
+
+
+class Stop(BaseException):
+    """Ends a training as a kill would: nobody handles it."""
+
+
+class Stopping(Progress):
+    """Ends a training after so many steps."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.num_left = num_steps
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self.num_left -= 1
+        if self.num_left == 0:
+            raise Stop
+
+
+def train_small(name: str, dataset: Dataset, path: Path, **settings: Any) -> Run:
+    batch_size = BATCHES.get(name, 1000)
+    return run_of(name, dataset, path, **{"batch_size": batch_size} | settings)
+
+
+def stopped(dataset: Dataset, path: Path, num_steps: int = 5, **settings: Any) -> Run:
+    """A run of three epochs of four steps each, stopped after some of them."""
+    settings = {"checkpoint_every_s": 0.0} | settings
+    with pytest.raises(Stop):
+        train_small("gmf", dataset, path, progress=Stopping(num_steps), **settings)
+    return Run.open(path)
+
+
+@pytest.fixture(scope="module")
+def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same, never stopped."""
+    return train_small("gmf", dataset, tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.mark.parametrize(("name", "precision"), EVERY)
+def test_a_killed_training_goes_on_as_if_nothing_had_been(
+    name: str, precision: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    path, album = tmp_path / "run", tmp_path / "album"
+    whole = train_small(
+        name,
+        dataset,
+        path,
+        precision=precision,
+        checkpoint_every_s=0.0,
+        progress=Photographs(path, album),
+    )
+    moments = ("start", "step-1-1", "step-1-2", "step-2-3", "validation-1", "epoch-2", "test-0")
+    for moment in moments:
+        copy = resume(album / moment)
+        assert weights_of(copy) == weights_of(whole), moment
+        assert numbers_of(copy) == numbers_of(whole), moment
+
+
+def test_saving_changes_nothing(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
+    often = train_small("gmf", dataset, tmp_path / "often", checkpoint_every_s=0.0)
+    assert weights_of(often) == weights_of(whole)
+    assert numbers_of(often) == numbers_of(whole)
+
+
+def test_a_finished_training_keeps_no_state(dataset: Dataset, tmp_path: Path) -> None:
+    run = train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=0.0)
+    names = {path.name for path in run.path.iterdir()}
+    assert names == {
+        *("config.json", "metrics.jsonl", "best.safetensors"),
+        *("users.parquet", "items.parquet", "histories.parquet"),
+    }
+
+
+def test_what_was_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run", num_steps=7)
+    steps: list[tuple[int, int]] = []
+
+    class Watching(Progress):
+        def started(self, start: TrainingStart) -> None:
+            assert start.resumed_at == "epoch 2, step 2 of 4"
+
+        def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+            steps.append((epoch, step))
+
+    resume(run, progress=Watching())
+    assert steps == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
+    (event,) = events(run, "resume")
+    assert (event["epoch"], event["step"]) == (2, 6)
+    assert event["versions"]["foretaste"] == foretaste.__version__
+
+
+def test_other_versions_are_remarked_on(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str | None] = []
+
+    class Watching(Progress):
+        def started(self, start: TrainingStart) -> None:
+            told.append(start.resumed_at)
+
+    run = stopped(dataset, tmp_path / "run")
+    now = {**run.config.versions, "torch": "9.9"}
+    monkeypatch.setattr("foretaste.training.reporting.installed_versions", lambda: now)
+    resume(run, progress=Watching())
+    begun = run.config.versions["torch"]
+    assert told == [f"epoch 2, step 0 of 4 (begun with torch {begun}: last digits may differ)"]
+    assert events(run, "resume")[0]["versions"]["torch"] == "9.9"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_device_that_is_not_here_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    config = run.path / "config.json"
+    document = json.loads(config.read_text())
+    document["resolved"]["device"] = "cuda:0"
+    config.write_text(json.dumps(document))
+    with pytest.raises(RunError, match=r"run was being trained on cuda:0, which is not here"):
+        resume(run.path)
+
+
+def test_it_goes_on_as_often_as_it_is_stopped(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run", num_steps=2)
+    for _ in range(4):
+        with pytest.raises(Stop):
+            resume(run, progress=Stopping(2))
+    resume(run)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_without_a_state_it_begins_again_in_its_place(
+    whole: Run, dataset: Dataset, tmp_path: Path
+) -> None:
+    run = stopped(dataset, tmp_path / "run", num_steps=9, checkpoint_every_s=60.0)
+    assert run.has_weights
+    assert not (run.path / STATE).exists()
+    resume(run)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+    assert not events(run, "resume")
+
+
+def test_a_closed_form_is_fitted_again(dataset: Dataset, tmp_path: Path) -> None:
+    class StoppingAtOnce(Progress):
+        def started(self, start: TrainingStart) -> None:
+            raise Stop
+
+    whole = run_of("ease", dataset, tmp_path / "whole")
+    with pytest.raises(Stop):
+        run_of("ease", dataset, tmp_path / "run", progress=StoppingAtOnce())
+    run = resume(tmp_path / "run")
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_what_killed_writers_left_is_removed(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    for name in (STATE, "best.safetensors"):
+        (run.path / f".0badcafe.tmp.{name}").mkdir()
+        (run.path / f".0badcafe.tmp.{name}" / ".tmpE5PIrR").write_bytes(b"half")
+    with run.log.path.open("ab") as log:
+        log.write(b'\0\0\xff\n{"event": "summary", "epo')
+    resume(run)
+    assert not list(run.path.glob(".*"))
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(dataset: Dataset, tmp_path: Path) -> None:
+    run = train_small("gmf", dataset, tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    with pytest.raises(RunError, match=r"run is finished: .* begin a new run with --from"):
+        resume(run)
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+
+
+def truncate(path: Path, other: Run) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def empty(path: Path, other: Run) -> None:
+    path.write_bytes(b"")
+
+
+def change_a_number(path: Path, other: Run) -> None:
+    flip_byte(path, -9)
+
+
+def change_the_note(path: Path, other: Run) -> None:
+    content = path.read_bytes()
+    changed = content.replace(rb"\"num_done\": ", rb"\"num_done\":4", 1)
+    assert changed != content
+    path.write_bytes(changed)
+
+
+def take_weights_for_it(path: Path, other: Run) -> None:
+    shutil.copy(path.with_name("best.safetensors"), path)
+
+
+def take_another_run_s(path: Path, other: Run) -> None:
+    shutil.copy(other.path / STATE, path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (truncate, "is torn or not a safetensors file"),
+        (empty, "is torn or not a safetensors file"),
+        (change_a_number, "is torn or was changed: its content does not match its digest"),
+        (change_the_note, "is torn or was changed: its content does not match its digest"),
+        (take_weights_for_it, "belongs to another run: config_sha256 is None"),
+        (take_another_run_s, "belongs to another run: config_sha256 is '"),
+    ],
+)
+def test_a_state_that_is_not_whole_or_not_ours_is_named(
+    spoil: Callable[[Path, Run], None],
+    message: str,
+    whole: Run,
+    dataset: Dataset,
+    tmp_path: Path,
+) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    spoil(run.path / STATE, stopped(dataset, tmp_path / "other", seed=2))
+    with pytest.raises(RunError, match=rf"run/resume\.safetensors {message}.* begin .* anew"):
+        resume(run)
+    (run.path / STATE).unlink()
+    resume(run)
+    assert weights_of(run) == weights_of(whole)
+
+
+def test_a_config_that_was_changed_does_not_go_on(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    config = run.path / "config.json"
+    config.write_text(config.read_text().replace('"learning_rate": 0.01', '"learning_rate": 0.02'))
+    with pytest.raises(RunError, match=r"resume\.safetensors belongs to another run: config_sha"):
+        resume(run.path)
+
+
+@pytest.mark.parametrize("lost", [1, 1000])
+def test_a_log_that_lost_lines_is_named(dataset: Dataset, tmp_path: Path, lost: int) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    run.log.path.write_bytes(run.log.path.read_bytes()[:-lost])
+    with pytest.raises(RunError, match=r"metrics\.jsonl is torn or was changed: it has no line"):
+        resume(run)
+
+
+def test_an_empty_log_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run", checkpoint_every_s=60.0)
+    run.log.path.write_bytes(b"")
+    with pytest.raises(RunError, match=r"metrics\.jsonl is torn or was changed: it has no line"):
+        resume(run)
+
+
+def test_a_setting_that_the_config_lost_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run", checkpoint_every_s=60.0)
+    config = run.path / "config.json"
+    document = json.loads(config.read_text())
+    del document["resolved"]["beta1"]
+    config.write_text(json.dumps(document))
+    with pytest.raises(RunError, match=r"run/config\.json does not say .* \('beta1'\)"):
+        resume(run.path)
+
+
+def test_a_state_of_another_version_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    saved = run.load_state()
+    assert saved is not None
+    tensors, position = saved
+    run.save_state({n: t.clone() for n, t in tensors.items() if n != "losses"}, position)
+    with pytest.raises(RunError, match=r"resume\.safetensors does not fit gmf: 'losses'"):
+        resume(run)
+
+
+def test_the_dataset_may_have_moved(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(dataset.path, copy)
+    run = stopped(Dataset(copy, dataset.manifest), tmp_path / "run")
+    copy.rename(tmp_path / "moved")
+    with pytest.raises(DatasetError, match="is not there any more; say where it is now"):
+        resume(run)
+    resume(run, dataset_path=tmp_path / "moved")
+    assert weights_of(run) == weights_of(whole)
+
+
+def test_another_dataset_is_refused(dataset: Dataset, test_only: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run")
+    with pytest.raises(DatasetError, match=r"does not hold what .*run was trained on"):
+        resume(run, dataset_path=test_only.path)
+
+
+@dataclass
+class Diverging:
+    """Stands for `Step.__call__`: after so many updates the loss is infinite."""
+
+    call: Callable[[Step, Batch], Tensor]
+    num_good: int
+
+    def __call__(self, step: Step, batch: Batch) -> Tensor:
+        self.num_good -= 1
+        return self.call(step, batch) * (1.0 if self.num_good >= 0 else float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("num_good", "where", "kept"),
+    [
+        (2, "epoch 1, step 3 of 4", "No epoch was evaluated before it, so no weights are kept"),
+        (6, "epoch 2, step 3 of 4", "The weights of the best epoch before it are kept: --from "),
+    ],
+)
+def test_a_loss_that_is_not_finite_leaves_the_last_good_state(
+    num_good: int,
+    where: str,
+    kept: str,
+    whole: Run,
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        diverging = Diverging(Step.__call__, num_good)
+        patch.setattr(Step, "__call__", lambda step, batch: diverging(step, batch))
+        with pytest.raises(TrainingError) as error:
+            train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=0.0)
+    expected = f"the loss became inf in {where}; lower --learning-rate (now 0.01). {kept}"
+    assert str(error.value).startswith(expected)
+    run = Run.open(tmp_path / "run")
+    assert run.has_weights == ("best" in kept)
+    steps = Counted()
+    resume(run, progress=steps)
+    assert steps.num_done == 12 - num_good
+    assert weights_of(run) == weights_of(whole)
+
+
+class Counted(Progress):
+    num_done = 0
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self.num_done += 1
+
+
+def test_states_are_saved_as_often_as_asked(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step takes 7 s by this clock, every save 20 s."""
+    now, saved_at = 0.0, []
+
+    class Ticking(Progress):
+        def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+            nonlocal now
+            now += 7.0
+
+    save = Checkpoints.save
+
+    def slow_save(checkpoints: Checkpoints) -> None:
+        nonlocal now
+        saved_at.append(now)
+        now += 20.0
+        save(checkpoints)
+
+    monkeypatch.setattr(Checkpoints, "save", slow_save)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=15.0, progress=Ticking())
+    assert saved_at == [21.0, 62.0, 103.0, 144.0]
+
+
+def test_saving_is_outside_the_training_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    clock = Clock()
+    clock.start()
+    now = 2.0
+    with clock.standing():
+        assert clock.running_s == 2.0
+        now = 50.0
+    now = 51.0
+    clock.stop()
+    with clock.standing():
+        now = 99.0
+    clock.next_epoch()
+    assert clock.epoch_s == [3.0]
+    assert clock.running_s == 0.0
+
+
+def test_the_top_level_name_is_the_same_function() -> None:
+    assert foretaste.resume is resume

@@ -1,0 +1,162 @@
+"""The update of the weights, as it comes and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from foretaste.errors import UnsupportedError
+from foretaste.models.base import NeuralModel
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.registry import build_model
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.ops.histories import HistoryTensors
+from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
+from foretaste.training.job import adam, prepared_batches, prepared_step
+from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.step import RecordedStep, Step, check_compiler
+from tests.compiler import compiling
+from tests.ops.cases import random_histories
+from tests.training.plans import make_plan
+
+CPU = torch.device("cpu")
+NUM_USERS, NUM_ITEMS = 30, 40
+CONFIGS: dict[str, Any] = {
+    "neumf": NeuMFConfig(factors=4, layers=(8, 6)),
+    "gmf": GMFConfig(factors=4),
+    "vae": VAEConfig(hidden=(12,), latent=4, anneal_steps=5, anneal_cap=0.9),
+    "dae": DAEConfig(hidden=(12,), latent=4),
+}
+
+
+@dataclass
+class Rerunner:
+    """A recorder for any device: what was recorded is done again, on the same memory."""
+
+    num_run: int = 0
+    num_replayed: int = 0
+    refuses: bool = False
+    recorded: list[Callable[[], None]] = field(default_factory=list)
+
+    def run(self, work: Callable[[], Tensor]) -> Tensor:
+        self.num_run += 1
+        return work()
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        if self.refuses:
+            raise RuntimeError("operation not permitted when stream is capturing\nCUDA error")
+
+        def replay() -> None:
+            self.num_replayed += 1
+            work()
+
+        return replay
+
+
+@pytest.fixture
+def histories(rng: np.random.Generator) -> HistoryTensors:
+    return random_histories(rng, NUM_USERS, NUM_ITEMS, share=0.3)
+
+
+def make_model(name: str) -> NeuralModel:
+    model = build_model(name, CONFIGS[name], NUM_USERS, NUM_ITEMS)
+    assert isinstance(model, NeuralModel)
+    model.reset_parameters(3)
+    return model.train()
+
+
+def make_batches(name: str, histories: HistoryTensors) -> Batches:
+    if name in ("neumf", "gmf"):
+        return InteractionBatches(histories, SamplingConfig(), 200, seed=3)
+    return HistoryBatches(histories, 7, seed=3)
+
+
+def losses(step: Step, batches: Batches, num_epochs: int = 3) -> list[float]:
+    return [step(batch).item() for epoch in range(num_epochs) for batch in batches.epoch(epoch)]
+
+
+def make_step(name: str, precision: str = "fp32", recorder: Rerunner | None = None) -> Step:
+    model = make_model(name)
+    policy = PrecisionPolicy(precision=precision, device=CPU)
+    model.compute_dtype = policy.compute_dtype
+    optimizer = adam(model, make_plan())
+    if recorder is None:
+        return Step(model, optimizer, policy)
+    return RecordedStep(model, optimizer, policy, recorder)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_recorded_step_learns_the_same(
+    name: str, precision: str, histories: HistoryTensors
+) -> None:
+    recorder = Rerunner()
+    batches = make_batches(name, histories)
+    straight, recorded = make_step(name, precision), make_step(name, precision, recorder)
+    assert losses(straight, batches) == losses(recorded, batches)
+    for one, other in zip(straight.model.parameters(), recorded.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert recorder.num_run + recorder.num_replayed == 3 * batches.num_batches
+
+
+def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> None:
+    recorder = Rerunner()
+    step, batches = make_step("neumf", recorder=recorder), make_batches("neumf", histories)
+    losses(step, batches, num_epochs=2)
+    num_partial = 2
+    assert batches.num_samples % 200 > 0
+    assert recorder.num_run == 3 + num_partial
+    assert recorder.num_replayed == 2 * batches.num_batches - 3 - num_partial
+
+
+def test_a_step_that_cannot_be_recorded_goes_on_without(histories: HistoryTensors) -> None:
+    batches = make_batches("gmf", histories)
+    step = make_step("gmf", recorder=Rerunner(refuses=True))
+    with pytest.warns(RuntimeWarning, match=r"stream is capturing\); training goes on") as warned:
+        found = losses(step, batches)
+    assert len(warned) == 1
+    assert found == losses(make_step("gmf"), batches)
+
+
+@pytest.mark.parametrize("name", ["neumf", "gmf"])
+def test_no_step_waits_for_the_device(name: str, histories: HistoryTensors) -> None:
+    """Fake tensors have no values, so whoever asks for one, or for a shape made of one, fails."""
+    batch = next(iter(make_batches(name, histories).epoch(0)))
+    step = make_step(name, "fp16")
+    assert not step.model.waits_for_device(batch.num_samples)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = batch.with_tensors(tuple(mode.from_tensor(tensor) for tensor in batch.tensors()))
+        loss = step.model(fake)
+        assert loss.shape == ()
+
+
+@compiling
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> None:
+    found = {}
+    for compiled in (False, True):
+        model = make_model(name)
+        plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
+        sampling = SamplingConfig() if name == "neumf" else None
+        batches = prepared_batches(model, histories, sampling, plan)
+        step = prepared_step(model, plan, PrecisionPolicy(precision="fp32", device=CPU))
+        weights = [parameter.detach().clone() for parameter in model.parameters()]
+        assert (step.compile(batches) > 0.0) == compiled
+        for one, other in zip(model.parameters(), weights, strict=True):
+            assert torch.equal(one, other)
+        found[compiled] = losses(step, batches)
+    assert found[True] == pytest.approx(found[False], rel=1e-4)
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UnsupportedError, match="on a CPU and found none"):
+        check_compiler(CPU)
+    check_compiler(torch.device("cuda"))

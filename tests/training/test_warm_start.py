@@ -1,0 +1,359 @@
+"""First weights from other runs: matched by id, counted, recorded; refused where unfit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.errors import RunError, SettingError
+from foretaste.evaluation.scoring import to_device
+from foretaste.models import NeuralModel, build_model
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.runs import Run, load_model
+from foretaste.training import PretrainingConfig, Progress, TrainingConfig, resume, train
+from foretaste.training.like import repeated_settings
+from foretaste.training.progress import TrainingStart
+from tests.runs.tiny import parameters
+from tests.training.trainings import CONFIGS, events, run_of, weights_of
+
+USER_TABLES = {"neumf": ["user_factors", "user_embedding"], "vae": []}
+ITEM_TABLES = {
+    "neumf": ["item_factors", "item_embedding"],
+    "vae": ["encoder_table", "output.weight", "output.bias"],
+}
+STEPLESS = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
+"""A training that ends with its first weights, as far as five digits go."""
+
+
+@pytest.fixture(scope="module")
+def grown(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The same shop later: users 0 to 9 are gone, user 1000 and item "new" came; ids are text."""
+    users, items = table["user_id"].to_numpy(), table["item_id"].to_numpy()
+    kept = users >= np.sort(np.unique(users))[10]
+    some_items = np.unique(items)[:5]
+    more_users = [1000] * 5 + [1000, int(users[kept][0]), int(users[kept][1])]
+    more_items = [*(str(item) for item in some_items), "new", "new", "new"]
+    grown = pa.table(
+        {
+            "user_id": [str(user) for user in [*users[kept], *more_users]],
+            "item_id": [*(str(item) for item in items[kept]), *more_items],
+        }
+    )
+    directory = tmp_path_factory.mktemp("grown") / "data"
+    return prepare(grown, directory, PrepareConfig(protocol="none"))
+
+
+@pytest.fixture(scope="module")
+def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Short trainings of every neural model."""
+    root = tmp_path_factory.mktemp("trained")
+    return {name: run_of(name, dataset, root / name) for name in CONFIGS}
+
+
+def first_weights(name: str, dataset: Dataset, seed: int) -> dict[str, torch.Tensor]:
+    """The weights that a training from nothing begins with."""
+    manifest = dataset.manifest
+    model = build_model(name, CONFIGS[name], manifest.num_train_users, manifest.num_items)
+    assert isinstance(model, NeuralModel)
+    model.reset_parameters(seed)
+    return dict(model.state_dict())
+
+
+def row_of(table: Any, value: str | int) -> int:
+    (row,) = table.lookup([value])
+    assert row >= 0
+    return int(row)
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_rows_follow_their_ids(
+    name: str, trained: dict[str, Run], grown: Dataset, tmp_path: Path
+) -> None:
+    run = run_of(name, grown, tmp_path / "run", start_from=trained[name], **STEPLESS)
+    old, new, fresh = parameters(trained[name]), parameters(run), first_weights(name, grown, 4)
+    for tables, names in (("users", USER_TABLES), ("items", ITEM_TABLES)):
+        here, there = getattr(run, tables), getattr(trained[name], tables)
+        num_rows = run.num_train_users if tables == "users" else run.num_items
+        known = 0
+        for row, identity in enumerate(here.ids(np.arange(num_rows))):
+            (old_row,) = there.lookup([identity])
+            known += old_row >= 0
+            for table in names[name]:
+                expected = old[table][old_row] if old_row >= 0 else fresh[table][row]
+                torch.testing.assert_close(new[table][row], expected, rtol=1e-5, atol=1e-8)
+        assert 0 < known < num_rows
+    shared = old.keys() - {"item_count_I", *USER_TABLES[name], *ITEM_TABLES[name]}
+    for other in shared:
+        torch.testing.assert_close(new[other], old[other], rtol=1e-5, atol=1e-8)
+
+
+def test_what_was_found_is_told_logged_and_kept(
+    trained: dict[str, Run], grown: Dataset, tmp_path: Path
+) -> None:
+    told: list[TrainingStart] = []
+
+    class Watching(Progress):
+        def started(self, start: TrainingStart) -> None:
+            told.append(start)
+
+    source = trained["neumf"]
+    run = run_of(
+        "neumf", grown, tmp_path / "run", progress=Watching(), start_from=source.path, **STEPLESS
+    )
+    found = {
+        "users": {"num_found": 50, "num_new": 1, "num_gone": 10},
+        "items": {"num_found": 40, "num_new": 1, "num_gone": 0},
+    }
+    assert told[0].started_from == {str(source.path): found}
+    assert events(run, "start")[0]["started_from"] == {str(source.path): found}
+    assert Run.open(run.path).config.start == {
+        "from": {"path": str(source.path), "weights_sha256": source.weights_digest()}
+    }
+
+
+def test_an_autoencoder_has_no_rows_for_users(
+    trained: dict[str, Run], grown: Dataset, tmp_path: Path
+) -> None:
+    run = run_of("dae", grown, tmp_path / "run", start_from=trained["dae"], epochs=1)
+    (found,) = events(run, "start")[0]["started_from"].values()
+    assert found.keys() == {"items"}
+
+
+def test_a_start_is_better_than_none(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    source = run_of("gmf", dataset, tmp_path / "source", epochs=20, patience=0)
+    nothing = run_of("gmf", dataset, tmp_path / "nothing", epochs=1)
+    warm = run_of("gmf", dataset, tmp_path / "warm", epochs=1, start_from=source)
+    assert events(warm, "epoch")[0]["loss"] < events(nothing, "epoch")[0]["loss"] - 0.01
+
+
+def pretrained(trained: dict[str, Run], alpha: float = 0.5) -> PretrainingConfig:
+    return PretrainingConfig(
+        pretrained_gmf=trained["gmf"].path,
+        pretrained_mlp=trained["mlp"].path,
+        pretrained_alpha=alpha,
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.2])
+def test_neumf_begins_with_the_weighted_scores_of_its_halves(
+    alpha: float, trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    run = run_of(
+        "neumf", dataset, tmp_path / "run", pretraining=pretrained(trained, alpha), **STEPLESS
+    )
+    histories = to_device(dataset.train.rows(np.arange(20)), torch.device("cpu"))
+    scores = {}
+    for name, source in {"gmf": trained["gmf"], "mlp": trained["mlp"], "neumf": run}.items():
+        model = load_model(source, "cpu")
+        scores[name] = model.score_catalogue(model.user_state(torch.arange(20), histories))
+    expected = alpha * scores["gmf"] + (1.0 - alpha) * scores["mlp"]
+    torch.testing.assert_close(scores["neumf"], expected, rtol=1e-4, atol=1e-6)
+    start = Run.open(run.path).config.start
+    assert start["alpha"] == alpha
+    assert start["gmf"]["weights_sha256"] == trained["gmf"].weights_digest()
+
+
+def test_halves_of_another_dataset_are_matched_too(
+    trained: dict[str, Run], grown: Dataset, tmp_path: Path
+) -> None:
+    run = run_of("neumf", grown, tmp_path / "run", pretraining=pretrained(trained), **STEPLESS)
+    new, old = parameters(run), parameters(trained["mlp"])
+    user = run.users.ids(np.arange(1))[0]
+    here, there = row_of(run.users, user), row_of(trained["mlp"].users, user)
+    torch.testing.assert_close(
+        new["user_embedding"][here], old["user_embedding"][there], rtol=1e-5, atol=1e-8
+    )
+    came = row_of(run.users, "1000")
+    fresh = first_weights("neumf", grown, 4)["user_embedding"][came]
+    torch.testing.assert_close(new["user_embedding"][came], fresh, rtol=1e-5, atol=1e-8)
+    assert len(events(run, "start")[0]["started_from"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "settings", "message"),
+    [
+        ("vae", "dae", {}, "is a run of dae, which vae cannot start from here; name a run of vae"),
+        ("neumf", "gmf", {}, "is a run of gmf, which neumf cannot start from"),
+        (
+            "gmf",
+            "gmf",
+            {"model_config": GMFConfig(factors=5)},
+            r"other sizes than this gmf: item_factors is \[4\] there and \[5\] here; .* factors=4",
+        ),
+        (
+            "mlp",
+            "mlp",
+            {"model_config": MLPConfig(layers=(8, 8, 4, 4))},
+            r"other sizes than this mlp: tower\.2\.bias is absent there and \[4\] here",
+        ),
+        (
+            "mlp",
+            "mlp",
+            {"model_config": MLPConfig(layers=(8, 8))},
+            r"other sizes than this mlp: output\.weight is \[1, 4\] there and \[1, 8\] here",
+        ),
+    ],
+)
+def test_runs_that_do_not_fit_are_refused(
+    name: str,
+    source: str,
+    settings: dict[str, Any],
+    message: str,
+    trained: dict[str, Run],
+    dataset: Dataset,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        train(
+            name,
+            dataset,
+            config=TrainingConfig(device="cpu"),
+            start_from=trained[source],
+            run_path=tmp_path / "run",
+            **{"model_config": CONFIGS[name]} | settings,
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_dropout_is_no_other_size(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    config = NeuMFConfig(factors=4, layers=(8, 8, 4), dropout=0.1)
+    run = train(
+        "neumf",
+        dataset,
+        model_config=config,
+        config=TrainingConfig(epochs=1, device="cpu"),
+        start_from=trained["neumf"],
+        run_path=tmp_path / "run",
+    )
+    assert run.is_finished
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("ease", "start_from", "ease is fitted in one pass: it has no first weights"),
+        ("gmf", "pretraining", "gmf has no halves to be pretrained; only neumf has"),
+        ("neumf", "both", "start_from and pretraining are both given; name one start only"),
+    ],
+)
+def test_starts_that_make_no_sense_are_refused(
+    name: str, arguments: str, message: str, trained: dict[str, Run], dataset: Dataset
+) -> None:
+    given: dict[str, Any] = {}
+    if arguments in ("start_from", "both"):
+        given["start_from"] = trained["neumf"]
+    if arguments in ("pretraining", "both"):
+        given["pretraining"] = pretrained(trained)
+    with pytest.raises(SettingError, match=message):
+        train(name, dataset, **given)
+
+
+def test_halves_must_be_what_they_are_named(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    swapped = PretrainingConfig(
+        pretrained_gmf=trained["mlp"].path, pretrained_mlp=trained["gmf"].path
+    )
+    with pytest.raises(SettingError, match=r"is a run of mlp, .*name a run of gmf"):
+        run_of("neumf", dataset, tmp_path / "run", pretraining=swapped)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
+def test_alpha_is_a_share(alpha: float) -> None:
+    with pytest.raises(SettingError, match=r"pretrained_alpha is .* at least 0 and at most 1"):
+        PretrainingConfig(
+            pretrained_gmf=Path("a"), pretrained_mlp=Path("b"), pretrained_alpha=alpha
+        )
+
+
+def test_a_catalogue_with_nothing_in_common_is_refused(
+    trained: dict[str, Run], tmp_path: Path
+) -> None:
+    table = pa.table({"user_id": [1, 1, 2, 2], "item_id": ["p", "q", "q", "r"]})
+    other = prepare(table, tmp_path / "other", PrepareConfig(protocol="none"))
+    with pytest.raises(SettingError, match=r"none of the 3 items of .*other is known to .*gmf"):
+        run_of("gmf", other, tmp_path / "run", start_from=trained["gmf"])
+
+
+def test_a_run_without_weights_is_no_start(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(trained["gmf"].path, source)
+    (source / "best.safetensors").unlink()
+    with pytest.raises(RunError, match=r"source has no best\.safetensors"):
+        run_of("gmf", dataset, tmp_path / "run", start_from=source)
+
+
+class StoppingAtStep(Progress):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        self.number -= 1
+        if not self.number:
+            raise KeyboardInterrupt
+
+
+def stopped_copy(source: Path, dataset: Dataset, path: Path, **settings: Any) -> Run:
+    with pytest.raises(KeyboardInterrupt):
+        run_of(
+            "gmf",
+            dataset,
+            path,
+            progress=StoppingAtStep(3),
+            start_from=source,
+            batch_size=1000,
+            **settings,
+        )
+    return Run.open(path)
+
+
+@pytest.mark.parametrize("every_s", [0.0, 60.0])
+def test_a_warm_start_is_resumed(
+    every_s: float, trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    """From its state, the run that it began with is not needed; without, it begins there again."""
+    source = tmp_path / "source"
+    shutil.copytree(trained["gmf"].path, source)
+    whole = run_of("gmf", dataset, tmp_path / "whole", start_from=source, batch_size=1000)
+    run = stopped_copy(source, dataset, tmp_path / "run", checkpoint_every_s=every_s)
+    if every_s == 0.0:
+        shutil.rmtree(source)
+    resume(run)
+    assert weights_of(run) == weights_of(whole)
+
+
+def test_it_does_not_begin_again_with_other_weights(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(trained["gmf"].path, source)
+    run = stopped_copy(source, dataset, tmp_path / "run")
+    Run.open(source).save_weights({n: t + 1 for n, t in parameters(trained["gmf"]).items()})
+    with pytest.raises(RunError, match="source has other weights than when this training began"):
+        resume(run)
+
+
+def test_repeating_a_run_repeats_its_start(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    warm = run_of("gmf", dataset, tmp_path / "warm", start_from=trained["gmf"])
+    settings = repeated_settings(warm)
+    assert settings.start_from == trained["gmf"].path
+    assert settings.pretraining is None
+    joined = run_of("neumf", dataset, tmp_path / "joined", pretraining=pretrained(trained, 0.3))
+    settings = repeated_settings(joined)
+    assert settings.start_from is None
+    assert settings.pretraining == pretrained(trained, 0.3)
