@@ -1,10 +1,12 @@
 """Scores of independent (user, item) pairs by NeuMF, with the tables projected or not.
 
-Shape suffixes: B pairs, I items, U users, H width after the tower's split first layer.
+Shape suffixes: B pairs, c some of them, I items, U users, H width after the tower's split first
+layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,9 @@ from torch.nn import functional as F
 
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.interaction import InteractionInputs, chunked
+
+_PAIRS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 20}
+"""Users' rows are gathered for so many: on a CPU what is larger is mapped anew for every call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +53,13 @@ class PairScorer:
     @torch.no_grad()
     def projected(self, tables: ProjectedTables, user_B: Tensor, item_B: Tensor) -> Tensor:
         """Logits [B] from projected tables."""
-        user_tower_BH = tables.user_tower_UH.index_select(0, user_B)
-        return self._logits(
-            user_B, user_tower_BH, self.model.item_factors.detach(), tables.item_tower_IH, item_B
-        )
+        item_factors = self.model.item_factors.detach()
+
+        def score(user_c: Tensor, item_c: Tensor) -> Tensor:
+            user_tower_cH = tables.user_tower_UH.index_select(0, user_c)
+            return self._logits(user_c, user_tower_cH, item_factors, tables.item_tower_IH, item_c)
+
+        return self._in_parts(score, user_B, item_B)
 
     @torch.no_grad()
     def unprojected(self, user_B: Tensor, item_B: Tensor) -> Tensor:
@@ -60,14 +68,25 @@ class PairScorer:
         The items projected are those of the pairs, or the whole table where that is smaller.
         """
         model = self.model
-        user_embedding_BE = model.user_embedding.index_select(0, user_B)
-        user_tower_BH = self._projected(user_embedding_BE, self._user_weight_HE, None)
         factors, embedding = model.item_factors.detach(), model.item_embedding.detach()
         if len(item_B) < model.num_items:
             factors, embedding = (table.index_select(0, item_B) for table in (factors, embedding))
             item_B = torch.arange(len(item_B), device=item_B.device)
         item_tower_H = self._projected(embedding, self._item_weight_HE, self._item_bias_H)
-        return self._logits(user_B, user_tower_BH, factors, item_tower_H, item_B)
+
+        def score(user_c: Tensor, item_c: Tensor) -> Tensor:
+            user_embedding_cE = model.user_embedding.index_select(0, user_c)
+            user_tower_cH = self._projected(user_embedding_cE, self._user_weight_HE, None)
+            return self._logits(user_c, user_tower_cH, factors, item_tower_H, item_c)
+
+        return self._in_parts(score, user_B, item_B)
+
+    def _in_parts(
+        self, score: Callable[[Tensor, Tensor], Tensor], user_B: Tensor, item_B: Tensor
+    ) -> Tensor:
+        at_once = _PAIRS_AT_ONCE[user_B.device.type]
+        parts = zip(*(torch.split(index_B, at_once) for index_B in (user_B, item_B)), strict=True)
+        return torch.cat([score(user_c, item_c) for user_c, item_c in parts])
 
     def _projected(self, embedding: Tensor, weight_HE: Tensor, bias_H: Tensor | None) -> Tensor:
         dtype = self.compute_dtype or embedding.dtype

@@ -64,7 +64,7 @@ def logits(
     """
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BK = weighted_BF.new_empty(item_index_BK.shape)
-    tower = _scoring_tower(inputs, compute_dtype)
+    tower = _scoring_tower(inputs, item_index_BK.numel(), compute_dtype)
     inputs = replace(
         inputs,
         user_tower_BH=inputs.user_tower_BH.to(tower.dtype),
@@ -85,7 +85,7 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     """Logits [B, I] of every item for every row; beside the result, memory stays bounded."""
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
-    tower = _scoring_tower(inputs)
+    tower = _scoring_tower(inputs, logits_BI.numel())
     for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
         for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
             tower_cKH = inputs.user_tower_BH[rows, None] + inputs.item_tower_IH[items]
@@ -100,9 +100,11 @@ def _tower_logits(tower: Tower, preactivation_cKH: Tensor) -> Tensor:
     return logits_S.view(preactivation_cKH.shape[:2])
 
 
-def _scoring_tower(inputs: InteractionInputs, dtype: torch.dtype | None = None) -> Tower:
+def _scoring_tower(
+    inputs: InteractionInputs, num_pairs: int, dtype: torch.dtype | None = None
+) -> Tower:
     dtype = dtype or inputs.item_tower_IH.dtype
-    return Tower(inputs, None, dtype, max_samples=_PAIRS_AT_ONCE[inputs.device.type])
+    return Tower(inputs, None, dtype, num_pairs, _PAIRS_AT_ONCE[inputs.device.type])
 
 
 class _Pass:
@@ -122,7 +124,9 @@ class _Pass:
         self.weight_BK = samples.weight_BK.expand(shape)
         self.num_candidates = shape[1]
         max_samples = _rows_at_once(shape[1], _SAMPLES_AT_ONCE[inputs.device.type]) * shape[1]
-        self.tower = Tower(inputs, dropout, dtype, min(max_samples, shape.numel()))
+        num_samples = shape.numel()
+        max_samples = min(max_samples, num_samples)
+        self.tower = Tower(inputs, dropout, dtype, num_samples, max_samples)
         self.item_tower_IH = inputs.item_tower_IH.to(dtype)
         self.user_tower_BH = inputs.user_tower_BH.to(dtype)
         self.needs_items = (

@@ -8,6 +8,8 @@ Shape suffixes: S samples of a chunk, H width of the first layer, D of the last.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -15,15 +17,24 @@ from foretaste.ops.dropout import LayerMasks, keep_rate
 from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_keys
 from foretaste.ops.linear import linear, linear_relu, packed
 
+_WORTH_PACKING = 1 << 14
+"""Fewer samples do not win back the time that laying the weights out for them takes."""
+
 
 class Tower:
-    """Weights in the dtype of the products, and the sums of their gradients in float32 at least."""
+    """Weights in the dtype of the products, and the sums of their gradients in float32 at least.
+
+    Args:
+        num_samples: of all chunks together.
+        max_samples: of the largest chunk.
+    """
 
     def __init__(
         self,
         inputs: InteractionInputs,
         dropout: TowerDropout | None,
         dtype: torch.dtype,
+        num_samples: int,
         max_samples: int,
     ) -> None:
         self.dtype = dtype
@@ -36,13 +47,21 @@ class Tower:
             widths = [self.width, *(weight.shape[0] for weight, _ in layers)]
             keys_L = layer_keys(dropout, len(widths), inputs.device)
             self.masks = LayerMasks(keys_L, widths, dropout.rate, max_samples)
-        weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
-        self.weights = [packed(weight, max_samples) for weight in weights]
-        self.weights_T = [packed(weight.T.contiguous(), max_samples) for weight in weights]
+        self._pack_for = max_samples if num_samples >= _WORTH_PACKING else 0
+        self._plain_weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
+        self.weights = [self._laid_out(weight) for weight in self._plain_weights]
         self.biases = [bias.to(dtype) for _, bias in layers]
         self.output_D = inputs.output_tower_D * self.scale
         self.frozen = not any(tensor.requires_grad for tensor in inputs.hidden)
         self.gradients = [accumulator(tensor) for tensor in inputs.hidden]
+
+    @cached_property
+    def backward_weights(self) -> list[Tensor]:
+        """The weights for backward."""
+        return [self._laid_out(weight.T.contiguous()) for weight in self._plain_weights]
+
+    def _laid_out(self, weight: Tensor) -> Tensor:
+        return packed(weight, self._pack_for) if self._pack_for else weight
 
     def forward(self, preactivation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
         """Activations [S, width] of every layer, the first written over its preactivation."""
@@ -70,7 +89,7 @@ class Tower:
                 weight_gradient, bias_gradient = self.gradients[2 * number - 2 : 2 * number]
                 weight_gradient.add_(gradient.T @ activations[number - 1], alpha=self.scale)
                 bias_gradient.add_(gradient.sum(0))
-            gradient = linear(gradient, self.weights_T[number - 1])
+            gradient = linear(gradient, self.backward_weights[number - 1])
         stopped(gradient, activations[0], out=out_SH)
 
 
