@@ -87,15 +87,18 @@ class MultVAE(NeuralModel):
         """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
         dropout = self.config.dropout if self.training else 0.0
         mean_BL, log_variance_BL = self._encode(batch.histories, dropout, batch.dropout_key)
-        latent_BL = mean_BL
-        if log_variance_BL is not None and self.training:
-            noise_BL = self._noise(mean_BL.shape, batch.noise_key)
-            latent_BL = mean_BL + noise_BL * torch.exp(0.5 * log_variance_BL)
+        latent_BL, divergence = mean_BL, None
+        if log_variance_BL is not None:
+            deviation_BL = torch.exp(0.5 * log_variance_BL)
+            divergence = _kl(mean_BL, log_variance_BL, deviation_BL)
+            if self.training:
+                noise_BL = self._noise(mean_BL.shape, batch.noise_key)
+                latent_BL = torch.addcmul(mean_BL, noise_BL, deviation_BL)
         loss = self._likelihood(self._decode(latent_BL), batch)
-        if isinstance(self.config, VAEConfig) and log_variance_BL is not None:
+        if isinstance(self.config, VAEConfig) and divergence is not None:
             anneal_steps = _anneal_steps(self.config, batch.updates_per_epoch)
             beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
-            loss = loss + beta / len(batch.histories) * _kl(mean_BL, log_variance_BL)
+            loss = loss + beta / len(batch.histories) * divergence
         if self.config.l2 > 0.0:
             matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
             loss = loss + self.config.l2 * sum(matrix.square().sum() for matrix in matrices)
@@ -196,6 +199,7 @@ def _anneal_steps(config: VAEConfig, updates_per_epoch: int) -> float:
     return config.anneal_epochs * updates_per_epoch
 
 
-def _kl(mean_BL: Tensor, log_variance_BL: Tensor) -> Tensor:
+def _kl(mean_BL: Tensor, log_variance_BL: Tensor, deviation_BL: Tensor) -> Tensor:
     """Sum over users of KL(N(mean, variance) || N(0, 1)) (Kingma & Welling 2014, appendix B)."""
-    return 0.5 * (mean_BL.square() + log_variance_BL.exp() - log_variance_BL - 1.0).sum()
+    squares_BL = mean_BL.square() + deviation_BL.square()
+    return 0.5 * (squares_BL - log_variance_BL - 1.0).sum()

@@ -5,13 +5,16 @@ Shape suffixes: B users, c users of a chunk, N their interactions, I items.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
 
 _VALUES_AT_ONCE = 1 << 17
-"""Powers are taken of this many logits at a time: in float32 they fit a core's cache."""
+"""Powers are taken of this many logits for each thread at a time: they fit a core's cache."""
+_LOG2_E = math.log2(math.e)
 
 
 class Powers:
@@ -42,7 +45,9 @@ class Powers:
         position_N = row_index_N * logits_cI.shape[1] + self.item_index_N[entries]
         chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest_c, total_c = self._powers_(logits_cI)
-        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
+        # totals are 1 and more; log2 itself would wake the threads of another library
+        log_total_c = (total_c - 1.0).log1p_().mul_(_LOG2_E)
+        value = (count_c * (highest_c + log_total_c)).sum() - chosen_N.sum()
         # taken again from the logits: subtracting from what is rounded would round twice
         slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
         slope_N -= (total_c / count_c).index_select(0, row_index_N)
@@ -52,7 +57,7 @@ class Powers:
     def _powers_(self, logits_cI: Tensor) -> tuple[Tensor, Tensor]:
         """Powers of 2 in place, a few cached rows at a time; each row's maximum and total."""
         highest, totals = [], []
-        rows_at_once = max(1, _VALUES_AT_ONCE // logits_cI.shape[1])
+        rows_at_once = max(1, _VALUES_AT_ONCE * torch.get_num_threads() // logits_cI.shape[1])
         for part in torch.split(logits_cI, rows_at_once):
             values = part.to(self.sum_dtype)
             highest.append(values.amax(dim=1))
