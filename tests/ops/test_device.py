@@ -19,9 +19,12 @@ def test_auto_takes_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    made_current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
     assert resolve_device("auto") == torch.device("cuda", 1)
     assert resolve_device("cuda") == torch.device("cuda", 1)
     assert resolve_device("cuda:0") == torch.device("cuda", 0)
+    assert [device.index for device in made_current] == [1, 1, 0]
     with pytest.raises(SettingError, match=r"'cuda:2' was asked for, but there are 2 GPUs"):
         resolve_device("cuda:2")
 

@@ -17,6 +17,7 @@ from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.registry import build_model
 from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.ops import triton_support
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
 from foretaste.training.job import adam, prepared_batches, prepared_step
@@ -89,7 +90,8 @@ def make_step(name: str, precision: str = "fp32", recorder: Rerunner | None = No
     optimizer = adam(model, make_plan())
     if recorder is None:
         return Step(model, optimizer, policy)
-    return RecordedStep(model, optimizer, policy, recorder)
+    num_samples = 200 if name in ("neumf", "gmf") else 7
+    return RecordedStep(model, optimizer, policy, recorder, num_samples)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -114,6 +116,16 @@ def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> No
     assert batches.num_samples % 200 > 0
     assert recorder.num_run == 3 + num_partial
     assert recorder.num_replayed == 2 * batches.num_batches - 3 - num_partial
+
+
+def test_a_short_batch_is_never_recorded(histories: HistoryTensors) -> None:
+    """Not even where it comes more often, as after resuming at an epoch's last batches."""
+    recorder = Rerunner()
+    step, batches = make_step("gmf", recorder=recorder), make_batches("gmf", histories)
+    *_, short = batches.epoch(0)
+    for _ in range(5):
+        step(short)
+    assert (recorder.num_run, recorder.num_replayed) == (5, 0)
 
 
 def test_a_step_that_cannot_be_recorded_goes_on_without(histories: HistoryTensors) -> None:
@@ -146,7 +158,7 @@ def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> 
         plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
         sampling = SamplingConfig() if name == "neumf" else None
         batches = prepared_batches(model, histories, sampling, plan)
-        step = prepared_step(model, plan, PrecisionPolicy(precision="fp32", device=CPU))
+        step = prepared_step(model, batches, plan, PrecisionPolicy(precision="fp32", device=CPU))
         weights = [parameter.detach().clone() for parameter in model.parameters()]
         assert (step.compile(batches) > 0.0) == compiled
         for one, other in zip(model.parameters(), weights, strict=True):
@@ -159,4 +171,6 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UnsupportedError, match="on a CPU and found none"):
         check_compiler(CPU)
-    check_compiler(torch.device("cuda"))
+    monkeypatch.setattr(triton_support, "is_installed", lambda: False)
+    with pytest.raises(UnsupportedError, match="needs Triton on a GPU"):
+        check_compiler(torch.device("cuda"))

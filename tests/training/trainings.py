@@ -9,7 +9,7 @@ from foretaste.data import Dataset
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.runs import Run
-from foretaste.training import PretrainingConfig, Progress, TrainingConfig, train
+from foretaste.training import LogConfig, PretrainingConfig, Progress, TrainingConfig, train
 
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
@@ -29,6 +29,7 @@ def run_of(
     progress: Progress | None = None,
     start_from: Any = None,
     pretraining: PretrainingConfig | None = None,
+    logs: LogConfig | None = None,
     **settings: Any,
 ) -> Run:
     return train(
@@ -39,6 +40,7 @@ def run_of(
         sampling=sampling,
         start_from=start_from,
         pretraining=pretraining,
+        logs=logs,
         run_path=run_path,
         progress=progress,
     )

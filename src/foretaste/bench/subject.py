@@ -112,7 +112,7 @@ class OurTraining:
         precision = PrecisionPolicy(
             precision=plan.precision, device=histories.device, loss_scale=plan.loss_scale
         )
-        self.step = prepared_step(model, plan, precision)
+        self.step = prepared_step(model, self.batches, plan, precision)
 
     def run(
         self,

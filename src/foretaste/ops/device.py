@@ -11,8 +11,8 @@ def resolve_device(name: str) -> torch.device:
     """The device called ``name``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     ``auto`` is the current CUDA GPU where there is one and the CPU otherwise. CUDA devices always
-    carry their index, so that the result equals the ``device`` of a tensor placed on it. Raises
-    SettingError for another name and for a GPU that is not there.
+    carry their index, so that the result equals the ``device`` of a tensor placed on it, and become
+    the current device. Raises SettingError for another name and for a GPU that is not there.
     """
     if name == "cpu":
         return torch.device("cpu")
@@ -36,4 +36,6 @@ def _cuda_device(index: int | None) -> torch.device:
             f"device 'cuda:{index}' was asked for, but there are {num_devices} GPUs: "
             f"the last is cuda:{num_devices - 1}"
         )
-    return torch.device("cuda", torch.cuda.current_device() if index is None else index)
+    device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
+    torch.cuda.set_device(device)  # Triton launches on the current one
+    return device

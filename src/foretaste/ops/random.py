@@ -60,9 +60,12 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
 
 
 def key_on(device: torch.device, key: int | Tensor) -> Tensor:
-    """A key as int64 [1] on the device: filled there, for copying it would wait for the device."""
+    """A key as int64 [1] on the device: filled there, for copying it would wait for the device.
+
+    In memory of its own: kernels are compiled anew for a pointer that is aligned otherwise.
+    """
     if isinstance(key, Tensor):
-        return key.view(1)
+        return key.view(1).clone()
     return torch.full((1,), key, dtype=torch.int64, device=device)
 
 

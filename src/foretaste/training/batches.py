@@ -45,6 +45,11 @@ class Batches(Protocol):
         """Samples in an epoch."""
         ...
 
+    @property
+    def samples_per_batch(self) -> int:
+        """Samples in a full batch."""
+        ...
+
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
         """The batches of one epoch from ``first_batch`` on; the last holds what is left."""
         ...
@@ -68,6 +73,7 @@ class InteractionBatches:
         per_row = self.group_size if sampling.batch_layout == "grouped" else 1
         self.num_rows = self.num_samples // per_row
         self.rows_per_batch = max(1, batch_size // per_row)
+        self.samples_per_batch = min(self.rows_per_batch, self.num_rows) * per_row
         self.label_K = torch.zeros(1, self.group_size, device=histories.device)
         self.label_K[0, 0] = 1.0
 

@@ -37,6 +37,7 @@ class HistoryBatches:
         self.batch_size = batch_size
         self.seed = seed
         self.num_samples = len(histories)
+        self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
         self.num_entries = _room(self.length_U, batch_size) if padded else 0
 

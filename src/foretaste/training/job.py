@@ -42,7 +42,7 @@ def train_neural(
     ``warm_start`` changes the first weights and returns what the log is to tell of it; it is not
     called where the run has a saved state.
     """
-    step = prepared_step(model, plan, precision)
+    step = prepared_step(model, batches, plan, precision)
     sizes = {"num_batches": batches.num_batches, "num_samples": batches.num_samples}
     state = TrainingState.begin(plan, device=model.device, **sizes)
     checkpoints = Checkpoints(run, step, state)
@@ -68,6 +68,7 @@ def train_neural(
         except Interrupted:
             checkpoints.save()
             raise
+        checkpoints.save()
         model.load_state_dict(run.load_weights())
         finish(run, model, judging, state.clock, batches.num_samples, state.selection, reason)
 
@@ -92,21 +93,25 @@ def _what_is_kept(run: Run) -> str:
     return f"The weights of the best epoch before it are kept: --from {run.path} starts from them"
 
 
-def prepared_step(model: NeuralModel, plan: TrainingPlan, precision: PrecisionPolicy) -> Step:
+def prepared_step(
+    model: NeuralModel, batches: Batches, plan: TrainingPlan, precision: PrecisionPolicy
+) -> Step:
     """Give ``model`` its first weights and the dtype of its products; returns how it learns."""
     model.reset_parameters(plan.seed)
     model.compute_dtype = precision.compute_dtype
     model.compiled = plan.compile
     optimizer = adam(model, plan)
-    if is_recorded(model, plan):
-        return RecordedStep(model, optimizer, precision, CudaGraphRecorder(model.device))
+    num_samples = batches.samples_per_batch
+    if is_recorded(model, plan, num_samples):
+        recorder = CudaGraphRecorder(model.device)
+        return RecordedStep(model, optimizer, precision, recorder, num_samples)
     return Step(model, optimizer, precision)
 
 
-def is_recorded(model: NeuralModel, plan: TrainingPlan) -> bool:
-    """Whether the step becomes a CUDA graph."""
+def is_recorded(model: NeuralModel, plan: TrainingPlan, num_samples: int) -> bool:
+    """Whether the step of a full batch, of so many samples, becomes a CUDA graph."""
     on_gpu = plan.cuda_graphs and model.device.type == "cuda"
-    return on_gpu and not model.waits_for_device(plan.batch_size)
+    return on_gpu and not model.waits_for_device(num_samples)
 
 
 def prepared_batches(
@@ -118,7 +123,7 @@ def prepared_batches(
     """The batches of a plan: interactions with ``sampling``, else whole histories."""
     if sampling is not None:
         return InteractionBatches(histories, sampling, plan.batch_size, plan.seed)
-    padded = is_recorded(model, plan)
+    padded = is_recorded(model, plan, plan.batch_size)
     return HistoryBatches(histories, plan.batch_size, plan.seed, padded=padded)
 
 

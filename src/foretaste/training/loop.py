@@ -48,6 +48,7 @@ def fit(
         loss = state.mean_loss()  # sync: the one of the epoch
         state.clock.stop()
         state.check_finite(model)
+        step.scaler.check_updates(state.num_done)
         evaluation = None
         is_best = epoch == plan.epochs and evaluate is None
         if evaluate is not None and plan.evaluates(epoch):
@@ -57,7 +58,7 @@ def fit(
         if is_best:
             state.selection.best_epoch = epoch
             keep()
-        settings = step.scaler.as_event() | model.schedule(epoch * num_batches, num_batches)
+        settings = step.scaler.as_event() | model.schedule(state.num_steps() - 1, num_batches)
         report(state.report(loss, settings, evaluation, is_best=is_best))
         state.next_epoch()
         checkpoint()

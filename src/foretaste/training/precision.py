@@ -23,13 +23,19 @@ import torch
 from torch import Tensor
 
 from foretaste.checks import check_choice, check_number
-from foretaste.errors import SettingError
+from foretaste.errors import SettingError, TrainingError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 _COMPUTE_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+_ROUGH_SUMS = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+)
+"""PyTorch lets half-precision products add up in half precision unless told otherwise."""
 _AMPERE = (8, 0)
 _INITIAL_SCALE = 2.0**16
+_SMALLEST_SCALE = 1.0
 _LARGEST_SCALE = 2.0**32
 _GROWTH_STEPS = 2000
 
@@ -74,12 +80,15 @@ class PrecisionPolicy:
             yield
             return
         matmul = torch.backends.cuda.matmul
-        before = matmul.fp32_precision
+        before = {name: getattr(matmul, name) for name in ("fp32_precision", *_ROUGH_SUMS)}
         matmul.fp32_precision = "tf32" if self.precision == "tf32" else "ieee"
+        for name in _ROUGH_SUMS:
+            setattr(matmul, name, False)
         try:
             yield
         finally:
-            matmul.fp32_precision = before
+            for name, value in before.items():
+                setattr(matmul, name, value)
 
     def scaler(self) -> Scaler:
         """What scales the loss of one training: a new `LossScaler` for fp16, else nothing."""
@@ -110,6 +119,10 @@ class Scaler(Protocol):
         """What the metrics log tells of it; waits for the device."""
         ...
 
+    def check_updates(self, num_steps: int) -> None:
+        """TrainingError if none of the last ``num_steps`` changed a weight, nor a next one will."""
+        ...
+
     def state_dict(self) -> dict[str, Tensor]:
         """What resuming needs."""
         ...
@@ -131,6 +144,9 @@ class Unscaled:
     def as_event(self) -> dict[str, float]:
         return {}
 
+    def check_updates(self, num_steps: int) -> None:
+        pass
+
     def state_dict(self) -> dict[str, Tensor]:
         return {}
 
@@ -151,6 +167,7 @@ class LossScaler:
         self.scale_tensor = torch.full((), fixed or _INITIAL_SCALE, device=device)
         self.num_finite = torch.zeros((), dtype=torch.int64, device=device)
         self.num_skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self._num_skipped_before = 0
 
     def scale(self, loss: Tensor) -> Tensor:
         return loss * self.scale_tensor
@@ -171,6 +188,16 @@ class LossScaler:
             del fused.grad_scale, fused.found_inf
         self._update(overflowed)
 
+    def check_updates(self, num_steps: int) -> None:
+        num_skipped = int(self.num_skipped.item())
+        all_skipped = num_skipped - self._num_skipped_before >= num_steps
+        if all_skipped and (self.is_fixed or self.scale_tensor.item() <= _SMALLEST_SCALE):
+            raise TrainingError(
+                f"no gradient of the last {num_steps} updates was finite in fp16 at loss scale "
+                f"{self.scale_tensor.item():g}; use --precision bf16 or fp32"
+            )
+        self._num_skipped_before = num_skipped
+
     def as_event(self) -> dict[str, float]:
         return {
             "loss_scale": self.scale_tensor.item(),
@@ -187,6 +214,7 @@ class LossScaler:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
+        self._num_skipped_before = int(self.num_skipped.item())
 
     def _update(self, overflowed: Tensor) -> None:
         """In place, so that a captured step keeps working on the same tensors."""
@@ -196,7 +224,7 @@ class LossScaler:
         self.num_finite.add_(1).mul_(~overflowed)
         grows = self.num_finite == _GROWTH_STEPS
         self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())
-        self.scale_tensor.clamp_(max=_LARGEST_SCALE)
+        self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
         self.num_finite.mul_(~grows)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import NeuralModel
+from foretaste.ops import triton_support
 from foretaste.ops.spans import span
 from foretaste.training.batches import Batch, Batches
 from foretaste.training.precision import PrecisionPolicy
@@ -30,6 +31,11 @@ def check_compiler(device: torch.device) -> None:
         raise UnsupportedError(
             "compile is on, but torch.compile needs a C++ compiler on a CPU and found none; "
             "install g++ or clang++, or leave out --compile"
+        )
+    if device.type == "cuda" and not triton_support.is_installed():
+        raise UnsupportedError(
+            "compile is on, but torch.compile needs Triton on a GPU and found none; "
+            "pip install triton, or leave out --compile"
         )
 
 
@@ -132,11 +138,14 @@ class CudaGraphRecorder:
 
 
 class RecordedStep(Step):
-    """The step of the commonest batch shape recorded once, then replayed without launching anew.
+    """The step of a full batch recorded once, then replayed without launching anew.
 
     What is replayed reads one batch's memory, so every batch is copied there first; batches of
     other shapes, such as an epoch's last, are worked on as they are. For models whose step does
     not wait for the device (`NeuralModel.waits_for_device`).
+
+    Args:
+        num_samples: of a full batch.
     """
 
     def __init__(
@@ -145,8 +154,10 @@ class RecordedStep(Step):
         optimizer: torch.optim.Optimizer,
         precision: PrecisionPolicy,
         recorder: Recorder,
+        num_samples: int,
     ) -> None:
         super().__init__(model, optimizer, precision)
+        self.num_samples = num_samples
         self.recorder: Recorder | None = recorder
         self._num_seen: Counter[tuple[torch.Size, ...]] = Counter()
         self._batch: Batch | None = None
@@ -162,9 +173,10 @@ class RecordedStep(Step):
             return self._loss
         work = partial(super().__call__, batch)
         loss = work() if self.recorder is None else self.recorder.run(work)
-        self._num_seen[_shapes(batch)] += 1
-        if self._batch is None and self._num_seen[_shapes(batch)] == _STEPS_BEFORE_RECORDING:
-            self._record(batch)
+        if self._batch is None and batch.num_samples == self.num_samples:
+            self._num_seen[_shapes(batch)] += 1
+            if self._num_seen[_shapes(batch)] == _STEPS_BEFORE_RECORDING:
+                self._record(batch)
         return loss
 
     def _record(self, batch: Batch) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.interaction import InteractionInputs, Samples, chunked
 from foretaste.ops.negatives import Complement
@@ -102,11 +103,8 @@ def _fit(
         optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
             user_tower_BH = F.linear(rows[1], user_weight_HE)
-            inputs = replace(
-                frozen,
-                user_product_BF=rows[0].index_select(0, row_index_N),
-                user_tower_BH=user_tower_BH.index_select(0, row_index_N),
-            )
+            product_NF, tower_NH = gather(row_index_N, rows[0], user_tower_BH)
+            inputs = replace(frozen, user_product_BF=product_NF, user_tower_BH=tower_NH)
             loss = chunked.loss(inputs, samples)
             loss = loss + prior.penalty(rows, PRIOR_WEIGHT / num_samples_B1)
         loss.backward()  # type: ignore[no-untyped-call]

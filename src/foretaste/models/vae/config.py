@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from foretaste.checks import check_choice, check_number, check_whole
 from foretaste.errors import SettingError
 
 Activation = Literal["tanh", "relu"]
@@ -46,12 +46,10 @@ class VAEConfig:
     def __post_init__(self) -> None:
         _check_network(self.hidden, self.latent, self.dropout, self.activation, self.l2)
         _check_sampled(self.sampled_softmax)
-        if not self.anneal_cap >= 0.0:
-            raise SettingError(f"anneal_cap is {self.anneal_cap}; it must not be negative")
-        if self.anneal_steps < 1:
-            raise SettingError(f"anneal_steps is {self.anneal_steps}; it must be at least 1")
-        if self.anneal_epochs is not None and not 0.0 < self.anneal_epochs < math.inf:
-            raise SettingError(f"anneal_epochs is {self.anneal_epochs}; it must be above 0")
+        check_number("anneal_cap", self.anneal_cap, at_least=0.0)
+        check_whole("anneal_steps", self.anneal_steps, at_least=1)
+        if self.anneal_epochs is not None:
+            check_number("anneal_epochs", self.anneal_epochs, above=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +83,16 @@ class DAEConfig:
 def _check_network(
     hidden: tuple[int, ...], latent: int, dropout: float, activation: str, l2: float
 ) -> None:
-    if not hidden or min(hidden) < 1:
-        raise SettingError(f"hidden is {hidden}; give one positive width or more, such as 600")
-    if latent < 1:
-        raise SettingError(f"latent is {latent}; it must be at least 1")
-    if not 0.0 <= dropout < 1.0:
-        raise SettingError(f"dropout is {dropout}; it must be at least 0 and below 1")
-    if activation not in ("tanh", "relu"):
-        raise SettingError(f"activation is {activation!r}; use tanh or relu")
-    if not l2 >= 0.0:
-        raise SettingError(f"l2 is {l2}; it must not be negative")
+    if not hidden:
+        raise SettingError("hidden is empty; give one width or more, such as 600")
+    for width in hidden:
+        check_whole("hidden", width, at_least=1)
+    check_whole("latent", latent, at_least=1)
+    check_number("dropout", dropout, at_least=0.0, below=1.0)
+    check_choice("activation", activation, get_args(Activation))
+    check_number("l2", l2, at_least=0.0)
 
 
 def _check_sampled(num_samples: int | None) -> None:
-    if num_samples is not None and num_samples < 1:
-        raise SettingError(f"sampled_softmax is {num_samples}; it must be at least 1")
+    if num_samples is not None:
+        check_whole("sampled_softmax", num_samples, at_least=1)

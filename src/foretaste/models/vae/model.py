@@ -90,7 +90,8 @@ class MultVAE(NeuralModel):
         latent_BL, divergence = mean_BL, None
         if log_variance_BL is not None:
             deviation_BL = torch.exp(0.5 * log_variance_BL)
-            divergence = _kl(mean_BL, log_variance_BL, deviation_BL)
+            if isinstance(self.config, VAEConfig) and self.config.anneal_cap > 0.0:
+                divergence = _kl(mean_BL, log_variance_BL, deviation_BL)
             if self.training:
                 noise_BL = self._noise(mean_BL.shape, batch.noise_key)
                 latent_BL = torch.addcmul(mean_BL, noise_BL, deviation_BL)

@@ -3,7 +3,8 @@
 Relu and dropout share one mask, the activation's own zeros, so backward keeps nothing else; the
 scale of what dropout keeps is folded into the layer that follows.
 
-Shape suffixes: S samples of a chunk, H width of the first layer, D of the last.
+Shape suffixes: S samples of a chunk, H width of the first layer, D of the last, M outputs and N
+inputs of a layer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 from foretaste.ops.dropout import LayerMasks, keep_rate
 from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_keys
 from foretaste.ops.linear import linear, linear_relu, packed
+from foretaste.ops.products import product_of_samples
 
 _WORTH_PACKING = 1 << 14
 """Fewer samples do not win back the time that laying the weights out for them takes."""
@@ -87,8 +89,9 @@ class Tower:
             gradient = stopped(gradient, activations[number], out=gradient)
             if not self.frozen:
                 weight_gradient, bias_gradient = self.gradients[2 * number - 2 : 2 * number]
-                weight_gradient.add_(gradient.T @ activations[number - 1], alpha=self.scale)
-                bias_gradient.add_(gradient.sum(0))
+                product_MN = product_of_samples(gradient, activations[number - 1])
+                weight_gradient.add_(product_MN, alpha=self.scale)
+                bias_gradient.add_(gradient.sum(0, dtype=bias_gradient.dtype))
             gradient = linear(gradient, self.backward_weights[number - 1])
         stopped(gradient, activations[0], out=out_SH)
 

@@ -24,7 +24,7 @@ def _mix(word: tl.tensor) -> tl.tensor:
 
 @kernel
 def layer_key(key: tl.tensor, LAYER: tl.constexpr) -> tl.tensor:
-    """As `foretaste.ops.interaction.types.layer_key`, of a uint64 step key."""
+    """As `foretaste.ops.interaction.types.layer_keys`, of a uint64 step key."""
     PURPOSE_STEP: tl.constexpr = ((_PURPOSE + 1) * _GOLDEN) & _MASK_64
     LAYER_STEP: tl.constexpr = ((LAYER + 1) * _GOLDEN) & _MASK_64
     return _mix(_mix(key + PURPOSE_STEP) + LAYER_STEP)

@@ -49,6 +49,7 @@ from foretaste.ops.interaction.triton_step import (
 from foretaste.ops.interaction.triton_tower import Shape
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.interaction.units import unit_of
+from foretaste.ops.products import product_of_samples
 from foretaste.ops.random import key_on
 from foretaste.ops.triton_segments import Pieces, sum_rows
 from foretaste.ops.triton_support import launch
@@ -156,7 +157,7 @@ class _Step:
         hidden: list[Tensor] = []
         for number, bias in enumerate(reversed(biases), start=1):
             gradient_SD = written.gradients[num_layers - number]
-            weight = _product(gradient_SD, written.activations[number - 1])
+            weight = product_of_samples(gradient_SD, written.activations[number - 1])
             hidden += [weight * (self.inverse * self.scale), bias * self.inverse]
         gradients = InteractionInputs(
             user_product_BF=written.user_product_BF,
@@ -304,15 +305,6 @@ def _gradient_of(tensor: Tensor) -> Tensor:
     return torch.empty_like(
         tensor, dtype=_gradient_dtype(tensor), memory_format=torch.contiguous_format
     )
-
-
-def _product(left_SM: Tensor, right_SN: Tensor) -> Tensor:
-    """``left.T @ right``, [M, N] float32: half precision operands, float32 sums and result."""
-    if left_SM.dtype == torch.float32:
-        return left_SM.T @ right_SN
-    if left_SM.is_cuda:
-        return torch.mm(left_SM.T, right_SN, out_dtype=torch.float32)
-    return left_SM.float().T @ right_SN.float()
 
 
 def _float32_precision() -> str:

@@ -34,6 +34,8 @@ _LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 _ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 _ALIGNED = 16
 _LOG2_E = math.log2(math.e)
+_FLOAT16_BITS = 15
+"""Float16 has room for two to the power of this."""
 
 
 def loss(
@@ -130,11 +132,14 @@ class _Pass:
         return value.mul_(self.scale / _LOG2_E)
 
     def _powers(self, targets: HistoryTensors, implementation: str) -> Powers | TritonPowers:
+        headroom = 0
+        if self.dtype == torch.float16:  # t / n is at most the number of items
+            headroom = max(0, math.ceil(math.log2(targets.num_items)) - _FLOAT16_BITS)
         if implementation == "triton":
             from foretaste.ops.multinomial.triton_powers import TritonPowers
 
-            return TritonPowers(targets)
-        return Powers(targets, [rows.start for rows in self.chunks], self.sum_dtype)
+            return TritonPowers(targets, headroom)
+        return Powers(targets, [rows.start for rows in self.chunks], self.sum_dtype, headroom)
 
     def _logits(self, rows: slice) -> Tensor:
         """Logits in base 2; those of many items are put together in memory that is kept."""

@@ -5,8 +5,6 @@ Shape suffixes: B users, c users of a chunk, N their interactions, I items.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,6 @@ from foretaste.ops.histories import HistoryTensors
 
 _VALUES_AT_ONCE = 1 << 17
 """Powers are taken of this many logits for each thread at a time: they fit a core's cache."""
-_LOG2_E = math.log2(math.e)
 
 
 class Powers:
@@ -24,10 +21,19 @@ class Powers:
         targets: of the whole batch.
         starts: the first user of each chunk.
         sum_dtype: what sums are kept in.
+        headroom: powers of two by which what stands in the chunk is smaller than it says below,
+            and the factors larger.
     """
 
-    def __init__(self, targets: HistoryTensors, starts: list[int], sum_dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        targets: HistoryTensors,
+        starts: list[int],
+        sum_dtype: torch.dtype,
+        headroom: int = 0,
+    ) -> None:
         self.sum_dtype = sum_dtype
+        self.headroom = headroom
         self.count_B = targets.lengths().to(sum_dtype)
         self.row_index_N = targets.row_index()
         self.item_index_N = targets.item_index.long()
@@ -45,9 +51,7 @@ class Powers:
         position_N = row_index_N * logits_cI.shape[1] + self.item_index_N[entries]
         chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest_c, total_c = self._powers_(logits_cI)
-        # totals are 1 and more; log2 itself would wake the threads of another library
-        log_total_c = (total_c - 1.0).log1p_().mul_(_LOG2_E)
-        value = (count_c * (highest_c + log_total_c)).sum() - chosen_N.sum()
+        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
         # taken again from the logits: subtracting from what is rounded would round twice
         slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
         slope_N -= (total_c / count_c).index_select(0, row_index_N)
@@ -55,12 +59,12 @@ class Powers:
         return value, count_c / total_c
 
     def _powers_(self, logits_cI: Tensor) -> tuple[Tensor, Tensor]:
-        """Powers of 2 in place, a few cached rows at a time; each row's maximum and total."""
+        """Powers of 2 in place, a few cached rows at a time; each row's shift and total."""
         highest, totals = [], []
         rows_at_once = max(1, _VALUES_AT_ONCE * torch.get_num_threads() // logits_cI.shape[1])
         for part in torch.split(logits_cI, rows_at_once):
             values = part.to(self.sum_dtype)
-            highest.append(values.amax(dim=1))
+            highest.append(values.amax(dim=1) + self.headroom)
             values.sub_(highest[-1][:, None]).exp2_()
             totals.append(values.sum(dim=1))
             part.copy_(values)

@@ -30,8 +30,9 @@ class TritonPowers:
     ``targets`` may hold entries beyond its last offset: padding, never read.
     """
 
-    def __init__(self, targets: HistoryTensors) -> None:
+    def __init__(self, targets: HistoryTensors, headroom: int = 0) -> None:
         self.targets = targets
+        self.headroom = headroom
         num_entries = targets.item_index.numel()
         self.chosen_N = torch.empty(num_entries, device=targets.device)
 
@@ -49,6 +50,7 @@ class TritonPowers:
             value_c,
             factor_c,
             num_items,
+            HEADROOM=self.headroom,
             BLOCK=min(_ITEMS_AT_ONCE, triton.next_power_of_2(num_items)),
             TARGETS=_TARGETS_AT_ONCE,
             num_warps=8,
@@ -65,6 +67,7 @@ def _likelihood(
     value_c: tl.tensor,
     factor_c: tl.tensor,
     num_items: tl.tensor,
+    HEADROOM: tl.constexpr,
     BLOCK: tl.constexpr,
     TARGETS: tl.constexpr,
 ) -> None:
@@ -73,6 +76,9 @@ def _likelihood(
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     chosen = _keep_chosen(logits_I, item_index, chosen_N, start, stop, TARGETS)
     highest, total = _highest_and_total(logits_I, num_items, BLOCK)
+    SCALE: tl.constexpr = 0.5**HEADROOM
+    highest += HEADROOM
+    total *= SCALE
     # threads write below what others of the program have read above, and the other way round
     tl.debug_barrier()
     for first in range(0, num_items, BLOCK):

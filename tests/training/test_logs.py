@@ -1,0 +1,181 @@
+"""What a training writes beside its run's own log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from foretaste.data import Dataset
+from foretaste.errors import MissingExtraError, RunError, SettingError
+from foretaste.runs import Run
+from foretaste.training import LogConfig, Progress, resume, train
+from foretaste.training.clock import Clock
+from foretaste.training.logs import check_logs
+from tests.training.test_interruption import Killing
+from tests.training.trainings import events, run_of
+
+
+class Comparing(Progress):
+    """Asks of two logs, after every epoch, whether they are the same."""
+
+    def __init__(self, log: Path, copy: Path) -> None:
+        self.log, self.copy, self.seen = log, copy, []  # type: tuple[Path, Path, list[bool]]
+
+    def epoch_done(self, report: Any) -> None:
+        self.seen.append(self.log.read_bytes() == self.copy.read_bytes())
+
+
+def scalars(run: Run) -> dict[str, list[tuple[int, float]]]:
+    """The curves that TensorBoard shows, as steps and values."""
+    found = EventAccumulator(str(run.path / "tensorboard")).Reload()
+    return {
+        tag: [(point.step, point.value) for point in found.Scalars(tag)]
+        for tag in found.Tags()["scalars"]
+    }
+
+
+def test_a_copy_is_as_new_as_the_log(dataset: Dataset, tmp_path: Path) -> None:
+    copy = tmp_path / "logs" / "here.json"
+    copy.parent.mkdir()
+    copy.write_text("from before\n")
+    watching = Comparing(tmp_path / "run" / "metrics.jsonl", copy)
+    run = run_of("gmf", dataset, tmp_path / "run", logs=LogConfig(log_path=copy), progress=watching)
+    assert watching.seen == [True] * 3
+    assert copy.read_bytes() == run.log.path.read_bytes()
+
+
+def test_a_copy_in_the_place_of_the_log_is_the_log(dataset: Dataset, tmp_path: Path) -> None:
+    logs = LogConfig(log_path=tmp_path / "run" / "metrics.jsonl")
+    run = run_of("gmf", dataset, tmp_path / "run", logs=logs)
+    assert len(events(run, "epoch")) == 3
+
+
+def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_path: Path) -> None:
+    """What came after the saved state is forgotten in the log, and so in all that follows it."""
+    path = tmp_path / "run"
+    logs = LogConfig(
+        log_path=tmp_path / "copy.json", results_dir=tmp_path / "results", tensorboard=True
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, path, logs=logs, batch_size=200, progress=Killing("step 3-1"))
+    Run.open(path).log.append("epoch", epoch=3, loss=1.0, train_s=1.0, samples_per_s=1.0)
+    run = resume(path, logs=logs)
+    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
+    metrics = json.loads((tmp_path / "results" / "metrics.json").read_text())
+    assert [epoch["epoch"] for epoch in metrics["epoch"]] == [1, 2, 3]
+    assert [step for step, _ in scalars(run)["loss"]] == [1, 2, 3]
+
+
+def test_results_are_those_of_the_whole_training(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("vae", dataset, tmp_path / "run", logs=LogConfig(results_dir=tmp_path / "a" / "b"))
+    settings = json.loads((tmp_path / "a" / "b" / "args.json").read_text())
+    assert settings["model"] == "vae"
+    assert settings["hidden"] == [12]
+    assert isinstance(settings["batch_size"], int), "auto is resolved"
+    metrics = json.loads((tmp_path / "a" / "b" / "metrics.json").read_text())
+    for kind in ("epoch", "evaluation", "summary"):
+        logged = [{**event} for event in events(run, kind)]
+        assert [{"event": kind, **event} for event in metrics[kind]] == logged
+    assert metrics["units"]["loss"]
+
+
+def test_tensorboard_shows_what_the_log_has(dataset: Dataset, tmp_path: Path) -> None:
+    logs = LogConfig(tensorboard=True)
+    run = run_of("vae", dataset, tmp_path / "run", logs=logs, precision="fp16", loss_scale=64.0)
+    curves = scalars(run)
+    logged = events(run, "epoch")
+    for name in ("loss", "samples_per_s", "train_s", "beta", "loss_scale"):
+        values = [value for _, value in curves[name]]
+        assert values == pytest.approx([event[name] for event in logged])
+        assert [step for step, _ in curves[name]] == [1, 2, 3]
+    evaluations = [event["evaluation"] for event in events(run, "evaluation")]
+    *validations, test = (found["metrics"]["ndcg@10"]["value"] for found in evaluations)
+    assert [value for _, value in curves["validation/ndcg_at_10"]] == pytest.approx(validations)
+    (best,) = events(run, "summary")
+    assert curves["test/ndcg_at_10"] == [(best["best_epoch"], pytest.approx(test))]
+
+
+def test_models_fitted_in_one_pass_are_logged_too(dataset: Dataset, tmp_path: Path) -> None:
+    logs = LogConfig(
+        log_path=tmp_path / "copy.json", results_dir=tmp_path / "results", tensorboard=True
+    )
+    run = train("popularity", dataset, run_path=tmp_path / "run", logs=logs)
+    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
+    assert json.loads((tmp_path / "results" / "args.json").read_text())["model"] == "popularity"
+    assert [step for step, _ in scalars(run)["test/hr_at_10"]] == [0]
+
+
+def test_a_trace_needs_steps(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="fitted in one pass has no steps"):
+        train("popularity", dataset, run_path=tmp_path / "run", logs=LogConfig(trace=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretaste.runs.tensorboard.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "foretaste\[report\]"'):
+        check_logs(LogConfig(tensorboard=True), in_steps=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda root: LogConfig(log_path=root), "which is a directory; name a file"),
+        (lambda root: LogConfig(log_path=root / "file" / "log"), "file is not a directory"),
+        (lambda root: LogConfig(results_dir=root / "file"), "file is not a directory"),
+        (lambda root: LogConfig(results_dir=root / "file" / "x"), "file is not a directory"),
+    ],
+)
+def test_places_that_cannot_be_written_are_refused_before_a_run_exists(
+    make: Callable[[Path], LogConfig], message: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingError, match=message):
+        run_of("gmf", dataset, tmp_path / "run", logs=make(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    with pytest.raises(RunError, match=r"/dev/full cannot be written: .*No space left"):
+        run_of("gmf", dataset, tmp_path / "run", logs=LogConfig(log_path=full))
+    assert events(resume(tmp_path / "run"), "summary")
+
+
+@pytest.mark.parametrize(("num_warm_up", "averaged"), [(0, [3, 2, 1]), (2, [1]), (5, [1])])
+def test_warm_up_epochs_are_left_out_but_the_last(num_warm_up: int, averaged: list[float]) -> None:
+    assert Clock(epoch_s=[3, 2, 1]).averaged_s(num_warm_up) == averaged
+
+
+def test_the_summary_leaves_warm_up_epochs_out(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", warm_up_epochs=1, epochs=4)
+    (summary,) = events(run, "summary")
+    first, *others = (event["train_s"] for event in events(run, "epoch"))
+    assert summary["num_warm_up_epochs"] == 1
+    assert summary["min_epoch_s"] == min(others)
+    assert summary["avg_epoch_s"] == pytest.approx(sum(others) / 3)
+    assert summary["train_s"] == pytest.approx(first + sum(others))
+    num_samples = events(run, "start")[0]["num_samples"]
+    assert summary["samples_per_s"] == pytest.approx(3 * num_samples / sum(others))
+
+
+def test_epochs_before_the_first_evaluation(dataset: Dataset, tmp_path: Path) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", eval_after=2, eval_every=2, epochs=7)
+    judged = [event["epoch"] for event in events(run, "evaluation")]
+    assert judged[:-1] == [4, 6, 7]
+
+
+def test_the_list_length_that_chose_the_epoch_is_tested_too(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", select_by="hr@7")
+    test = events(run, "evaluation")[-1]["evaluation"]
+    assert test["split"] == "test"
+    assert {"hr@7", "hr@10"} <= test["metrics"].keys()
