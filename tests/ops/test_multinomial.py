@@ -204,3 +204,18 @@ def test_memory_does_not_grow_with_users_times_items(
 
 def differences(found: list[Tensor], truth: list[Tensor]) -> list[Tensor]:
     return [(one.double() - other).detach() for one, other in zip(found, truth, strict=True)]
+
+
+@pytest.mark.parametrize("num_items", [40_000, 200_000])
+def test_float16_has_room_for_large_catalogues(num_items: int, generator: torch.Generator) -> None:
+    """Near-uniform logits and one item each: its slope is as large as the catalogue."""
+    targets = histories_of([{7}, {0, num_items - 1}], num_items)
+    layer = make_layer(2, generator, width=4, num_items=num_items, dtype=torch.float32)
+    layer = tuple((0.01 * tensor).detach().requires_grad_() for tensor in layer)
+    wanted = torch.autograd.grad(loss(*layer, targets, scale=0.5), layer)
+    found = torch.autograd.grad(
+        loss(*layer, targets, scale=0.5, compute_dtype=torch.float16), layer
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert one.isfinite().all()
+        assert rms([one - other]) < 0.05 * rms([other])

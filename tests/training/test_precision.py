@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from foretaste.data import Dataset
-from foretaste.errors import SettingError
+from foretaste.errors import SettingError, TrainingError
 from foretaste.training import precision as module
 from foretaste.training.precision import (
     LossScaler,
@@ -225,3 +226,31 @@ def test_a_loss_scale_without_fp16_leaves_no_run(dataset: Dataset, tmp_path: Pat
     with pytest.raises(SettingError, match="only fp16 scales its loss"):
         run_of("neumf", dataset, tmp_path / "run", loss_scale=8.0)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_scale_never_reaches_zero() -> None:
+    weight, optimizer = adam(1.0)
+    scaler = LossScaler(CPU)
+    for _ in range(60):
+        train_step(scaler, weight, optimizer, math.inf)
+    assert scaler.as_event()["loss_scale"] == 1.0
+    train_step(scaler, weight, optimizer)
+    assert weight.isfinite().all()
+
+
+def test_an_epoch_without_any_update_is_an_error() -> None:
+    """Not while the scale still adapts, and not where one of them counted."""
+    weight, optimizer = adam(1.0)
+    scaler = LossScaler(CPU)
+    for _ in range(2):
+        for _ in range(5):
+            train_step(scaler, weight, optimizer, math.inf)
+        scaler.check_updates(5)
+    for _ in range(10):
+        train_step(scaler, weight, optimizer, math.inf)
+    train_step(scaler, weight, optimizer)
+    scaler.check_updates(11)
+    for _ in range(4):
+        train_step(scaler, weight, optimizer, math.inf)
+    with pytest.raises(TrainingError, match="no gradient of the last 4 updates was finite in fp16"):
+        scaler.check_updates(4)
