@@ -118,7 +118,9 @@ def record_latencies(
         if side != PLAIN and PLAIN in found:
             times = found[PLAIN].averages().over(latency.averages())
             measured["times_plain"] = times.as_dict()
-        described = {**case.case, "form": form} if form else case.case
+        described = {**case.case, "form": form} if form else dict(case.case)
+        if side == PLAIN:
+            described["precision"] = "fp32"
         recorder.add(side, described, case.clocks[name], measured, shape=shape)
 
 
