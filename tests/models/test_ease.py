@@ -112,7 +112,7 @@ def test_a_catalogue_too_large_is_refused(
     model = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
     monkeypatch.setattr(ease, "_memory_bytes", lambda device: 20 * NUM_ITEMS**2)
     with pytest.raises(UnsupportedError, match=r"23 items need 14,812 bytes .* has 10,580"):
-        model.check_fits()
+        model.check_fits(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("l2", [0.0, -1.0, float("nan"), float("inf")])

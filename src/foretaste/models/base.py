@@ -147,8 +147,8 @@ class NeuralModel(RecommenderModel):
 class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
-    def check_fits(self) -> None:
-        """UnsupportedError where fitting would need more than this machine has."""
+    def check_fits(self, device: torch.device) -> None:
+        """UnsupportedError where fitting would need more memory than the device has free."""
 
     @abstractmethod
     def fit(self, histories: HistoryTensors) -> None:

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a model lives, as ``module:name`` of its settings and of its class."""
+    """Where a model lives, as ``module:name`` of its settings and of its class, and its kind."""
 
     config: str
     model: str
+    samples_negatives: bool = False
+    is_closed_form: bool = False
+    has_large_products: bool = True
 
 
 _NEUMF = "foretaste.models.neumf"
@@ -25,19 +28,40 @@ _VAE = "foretaste.models.vae"
 _BASELINES = "foretaste.models.baselines"
 
 _REGISTRY = {
-    "neumf": _Entry(f"{_NEUMF}.config:NeuMFConfig", f"{_NEUMF}.model:NeuMF"),
-    "gmf": _Entry(f"{_NEUMF}.config:GMFConfig", f"{_NEUMF}.model:NeuMF"),
-    "mlp": _Entry(f"{_NEUMF}.config:MLPConfig", f"{_NEUMF}.model:NeuMF"),
+    "neumf": _Entry(f"{_NEUMF}.config:NeuMFConfig", f"{_NEUMF}.model:NeuMF", True),
+    "gmf": _Entry(
+        f"{_NEUMF}.config:GMFConfig", f"{_NEUMF}.model:NeuMF", True, has_large_products=False
+    ),
+    "mlp": _Entry(f"{_NEUMF}.config:MLPConfig", f"{_NEUMF}.model:NeuMF", True),
     "vae": _Entry(f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
     "dae": _Entry(f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultVAE"),
     "popularity": _Entry(
-        f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"
+        f"{_BASELINES}.config:PopularityConfig",
+        f"{_BASELINES}.popularity:Popularity",
+        is_closed_form=True,
+        has_large_products=False,
     ),
-    "ease": _Entry(f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
+    "ease": _Entry(
+        f"{_BASELINES}.config:EaseConfig",
+        f"{_BASELINES}.ease:Ease",
+        is_closed_form=True,
+        has_large_products=False,
+    ),
 }
 
 MODEL_NAMES = tuple(_REGISTRY)
 """Every model that can be trained, in the order help shows them."""
+
+SAMPLING_MODELS = tuple(name for name, entry in _REGISTRY.items() if entry.samples_negatives)
+"""Those that learn from sampled negatives."""
+
+CLOSED_FORMS = tuple(name for name, entry in _REGISTRY.items() if entry.is_closed_form)
+"""Those that are fitted in one pass: they have no epochs and no first weights."""
+
+PRODUCTLESS_MODELS = tuple(
+    name for name, entry in _REGISTRY.items() if not entry.has_large_products
+)
+"""Those for which the precision of training changes nothing."""
 
 
 def config_class(name: str) -> type[Any]:

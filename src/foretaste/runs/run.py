@@ -62,11 +62,9 @@ class Run:
                 config = replace(config, files=files)
                 (temporary / CONFIG).write_text(config.to_json(), encoding="utf-8")
                 MetricsLog(temporary / METRICS).start()
-        except FileExistsError as error:
-            raise RunError(
-                f"{path} exists already and a run is never written over; "
-                "choose another directory or remove it"
-            ) from error
+        except FileExistsError:
+            check_is_new(path)
+            raise
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error}") from error
         return cls(path, config)
@@ -166,18 +164,22 @@ class Run:
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
-        from foretaste.runs.tensor_file import read_tensors
-
         if not (self.path / STATE).exists():
             return None
         try:
-            tensors, note = read_tensors(self.path / STATE, self._state_owner())
+            tensors, note = self.read_state()
             self.log.cut(note["log_bytes"])
         except RunError as error:
             raise RunError(
                 f"{error}. Remove {self.path / STATE} to begin this training anew"
             ) from error
         return tensors, note["position"]
+
+    def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The saved tensors and their note; RunError as from ``load_state``, the log left alone."""
+        from foretaste.runs.tensor_file import read_tensors
+
+        return read_tensors(self.path / STATE, self._state_owner())
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
@@ -220,6 +222,15 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
+
+
+def check_is_new(path: Path) -> None:
+    """RunError where ``path`` exists."""
+    if path.exists():
+        raise RunError(
+            f"{path} exists already and a run is never written over; "
+            "choose another directory or remove it"
+        )
 
 
 def default_run_name(model: str, dataset_name: str, now: datetime) -> str:

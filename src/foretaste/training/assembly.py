@@ -14,7 +14,7 @@ from foretaste.errors import RunError, SettingError, TrainingError
 from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import ClosedFormModel, NeuralModel
 from foretaste.models.neumf.config import SamplingConfig
-from foretaste.models.registry import build_model
+from foretaste.models.registry import SAMPLING_MODELS, build_model
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import RunConfig
@@ -47,11 +47,12 @@ class Training:
         self.histories = _training_histories(dataset, self.device)
         num_users, num_items = len(self.histories), self.histories.num_items
         settings = model_config(config, config_path)
-        self.model = build_model(config.model, settings, num_users, num_items).to(self.device)
-        self.model.count_items(self.histories)
+        self.model = build_model(config.model, settings, num_users, num_items)
+        if isinstance(self.model, ClosedFormModel):
+            self.model.check_fits(self.device)
+        self.model.to(self.device).count_items(self.histories)
         self._warm_start: WarmStart | None = None
         if isinstance(self.model, ClosedFormModel):
-            self.model.check_fits()
             return
         self.plan: TrainingPlan = self._settings(TrainingPlan, config.resolved)
         self.precision = PrecisionPolicy(
@@ -89,7 +90,11 @@ class Training:
                 train_closed_form(run, self.model, self.histories, judging)
                 return
             assert isinstance(self.model, NeuralModel)
-            sampling = self._settings(SamplingConfig, asked) if "negatives" in asked else None
+            sampling = (
+                self._settings(SamplingConfig, asked)
+                if self.config.model in SAMPLING_MODELS
+                else None
+            )
             batches = prepared_batches(self.model, self.histories, sampling, self.plan)
             train_neural(run, self.model, batches, self.plan, self.precision, judging, self._start)
 

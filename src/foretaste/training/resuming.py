@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from foretaste.errors import RunError, SettingError
+from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
 from foretaste.runs.origin import dataset_of
 from foretaste.runs.run import CONFIG, Run
@@ -12,7 +13,6 @@ from foretaste.training.assembly import Training
 from foretaste.training.config import LogConfig
 from foretaste.training.logs import check_logs, logged
 from foretaste.training.progress import Progress
-from foretaste.training.trainer import CLOSED_FORMS
 
 
 def resume(

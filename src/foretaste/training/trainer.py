@@ -13,10 +13,15 @@ from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError
 from foretaste.models.neumf.config import SamplingConfig
-from foretaste.models.registry import config_class
+from foretaste.models.registry import (
+    CLOSED_FORMS,
+    PRODUCTLESS_MODELS,
+    SAMPLING_MODELS,
+    config_class,
+)
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.run import Run, default_run_name, unused_run_path
+from foretaste.runs.run import Run, check_is_new, default_run_name, unused_run_path
 from foretaste.training.assembly import Training
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 from foretaste.training.judging import check_candidates
@@ -27,16 +32,6 @@ from foretaste.training.warm_start import start_record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-SAMPLING_MODELS = ("neumf", "gmf", "mlp")
-"""Models that learn from sampled negatives."""
-
-
-CLOSED_FORMS = ("popularity", "ease")
-"""Models that are fitted in one pass: they have no epochs and no first weights."""
-
-PRODUCTLESS_MODELS = ("gmf", *CLOSED_FORMS)
-"""Models for which the precision of training changes nothing."""
 
 
 def train(
@@ -80,6 +75,8 @@ def train(
     start = start_record(model, start_from, pretraining)
     if start and model in CLOSED_FORMS:
         raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
+    if run_path is not None:
+        check_is_new(Path(run_path))
     device = resolve_device(asked.device)
     if not isinstance(dataset, Dataset):
         dataset = open_or_prepare(dataset)

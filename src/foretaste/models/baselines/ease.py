@@ -39,8 +39,8 @@ class Ease(ClosedFormModel):
         self.weight_II: Tensor
         self.register_buffer("weight_II", torch.zeros(num_items, num_items))
 
-    def check_fits(self) -> None:
-        _require_memory(self.num_items, _FIT_BYTES, self.device)
+    def check_fits(self, device: torch.device) -> None:
+        _require_memory(self.num_items, _FIT_BYTES, device)
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors) -> None:
