@@ -16,7 +16,7 @@ from torch.nn import functional as F
 class Segments:
     """Rows grouped by the index they belong to; sorted once, used for several sums.
 
-    ``index_S`` integer in [0, num_segments).
+    ``index_S`` integer and not negative; rows of ``num_segments`` and above belong nowhere.
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:

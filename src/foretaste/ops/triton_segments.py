@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from foretaste.ops.interaction.triton_tower import load_rows, load_vector
 from foretaste.ops.segments import Segments
+from foretaste.ops.triton_rows import load_rows, load_vector
 from foretaste.ops.triton_support import kernel, launch
 
 _PIECE_LENGTH = 256
@@ -38,7 +38,7 @@ class Pieces(NamedTuple):
 
     @classmethod
     def of(cls, index_S: Tensor, num_segments: int) -> Pieces:
-        """Of rows that belong to ``index_S``, integer in [0, num_segments)."""
+        """Of rows that belong to ``index_S``, integer; ``num_segments`` and above: nowhere."""
         segments = Segments(index_S, num_segments)
         num_pieces_I = (segments.offsets.diff() + (_PIECE_LENGTH - 1)) // _PIECE_LENGTH
         first_piece = torch.nn.functional.pad(num_pieces_I.cumsum(0), (1, 0))

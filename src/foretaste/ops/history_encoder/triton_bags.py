@@ -20,13 +20,11 @@ from torch.autograd.function import once_differentiable
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder.dropout import drop_threshold, keep_scale, kept_entries
 from foretaste.ops.random import key_on
+from foretaste.ops.triton_random import hash_words
 from foretaste.ops.triton_segments import Pieces, sum_rows
 from foretaste.ops.triton_support import kernel, launch
 
 _ENTRIES_AT_ONCE = 16
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
-_MIX_2 = tl.constexpr(0x94D049BB133111EB)
 
 
 def encode(
@@ -125,9 +123,6 @@ def _encode(
 @kernel
 def _kept(key: tl.tensor, entry_E: tl.tensor, THRESHOLD: tl.constexpr) -> tl.tensor:
     """Bit for bit `foretaste.ops.history_encoder.dropout.kept_entries`."""
-    word_E = (entry_E // 4).to(tl.uint64) * _GOLDEN + key
-    word_E = (word_E ^ (word_E >> 30)) * _MIX_1
-    word_E = (word_E ^ (word_E >> 27)) * _MIX_2
-    word_E = word_E ^ (word_E >> 31)
+    word_E = hash_words(key, (entry_E // 4).to(tl.uint64))
     shift_E = (16 * (entry_E % 4)).to(tl.uint64)
     return ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD

@@ -5,29 +5,19 @@ from __future__ import annotations
 import triton.language as tl
 
 from foretaste.ops.random import Purpose
+from foretaste.ops.triton_random import GOLDEN, hash_words, mix
 from foretaste.ops.triton_support import kernel
 
-_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
-_MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
-_MIX_2 = tl.constexpr(0x94D049BB133111EB)
 _MASK_64 = tl.constexpr((1 << 64) - 1)
 _PURPOSE = tl.constexpr(int(Purpose.DROPOUT))
 
 
 @kernel
-def _mix(word: tl.tensor) -> tl.tensor:
-    """SplitMix64's finaliser on uint64."""
-    word = (word ^ (word >> 30)) * _MIX_1
-    word = (word ^ (word >> 27)) * _MIX_2
-    return word ^ (word >> 31)
-
-
-@kernel
 def layer_key(key: tl.tensor, LAYER: tl.constexpr) -> tl.tensor:
     """As `foretaste.ops.interaction.types.layer_keys`, of a uint64 step key."""
-    PURPOSE_STEP: tl.constexpr = ((_PURPOSE + 1) * _GOLDEN) & _MASK_64
-    LAYER_STEP: tl.constexpr = ((LAYER + 1) * _GOLDEN) & _MASK_64
-    return _mix(_mix(key + PURPOSE_STEP) + LAYER_STEP)
+    PURPOSE_STEP: tl.constexpr = ((_PURPOSE + 1) * GOLDEN) & _MASK_64
+    LAYER_STEP: tl.constexpr = ((LAYER + 1) * GOLDEN) & _MASK_64
+    return mix(mix(key + PURPOSE_STEP) + LAYER_STEP)
 
 
 @kernel
@@ -46,7 +36,7 @@ def keep(
     NUM_WORDS: tl.constexpr = (WIDTH + 7) // 8
     word_W = (tl.arange(0, COLUMNS // 8) + FIRST // 8).to(tl.uint64)
     counter_SW = sample_S.to(tl.uint64)[:, None] * NUM_WORDS + word_W[None, :]
-    word_SW = _mix(counter_SW * _GOLDEN + key)
+    word_SW = hash_words(key, counter_SW)
     shift_8 = 8 * tl.arange(0, 8).to(tl.uint64)
     byte_SW8 = (word_SW[:, :, None] >> shift_8[None, None, :]).to(tl.uint8)
     return tl.reshape(byte_SW8, (sample_S.shape[0], COLUMNS)) >= THRESHOLD

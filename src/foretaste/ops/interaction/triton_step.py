@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from foretaste.ops.interaction import triton_tower as tower
+from foretaste.ops.triton_rows import load_rows, load_vector, store_rows
 from foretaste.ops.triton_support import kernel
 
 
@@ -93,8 +94,8 @@ def interaction_step(
             chunks, first_weights, hidden, weights.biases, key, tile.sample_S, shape
         )
         last_SW = (chunks + activations)[-1].to(tl.float32)
-        output_F = tower.load_vector(weights.output_product_F, shape.factors, shape.padded_factors)
-        output_W = tower.load_vector(weights.output_tower_D, shape.widths[-1], shape.padded[-1])
+        output_F = load_vector(weights.output_product_F, shape.factors, shape.padded_factors)
+        output_W = load_vector(weights.output_tower_D, shape.widths[-1], shape.padded[-1])
         user_SF, item_SF = _gathered_product(tables, tile, shape)
         product_SF = user_SF * item_SF
         logit_S = tl.sum(product_SF * output_F[None, :], axis=1)
@@ -110,7 +111,7 @@ def interaction_step(
         _store_sum(sums + 2 + shape.padded_factors, slope_S[:, None] * last_SW)
         item_SF *= slope_S[:, None] * output_F[None, :]
         product_RF = inverse * _by_row(item_SF, shape.product_precision, shape)
-        tower.store_rows(written.user_product_BF, rows[0], rows[1], product_RF, 0, shape.factors)
+        store_rows(written.user_product_BF, rows[0], rows[1], product_RF, 0, shape.factors)
         gradient_SW = slope_S[:, None] * output_W[None, :]
         gradients = tower.backward(activations, gradient_SW, hidden, shape)
         second_SW = ((gradient_SW,) + gradients)[-1]  # noqa: RUF005
@@ -148,27 +149,25 @@ def _first_layer(
     chunks: tl.tuple = ()
     for number in tl.static_range(shape.padded[0] // shape.chunk):
         first = number * shape.chunk
-        user_SC = tower.load_rows(
+        user_SC = load_rows(
             tables.user_tower_BH, tile.row_S, tile.valid_S, first, shape.chunk, WIDTH
         )
-        item_SC = tower.load_rows(
+        item_SC = load_rows(
             tables.item_tower_IH, tile.item_S, tile.valid_S, first, shape.chunk, WIDTH
         )
         chunk_SC = tower.activated(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
         if len(shape.widths) > 1:
-            tower.store_rows(
-                written.activations[0], tile.sample_S, tile.valid_S, chunk_SC, first, WIDTH
-            )
+            store_rows(written.activations[0], tile.sample_S, tile.valid_S, chunk_SC, first, WIDTH)
         chunks = chunks + (chunk_SC,)  # noqa: RUF005
     return chunks
 
 
 @kernel
 def _gathered_product(tables: tl.tuple, tile: tl.tuple, shape: tl.tuple) -> tl.tuple:
-    user_SF = tower.load_rows(
+    user_SF = load_rows(
         tables.user_product_BF, tile.row_S, tile.valid_S, 0, shape.padded_factors, shape.factors
     )
-    item_SF = tower.load_rows(
+    item_SF = load_rows(
         tables.item_product_IF, tile.item_S, tile.valid_S, 0, shape.padded_factors, shape.factors
     )
     return user_SF, item_SF
@@ -218,13 +217,11 @@ def _write_samples(
     sample_S, valid_S = tile.sample_S, tile.valid_S
     tl.store(written.slope_S + sample_S, slope_S, mask=valid_S)
     for n in tl.static_range(1, LAST):
-        tower.store_rows(
+        store_rows(
             written.activations[n], sample_S, valid_S, activations[n - 1], 0, shape.widths[n]
         )
     for n in tl.static_range(LAST):
-        tower.store_rows(
-            written.gradients[n], sample_S, valid_S, gradients[n], 0, shape.widths[LAST - n]
-        )
+        store_rows(written.gradients[n], sample_S, valid_S, gradients[n], 0, shape.widths[LAST - n])
         _store_sum(place, gradients[n].to(tl.float32))
         place += shape.padded[LAST - n]
 
@@ -255,15 +252,13 @@ def _write_first_layer(
         first = number * shape.chunk
         chunk_SC = chunks[number]
         if len(shape.widths) > 1:
-            chunk_SC = tower.load_rows(
+            chunk_SC = load_rows(
                 written.activations[0], tile.sample_S, tile.valid_S, first, shape.chunk, WIDTH
             )
         gradient_SC = tower.stopped(product_SC, chunk_SC, shape)
-        tower.store_rows(
-            written.gradients[-1], tile.sample_S, tile.valid_S, gradient_SC, first, WIDTH
-        )
+        store_rows(written.gradients[-1], tile.sample_S, tile.valid_S, gradient_SC, first, WIDTH)
         gradient_RC = inverse * _by_row(gradient_SC, shape.precision, shape)
-        tower.store_rows(written.user_tower_BH, rows[0], rows[1], gradient_RC, first, WIDTH)
+        store_rows(written.user_tower_BH, rows[0], rows[1], gradient_RC, first, WIDTH)
 
 
 @kernel

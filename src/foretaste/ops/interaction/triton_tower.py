@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from foretaste.ops.interaction.triton_dropout import keep, layer_key
+from foretaste.ops.triton_rows import load_vector
 from foretaste.ops.triton_support import kernel
 
 
@@ -44,45 +45,6 @@ class Shape(NamedTuple):
     """The same for sums over a row's candidates, whose terms are float32 in any dtype."""
     num_sums: Any
     """How many numbers are added up of each tile."""
-
-
-@kernel
-def load_vector(pointer: tl.tensor, WIDTH: tl.constexpr, PADDED: tl.constexpr) -> tl.tensor:
-    """A float32 vector."""
-    column_W = tl.arange(0, PADDED)
-    return tl.load(pointer + column_W, mask=column_W < WIDTH, other=0.0).to(tl.float32)
-
-
-@kernel
-def load_rows(
-    pointer: tl.tensor,
-    row_S: tl.tensor,
-    valid_S: tl.tensor,
-    FIRST: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> tl.tensor:
-    """Columns of rows of a table [rows, WIDTH], float32; zeros where not valid."""
-    column_C = tl.arange(0, COLUMNS) + FIRST
-    place_SC = row_S.to(tl.int64)[:, None] * WIDTH + column_C[None, :]
-    mask_SC = valid_S[:, None] & (column_C < WIDTH)[None, :]
-    return tl.load(pointer + place_SC, mask=mask_SC, other=0.0).to(tl.float32)
-
-
-@kernel
-def store_rows(
-    pointer: tl.tensor,
-    row_S: tl.tensor,
-    valid_S: tl.tensor,
-    rows_SC: tl.tensor,
-    FIRST: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> None:
-    """Write columns of the valid rows of a table [rows, WIDTH], in the table's dtype."""
-    column_C = tl.arange(0, rows_SC.shape[1]) + FIRST
-    place_SC = row_S.to(tl.int64)[:, None] * WIDTH + column_C[None, :]
-    mask_SC = valid_S[:, None] & (column_C < WIDTH)[None, :]
-    tl.store(pointer + place_SC, rows_SC.to(pointer.dtype.element_ty), mask=mask_SC)
 
 
 @kernel
