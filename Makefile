@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format build clean
+.PHONY: demo test check format docs build clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "foretaste needs Python 3.11 or newer; set PYTHON=...")'
@@ -26,8 +26,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 build: $(STAMP)
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site

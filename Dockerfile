@@ -1,0 +1,35 @@
+# foretaste in a container: for the CPU by default, for NVIDIA GPUs by two build arguments
+# (docs/install.md shows the commands).
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+# Where pip finds PyTorch; empty is pip's own index, whose builds for Linux are those for CUDA.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ENV PATH=/opt/foretaste/bin:$PATH PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv /opt/foretaste
+WORKDIR /source
+# PyTorch is most of the image: in a layer of its own, it is not fetched again for a change of code.
+COPY constraints.txt ./
+RUN pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} --constraint constraints.txt torch
+COPY pyproject.toml README.md LICENSE ./
+COPY src src
+RUN pip install --constraint constraints.txt . && pip uninstall --yes pip
+
+FROM ${BASE_IMAGE}
+# Triton compiles kernels for a GPU when they are first used: there it is "gcc libc6-dev".
+ARG SYSTEM_PACKAGES=""
+# hadolint ignore=DL3008,SC2086
+RUN if [ -n "${SYSTEM_PACKAGES}" ]; then \
+        apt-get update \
+        && apt-get install --yes --no-install-recommends ${SYSTEM_PACKAGES} \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
+COPY --from=build /opt/foretaste /opt/foretaste
+# Caches go where any user may write: files in a mounted folder then can belong to whoever runs it.
+ENV PATH=/opt/foretaste/bin:$PATH HOME=/tmp USER=foretaste
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+WORKDIR /data
+RUN chown 1000:1000 /data
+USER 1000:1000
+ENTRYPOINT ["foretaste"]
+CMD ["--help"]

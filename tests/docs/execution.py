@@ -1,0 +1,101 @@
+"""Runs the examples of a page, in order, and holds what they print against what it shows.
+
+``console`` blocks hold commands behind ``$`` and what they print; ``python`` blocks are run in one
+namespace, and a ``text`` block after one is what it prints. A block with a title is a file that
+lies there before what follows is run. ``sh`` blocks are not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import call
+from tests.docs.pages import Block, Command, Page, commands
+
+_TOKEN = re.compile(
+    r"(?P<open>\.\.\.)"
+    r"|(?P<measure>\d[\d,]*(?:\.\d+)?(?:e-?\d+)? (?:s|k|M|MiB|ms)\b)"
+    r"|(?P<real>(?<![\d.])[+-]?\d+\.\d+(?![\d.]))"
+    r"|(?P<space>\s+)"
+)
+_PATTERNS = {
+    "open": r".*?",
+    "measure": r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)? ?[skMGib]*",
+    "real": r"([+-]?\d+\.\d+)",
+    "space": r"\s+",
+}
+
+
+def run_page(page: Page, directory: Path) -> int:
+    """Run every example of ``page`` in ``directory``; how many there were."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    num_examples = 0
+    with contextlib.chdir(directory):
+        for block, following in pairwise([*page.blocks, None]):
+            assert block is not None
+            if block.title is not None:
+                _write(block)
+            elif block.language == "console":
+                for command in commands(block):
+                    _run_command(page, block, command)
+                    num_examples += 1
+            elif block.language == "python":
+                _run_python(page, block, following, namespace)
+                num_examples += 1
+    return num_examples
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether ``printed`` is what is ``shown``.
+
+    White space is white space, ``...`` stands for anything, and times, rates and memory for any
+    other. A number with a decimal point may differ in the second digit: scores and metrics do, a
+    little, from one processor to the next.
+    """
+    pattern, reals, end = "", [], 0
+    for token in _TOKEN.finditer(shown.strip()):
+        pattern += re.escape(shown.strip()[end : token.start()]) + _PATTERNS[str(token.lastgroup)]
+        reals += [float(token[0])] if token.lastgroup == "real" else []
+        end = token.end()
+    pattern += re.escape(shown.strip()[end:])
+    found = re.fullmatch(pattern, printed.strip(), re.DOTALL)
+    return found is not None and all(
+        abs(float(text) - real) <= 0.01 + 0.02 * abs(real)
+        for text, real in zip(found.groups(), reals, strict=True)
+    )
+
+
+def _write(block: Block) -> None:
+    path = Path(str(block.title))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text, encoding="utf-8")
+
+
+def _run_command(page: Page, block: Block, command: Command) -> None:
+    where = f"{page.name}, line {block.line}: {command.line}"
+    words = shlex.split(command.line, comments=True)
+    assert words[0] == "foretaste", f"{where}: other programs are shown in sh blocks"
+    done = call(*words[1:])
+    printed = done.out + done.err
+    assert (done.status != 0) == command.output.startswith("error: "), f"{where}\n{printed}"
+    if command.output.strip():
+        assert matches(command.output, printed), f"{where} prints\n{printed}"
+
+
+def _run_python(
+    page: Page, block: Block, following: Block | None, namespace: dict[str, Any]
+) -> None:
+    where = f"{page.name}, line {block.line}"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * block.line + block.text, str(page.path), "exec"), namespace)
+    shown = ""
+    if following is not None and following.language == "text" and following.title is None:
+        shown = following.text
+    assert matches(shown, printed.getvalue()), f"{where} prints\n{printed.getvalue()}"

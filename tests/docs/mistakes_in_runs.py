@@ -1,0 +1,226 @@
+"""Mistakes in training, runs, questions and command lines, by the entry's heading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from foretaste.runs import Run
+from tests.docs.mistakes import (
+    HEADER,
+    Mistake,
+    cut,
+    damage,
+    edit_json,
+    make_folder,
+    parquet,
+    python,
+    remove,
+    run,
+)
+
+_VAE = "train vae data --epochs 1 --run runs/new"
+_NEUMF = "train neumf data --factors 2 --layers 4 2 --epochs 2 --run runs/new"
+_GMF = "train gmf data --factors 2 --epochs 1 --run runs/new"
+
+
+@contextmanager
+def no_compiler() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", "")
+        patch.delenv("CXX", raising=False)
+        yield
+
+
+@contextmanager
+def no_tensorboard() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.runs.tensorboard.find_spec", lambda name: None)
+        yield
+
+
+def many_items() -> str:
+    """Half a million items, of which a weight for every pair would take a terabyte."""
+    return HEADER + "".join(f"{item % 1000},{item},5,{item}\n" for item in range(500_000))
+
+
+TRAINING_SETTINGS = {
+    "A number out of range": run(f"{_VAE} --learning-rate 0"),
+    "A number that is not whole": python("foretaste.TrainingConfig(batch_size=0.5)"),
+    "A choice that is none": python("foretaste.TrainingConfig(precision='fp64')"),
+    "A model that is none": python("foretaste.train('als', 'data')"),
+    "Settings of another model": python(
+        "foretaste.train('vae', 'data', model_config=foretaste.NeuMFConfig())"
+    ),
+    "Negatives for a model that draws none": python(
+        "foretaste.train('vae', 'data', sampling=foretaste.SamplingConfig())"
+    ),
+    "A tower that cannot be": run("train neumf data --layers 15 8"),
+    "Hidden layers that cannot be": run(f"{_VAE} --hidden 0"),
+    "A latent width that cannot be": run(f"{_VAE} --latent 0"),
+    "Dropout that cannot be": run(f"{_VAE} --dropout 1"),
+    "An L2 weight that cannot be": run(f"{_VAE} --l2 -1"),
+    "An annealing cap that cannot be": run(f"{_VAE} --anneal-cap -1"),
+    "Annealing steps that cannot be": run(f"{_VAE} --anneal-steps 0"),
+    "Annealing epochs that cannot be": run(f"{_VAE} --anneal-epochs 0"),
+    "A sample of items that cannot be": run(f"{_VAE} --sampled-softmax 0"),
+    "A device that is none": run(f"{_VAE} --device gpu"),
+    "No GPU is found": run(f"{_VAE} --device cuda"),
+    "tf32 on a CPU": run(f"{_VAE} --precision tf32 --device cpu"),
+    "A loss scale without fp16": python(
+        "foretaste.train('vae', 'data', config=foretaste.TrainingConfig(loss_scale=1024.0))"
+    ),
+    "A precision without products": run(f"{_GMF} --precision bf16"),
+    "No compiler": Mistake(command=f"{_VAE} --compile --device cpu", within=no_compiler),
+    "Candidates that are none": run(f"{_VAE} --candidates 99"),
+    "Fixed candidates that did not come": run(f"{_VAE} --candidates fixed"),
+    "A metric that is none": run(f"{_VAE} --select-by auc"),
+    "Coverage of sampled candidates": run(
+        f"{_VAE} --select-by coverage@10 --candidates sampled-99"
+    ),
+    "A target that nothing measures": run(f"{_VAE.replace('data', 'everything')} --target 0.3"),
+    "A log that is a directory": run(f"{_VAE} --log-path runs"),
+    "Results where there is a file": run(f"{_VAE} --results-dir ratings.csv"),
+    "TensorBoard is not installed": Mistake(command=f"{_VAE} --tensorboard", within=no_tensorboard),
+    "A trace of what has no steps": python(
+        "foretaste.train('ease', 'data', logs=foretaste.LogConfig(trace=True))"
+    ),
+}
+
+TRAINING = {
+    "The loss became nan": run(f"{_NEUMF} --batch-size 64 --learning-rate 1e30"),
+    "Scores that are not finite": run(f"{_NEUMF} --learning-rate 1e30"),
+    "EASE does not fit": run("train ease many.csv", many__csv=many_items()),
+    "A run that is there already": run("train popularity data --run runs/vae"),
+    "A run that is finished": run("train --resume runs/vae"),
+    "A run that is being trained": Mistake(
+        command="train --resume runs/stopped", within=lambda: Run.open("runs/stopped").in_training()
+    ),
+    "A saved state that was changed": run(
+        "train --resume runs/stopped", damage("runs/stopped/resume.safetensors")
+    ),
+    "A log that was cut": run("train --resume runs/stopped", cut("runs/stopped/metrics.jsonl")),
+    "A run that was never finished": run("train --like runs/stopped ratings.csv"),
+    "The dataset of a run is gone": run(
+        "evaluate runs/vae",
+        edit_json("runs/vae/config.json", "dataset", "path", value="/mnt/films"),
+    ),
+    "The dataset of a run is another": run("evaluate runs/vae --dataset heldout"),
+    "A start from another model": run("train vae data --from runs/gmf"),
+    "A start from other sizes": run("train vae data --hidden 9 --latent 3 --from runs/vae"),
+    "A start without a common item": run(
+        "train vae other.csv --hidden 8 --latent 4 --from runs/vae",
+        other__csv=HEADER + "".join(f"1,{item},1,{item}\n" for item in range(900, 910)),
+    ),
+    "A start for what has no weights": python(
+        "foretaste.train('ease', 'data', start_from='runs/vae')"
+    ),
+    "Two starts": python(
+        "foretaste.train('neumf', 'data', start_from='runs/vae', pretraining="
+        "foretaste.PretrainingConfig(pretrained_gmf='runs/gmf', pretrained_mlp='runs/gmf'))"
+    ),
+    "Halves for what has none": python(
+        "foretaste.train('vae', 'data', pretraining="
+        "foretaste.PretrainingConfig(pretrained_gmf='runs/gmf', pretrained_mlp='runs/gmf'))"
+    ),
+}
+
+RUNS = {
+    "Not a run": run("recommend runs/absent --user 1"),
+    "Neither a dataset nor a run": run("verify runs"),
+    "A check that fails": run("verify runs/vae", damage("runs/vae/histories.parquet")),
+    "Not a run directory": run("recommend data --user 1"),
+    "A run that is not whole": run("recommend runs/vae --user 1", remove("runs/vae/users.parquet")),
+    "A file of a run that was changed": run(
+        "recommend runs/vae --user 1", damage("runs/vae/items.parquet")
+    ),
+    "A config that is torn": run("recommend runs/vae --user 1", cut("runs/vae/config.json")),
+    "A config of something else": run(
+        "recommend runs/vae --user 1", edit_json("runs/vae/config.json", "format", value="other")
+    ),
+    "A config of another version": run(
+        "recommend runs/vae --user 1",
+        edit_json("runs/vae/config.json", "format_version", value=99),
+    ),
+    "A config that is damaged": run(
+        "recommend runs/vae --user 1", edit_json("runs/vae/config.json", "seed", value="one")
+    ),
+    "Weights that were changed": run(
+        "recommend runs/vae --user 1", damage("runs/vae/best.safetensors")
+    ),
+    "Weights that are torn": run("recommend runs/vae --user 1", cut("runs/vae/best.safetensors")),
+    "Weights of another run": run(
+        "recommend runs/vae --user 1",
+        lambda: Path("runs/vae/best.safetensors").write_bytes(
+            Path("runs/gmf/best.safetensors").read_bytes()
+        ),
+    ),
+    "No weights yet": run(
+        "recommend runs/stopped --user 1", remove("runs/stopped/best.safetensors")
+    ),
+}
+
+QUESTIONS = {
+    "An unknown user": run("recommend runs/vae --user 7000"),
+    "An item that training never saw": run("similar runs/heldout --item 9017"),
+    "An unknown item": run("similar runs/vae --item 7000"),
+    "A model that compares no items": run("similar runs/popularity --item 100"),
+    "A length that cannot be": run("recommend runs/vae --user 1 -k 0"),
+    "Whom to recommend to": run("recommend runs/vae"),
+    "A file for everybody": run("recommend runs/vae --all"),
+    "An output of no known format": run("recommend runs/vae --all --output lists.xlsx"),
+    "An output without a folder": run("recommend runs/vae --all --output out/lists.csv"),
+    "An output that is a folder": run(
+        "recommend runs/vae --all --output lists.csv", make_folder("lists.csv")
+    ),
+    "An output that is there already": run(
+        "recommend runs/vae --all --output lists.csv", lists__csv="mine\n"
+    ),
+    "A file of ids that is not there": run("recommend runs/vae --users-file who.txt"),
+    "A file without ids": run("recommend runs/vae --users-file who.txt", who__txt="\n"),
+    "A file of ids without a header": run(
+        "recommend runs/vae --users-file who.csv", who__csv="1\n2\n"
+    ),
+    "An empty id in a file": run(
+        "recommend runs/vae --users-file who.csv", who__csv="user,name\n1,Ana\n,Ben\n"
+    ),
+    "A file of ids that is not UTF-8": run(
+        "recommend runs/vae --users-file who.txt", who__txt=b"caf\xe9\n"
+    ),
+    "A column of no ids": run(
+        "recommend runs/vae --users-file who.parquet", who__parquet=parquet({"user": [1.5]})
+    ),
+    "A missing id in a column": run(
+        "recommend runs/vae --users-file who.parquet", who__parquet=parquet({"user": [1, None]})
+    ),
+    "One id where a list belongs": python("foretaste.load('runs/vae').recommend('42')"),
+    "No part to measure on": run("evaluate runs/everything"),
+    "Fixed candidates to measure on": run("evaluate runs/vae --candidates fixed"),
+    "Lengths that cannot be": run("evaluate runs/vae -k 0"),
+    "One run to compare": run("compare runs/vae"),
+}
+
+COMMAND_LINES = {
+    "An unknown command": run("trian vae data"),
+    "An unknown option": run("train vae data --epoch-count 3"),
+    "An option without its value": run("train vae data --epochs"),
+    "A word that is one too many": run("recommend runs/vae data"),
+    "A fraction of an epoch": run("train vae data --epochs 3.5"),
+    "A choice that is not on the list": run("prepare ratings.csv --protocol random"),
+}
+
+OLD_NAMES = {
+    "Two names for one option": run(f"{_NEUMF} --negatives 4 --negative-samples 5"),
+    "Two datasets": run("train neumf data --data heldout"),
+    "Several datasets in a folder": run("train vae --train --data_dir ."),
+    "No dataset in a folder": run("train vae --train --data_dir runs"),
+    "A test without a run": run("train neumf --mode test --data data"),
+    "A test of other sizes": run(
+        "train gmf --mode test --load-checkpoint-path runs/gmf --factors 8"
+    ),
+    "A mode that is none": run("train neumf data --mode predict"),
+    "Two commands in one": run("evaluate runs/vae --train"),
+}

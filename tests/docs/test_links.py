@@ -1,0 +1,55 @@
+"""Every link within the README and the pages leads somewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, Page, pages, slug
+
+ALL = [Page(ROOT / "README.md"), *pages()]
+
+
+@pytest.mark.parametrize("found", ALL, ids=lambda found: found.name)
+def test_links_lead_somewhere(found: Page) -> None:
+    for link in found.links:
+        if link.startswith("https://"):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (found.path.parent / target).resolve() if target else found.path
+        assert path.is_relative_to(ROOT), f"{link} leads out of the clone"
+        assert path.exists(), f"{link}: there is no such file"
+        if anchor:
+            assert anchor in Page(path).anchors, f"{link}: {path.name} has no such heading"
+
+
+def test_every_page_can_be_reached() -> None:
+    linked = {
+        (found.path.parent / link.partition("#")[0]).resolve()
+        for found in ALL
+        for link in found.links
+    }
+    assert {found.path for found in pages()} <= linked | {DOCS / "index.md"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "expected"),
+    [
+        ("Splits brought along", "splits-brought-along"),
+        ("metrics.jsonl", "metricsjsonl"),
+        ("NeuMF, GMF and MLP", "neumf-gmf-and-mlp"),
+        ("An id is empty – why?", "an-id-is-empty-why"),
+        ("`--filters reference`", "-filters-reference"),
+    ],
+)
+def test_anchors(heading: str, expected: str) -> None:
+    assert slug(heading) == expected
+
+
+def test_what_pages_make_is_in_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shown = [block.text for found in ALL for block in found.blocks if block.language == "sh"]
+    targets = re.findall(r"^make (\w+)", "\n".join(shown), re.MULTILINE)
+    assert {"demo", "test", "docs"} <= set(targets)
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)

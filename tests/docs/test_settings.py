@@ -1,0 +1,139 @@
+"""Every setting is in a table of the pages with its default, and no page names an option that is
+none."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+from cyclopts import App
+
+import foretaste
+from foretaste.cli.app import app
+from foretaste.cli.arguments import spread_lists
+from foretaste.data.columns import find_spelling
+from foretaste.data.config import PrepareConfig
+from foretaste.evaluation.config import EvaluationConfig
+from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
+from tests.docs.pages import Block, Page, page, pages
+
+TABLES = [
+    ("models.md", "Settings of neumf", NeuMFConfig),
+    ("models.md", "Settings of gmf", GMFConfig),
+    ("models.md", "Settings of mlp", MLPConfig),
+    ("models.md", "Settings of negatives", SamplingConfig),
+    ("models.md", "Settings of vae", VAEConfig),
+    ("models.md", "Settings of dae", DAEConfig),
+    ("models.md", "Settings of ease", EaseConfig),
+    ("training.md", "Settings of training", TrainingConfig),
+    ("training.md", "Settings of pretraining", PretrainingConfig),
+    ("training.md", "Settings of logs", LogConfig),
+    ("data.md", "Settings of preparation", PrepareConfig),
+    ("metrics.md", "Settings of evaluation", EvaluationConfig),
+]
+
+OF_OTHER_SCRIPTS = {
+    "benchmarks.md",
+    "coming-from-nvidia.md",
+    "reliability.md",
+    "results.md",
+    "troubleshooting.md",
+}
+"""Pages that also name options of other scripts, old and new."""
+
+OF_OTHER_PROGRAMS = {
+    "--build-arg",
+    "--gpus",
+    "--index-url",
+    "--logdir",
+    "--rm",
+    "--tag",
+    "--volume",
+}
+
+
+def shown(value: Any) -> str:
+    """A default as a person reads it."""
+    if value is MISSING or value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize(("name", "heading", "kind"), TABLES)
+def test_tables_have_every_setting_and_its_default(name: str, heading: str, kind: type) -> None:
+    expected = {f"--{entry.name}".replace("_", "-"): shown(entry.default) for entry in fields(kind)}
+    assert {row[0]: row[1] for row in page(name).rows(heading)} == expected
+
+
+def commands_of(program: App, name: str = "foretaste") -> dict[str, App]:
+    """Every command by its full name, sub-commands too."""
+    found = {name: program}
+    for word in program:
+        if word not in {"--help", "-h", "--version"}:
+            found |= commands_of(program[word], f"{name} {word}")
+    return found
+
+
+def options() -> set[str]:
+    """Every long option of every command."""
+    found = {"--help", "--version"}
+    for name, command in commands_of(app).items():
+        found |= {word for word in name.split() if word.startswith("--")}
+        if command.default_command is not None:
+            for argument in command.assemble_argument_collection():
+                found |= {option for option in argument.names if option.startswith("--")}
+    return found
+
+
+def test_pages_name_options_that_there_are() -> None:
+    known = options() | OF_OTHER_PROGRAMS
+    for found in pages():
+        if found.name in OF_OTHER_SCRIPTS:
+            continue
+        shown = [block.text for block in found.blocks if block.language != "text"]
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", " ".join([found.prose, *shown])))
+        assert named <= known, f"{found.name}: {sorted(named - known)}"
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    """The foretaste commands of blocks that are not run, by page."""
+
+    def lines(found: Page, block: Block) -> list[tuple[str, str]]:
+        text = block.text.replace("\\\n", " ")
+        return [(found.name, line) for line in text.splitlines() if line.startswith("foretaste ")]
+
+    return [
+        command
+        for found in pages()
+        for block in found.blocks
+        if block.language == "sh"
+        for command in lines(found, block)
+    ]
+
+
+@pytest.mark.parametrize(("name", "line"), shown_commands())
+def test_commands_that_are_only_shown_can_be_read(name: str, line: str) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    app.parse_args(spread_lists(words), exit_on_error=False, print_error=False)
+
+
+def test_every_public_name_is_explained() -> None:
+    named = [name for row in page("python.md").rows("Every name") for name in row[0].split(", ")]
+    assert sorted(named) == sorted(foretaste.__all__)
+
+
+def test_columns_are_found_by_the_names_shown() -> None:
+    roles = {"user": "user_id", "item": "item_id", "rating": "rating", "time": "time"}
+    rows = page("data.md").rows("Columns")
+    assert {row[0] for row in rows} == roles.keys()
+    for role, names, _ in rows:
+        for name in names.split(", "):
+            assert find_spelling([name, "else"], roles[role], "the page") == name

@@ -1,0 +1,88 @@
+"""The metrics worked out by hand on their page are what the code computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretaste.data import HeldOut, Histories
+from foretaste.evaluation.definitions import METRICS
+from foretaste.evaluation.evaluate import evaluate
+from foretaste.models.base import RecommenderModel, UserState
+from foretaste.ops.histories import HistoryTensors
+from tests.docs.pages import page, table_rows
+
+CATALOGUE = "ABCDEF"
+ITEMS = CATALOGUE + "G"
+"""The last of them training never saw."""
+
+
+def example() -> list[list[list[str]]]:
+    """The two tables of the section: what is ranked, and what comes out."""
+    rows = page("metrics.md").rows("A worked example")
+    return [[row for row in rows if len(row) == width] for width in (4, 7)]
+
+
+class AsWritten(RecommenderModel):
+    """Scores as the page has them."""
+
+    name = "example"
+
+    def __init__(self, score_UI: Tensor) -> None:
+        super().__init__(num_users=len(score_UI), num_items=score_UI.shape[1])
+        self.score_UI = score_UI
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor, ...]:
+        return (user_index_B,)
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        (user_index_B,) = state.parts
+        assert isinstance(user_index_B, Tensor)
+        return self.score_UI[user_index_B]
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def histories(cells: list[str], num_items: int) -> Histories:
+    """One row per cell such as ``A, C``."""
+    pairs = [
+        (user, ITEMS.index(item)) for user, cell in enumerate(cells) for item in cell.split(", ")
+    ]
+    users, items = (np.array(column) for column in zip(*pairs, strict=True))
+    return Histories.from_pairs(users, items, num_users=len(cells), num_items=num_items)
+
+
+def test_the_worked_example() -> None:
+    ranked, expected = example()
+    scores = torch.zeros(len(ranked), len(CATALOGUE))
+    for user, (_, known, _, listed) in enumerate(ranked):
+        given = dict(entry.split() for entry in listed.split(", "))
+        assert sorted([*given, *known.split(", ")]) == list(CATALOGUE)
+        for item, score in given.items():
+            scores[user, CATALOGUE.index(item)] = float(score)
+    history = histories([row[1] for row in ranked], len(CATALOGUE))
+    heldout = HeldOut(
+        split="test",
+        user_index=np.arange(len(ranked), dtype=np.int32),
+        history=history,
+        known=history,
+        target=histories([row[2] for row in ranked], len(ITEMS)),
+    )
+    found = evaluate(
+        AsWritten(scores), heldout, num_train_users=3, protocol="example", k=(3,), seed=0
+    )
+    for name, *numbers in expected:
+        metric = found.metrics[name]
+        ours = [*found.per_user[name], metric.value, metric.low, metric.high]
+        np.testing.assert_allclose(ours, [float(text) for text in numbers], atol=5e-5)
+    assert found.num_unseen_targets == 1
+
+
+def test_every_metric_is_defined() -> None:
+    text = page("metrics.md").section("Metrics").partition("###")[0]
+    assert [row[0] for row in table_rows(text)] == [f"{kind}@k" for kind in METRICS]
