@@ -7,6 +7,15 @@ from typing import Any
 
 from foretaste.errors import SettingError
 
+_LONGEST_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: quoted, on one line, and not at full length if it is long."""
+    if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
+        return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"
+    return repr(value)
+
 
 def check_whole(
     name: str, value: Any, *, at_least: int, below: int | None = None, or_auto: bool = False

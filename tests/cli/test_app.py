@@ -16,7 +16,10 @@ import foretaste as package
 from foretaste.cli import app as front
 from tests.cli.conftest import Done, call
 
-VERBS = ["demo", "prepare", "train", "evaluate", "compare", "recommend", "similar", "bench"]
+VERBS = [
+    *("demo", "prepare", "train", "evaluate", "compare", "recommend", "similar", "verify"),
+    "bench",
+]
 MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "popularity", "ease"]
 
 Foretaste = Callable[..., Done]

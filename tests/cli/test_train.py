@@ -108,3 +108,30 @@ def test_only_runs_that_can_be_compared_suggest_it(foretaste: Foretaste, tmp_pat
     done = foretaste(f"train popularity ratings.csv --protocol none --run {tmp_path}/two")
     assert done.status == 0, done.err
     assert suggestion not in done.out
+
+
+def test_verbose_shows_settings_and_all_that_a_validation_found(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    options = "--hidden 8 --latent 4 --epochs 2 --eval-every 2 --verbose --warm-up-epochs 1"
+    done = foretaste(f"train vae data {options} --run {tmp_path}/run")
+    assert done.status == 0, done.err
+    assert "  settings    epochs=2 batch_size=" in done.out
+    before, _, _ = done.out.partition("\n\n  ended ")
+    first, second = re.split(r"\n    [12] ", before)[1:]
+    assert re.search(r"^ +beta \S+$", first, re.MULTILINE)
+    assert "users in" not in first
+    assert re.search(
+        r"^ +120 users in \S+ s: hr@10 0\.\d{4} \(0\.\d{4}–0\.\d{4}\), ndcg@10 .* coverage@10 \S+$",
+        second,
+        re.MULTILINE,
+    )
+    assert re.search(r"mean \S+ s \(the first 1 left out\), all \S+ s\n", done.out)
+
+
+def test_the_list_length_that_chose_the_epoch_is_shown(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    options = "--factors 4 --epochs 1 --select-by hr@7"
+    done = foretaste(f"train gmf data {options} --run {tmp_path}/run")
+    assert re.search(r"^ metric +@7 +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)

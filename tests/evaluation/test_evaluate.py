@@ -256,3 +256,20 @@ def test_devices_agree(device: str) -> None:
         here = judge(TableModel(scores), heldout, candidates=candidates)
         there = judge(TableModel(scores).to(device), heldout, candidates=candidates)
         assert values(here) == values(there)
+
+
+@pytest.mark.parametrize("candidates", RULES)
+def test_users_ranked_at_once_change_nothing_but_how_often_it_is_told(candidates: str) -> None:
+    generator = np.random.default_rng(5)
+    heldout = random_held_out(generator, num_users=10, num_items=40, most_targets=3)
+    model = TableModel(torch.from_numpy(generator.normal(size=(10, 40))).float())
+    told: list[tuple[int, int]] = []
+    found = judge(
+        model,
+        heldout,
+        candidates=candidates,
+        batch=4,
+        progress=lambda done, users: told.append((done, users)),
+    )
+    assert told == [(4, 10), (8, 10), (10, 10)]
+    assert values(found) == values(judge(model, heldout, candidates=candidates))

@@ -62,6 +62,10 @@ _VERBS = {
     Items a user has already are left out. A list that is short or in popularity order says
     why.""",
     "similar": "List the items most similar to an item.",
+    "verify": """Check every file of a dataset or run.
+
+    Says what was checked and what is wrong: torn, changed, foreign or missing files, parts that
+    overlap, ids that are there twice, weights that do not fit their model.""",
     "bench": """Measure speed and memory on generated data.
 
     Rows of every measurement go to `--output FILE`; tables come last. `--against plain` measures a

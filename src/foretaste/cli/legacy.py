@@ -19,7 +19,9 @@ from foretaste.errors import SettingError
 
 _WHY_LEFT_ASIDE = {
     "evaluate": "said of training, which is over; ranking is always computed in fp32",
-    "bench": "changes nothing about what is measured",
+    "bench train": "changes nothing about what is measured",
+    "bench inference": "changes nothing about what is measured; answers are computed in fp32",
+    "bench recommend": "changes nothing about what is measured; answers are computed in fp32",
 }
 
 
@@ -77,5 +79,5 @@ def _check_run(line: Line) -> None:
 def _notes(line: Line) -> list[str]:
     if not line.left_aside:
         return []
-    why = _WHY_LEFT_ASIDE[line.command.words[0]]
+    why = _WHY_LEFT_ASIDE[line.command.verb]
     return [f"{', '.join(dict.fromkeys(line.left_aside))}: {why}"]

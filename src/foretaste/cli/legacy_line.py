@@ -29,8 +29,8 @@ class Line:
     """Options without a part in this command."""
     described: list[tuple[str, str, str]] = field(default_factory=list)
     """Settings that a run must have: as written, its name there, the value."""
-    _said_by: dict[str, str] = field(default_factory=dict)
-    """Our options by name, and the words that stand for each."""
+    _said: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    """Our options by name: the words that stand for each, and what it says where it was added."""
 
     def keep(self, tokens: Iterable[str]) -> None:
         """Take tokens as they are."""
@@ -38,11 +38,15 @@ class Line:
         for token in self.kept:
             name = canonical(token)
             if name.startswith("-"):
-                self._said_by[_LONG_NAMES.get(name, name)] = name
+                self._said[_LONG_NAMES.get(name, name)] = (name, None)
 
     def says(self, option: str) -> bool:
         """Whether one of our options is there already."""
-        return option in self._said_by
+        return option in self._said
+
+    def said_by(self, option: str) -> str | None:
+        """The words that stand for one of our options; None where it is not there."""
+        return self._said[option][0] if option in self._said else None
 
     def value_of(self, option: str) -> str | None:
         """The value that was given to one of our options."""
@@ -60,15 +64,15 @@ class Line:
 
     def add(self, written: str, option: str, value: str | None = None) -> None:
         """Say ``option``, for which ``written`` stood; SettingError where something else did."""
-        opposite = f"--no-{option.removeprefix('--')}"
-        if self._said_by.get(option) == _SAME.get(written, written):
+        said = (_SAME.get(written, written), value)
+        if self._said.get(option) == said:
             return
-        for name in (option, opposite):
-            if other := self._said_by.get(name):
+        for name in (option, f"--no-{option.removeprefix('--')}"):
+            if other := self.said_by(name):
                 raise SettingError(
                     f"{other} and {written} both say what {option} is; leave out one of them"
                 )
-        self._said_by[option] = _SAME.get(written, written)
+        self._said[option] = said
         self.added += [option] if value is None else [option, value]
 
     def put(self, written: str, place: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from foretaste.cli.legacy_line import Line, Meaning
 from foretaste.cli.legacy_paths import (
     dataset_below,
     model_settings_of_run,
+    place_in,
     raw_ml_20m,
     run_of,
     shape_of_dataset,
@@ -48,7 +51,7 @@ def left_aside(line: Line, written: str, given: str) -> None:
 
 def half_precision(line: Line, written: str, given: str) -> None:
     """bf16 where the device computes it, else fp16; a fixed loss scale asks for fp16."""
-    if line.says("--loss-scale"):
+    if line.said_by("--precision") == "--loss-scale":
         return
     from foretaste.ops.device import resolve_device
     from foretaste.training.precision import half_precision as computed_on
@@ -65,14 +68,17 @@ def fixed_loss_scale(line: Line, written: str, given: str) -> None:
 
 
 def the_dataset(line: Line, written: str, given: str) -> None:
+    """What the command is about."""
     line.put(written, given)
 
 
 def the_run(line: Line, written: str, given: str) -> None:
+    """What the command is about, by a checkpoint's name."""
     line.put(written, run_of(given))
 
 
 def start_from(line: Line, written: str, given: str) -> None:
+    """A run whose weights to begin with."""
     line.add(written, "--from", run_of(given))
 
 
@@ -91,6 +97,7 @@ def other_dataset(line: Line, written: str, given: str) -> None:
 
 
 def other_dataset_in(line: Line, written: str, given: str) -> None:
+    """Where the dataset of a run is, the only one there."""
     line.add(written, "--dataset", dataset_below(given))
 
 
@@ -104,8 +111,7 @@ def prepared_in(line: Line, written: str, given: str) -> None:
             line.add(written, "--protocol", "held-out-users")
         if (raw := raw_ml_20m(given)) and not line.says("--source-dir"):
             line.add(written, "--source-dir", raw)
-    name = source.rstrip("/").rpartition("/")[2].partition(".")[0]
-    line.add(written, "--output", f"{given.rstrip('/')}/{name}")
+    line.add(written, "--output", str(place_in(given, Path(source).name.partition(".")[0])))
 
 
 def shape_of(line: Line, written: str, given: str) -> None:
@@ -116,6 +122,7 @@ def shape_of(line: Line, written: str, given: str) -> None:
 
 
 def shape_of_only_dataset(line: Line, written: str, given: str) -> None:
+    """The same of the only dataset there."""
     shape_of(line, written, dataset_below(given))
 
 
@@ -126,10 +133,9 @@ def sizes_of(line: Line, written: str, given: str) -> None:
     if model != line.command.model:
         raise SettingError(f"{written} {run} is a run of {model}, not of {line.command.model}")
     sizes = {"--shape": shape_of_run(run)}
-    for name in ("factors", "layers", "hidden", "latent"):
-        if name in settings:
-            value = settings[name]
-            sizes[f"--{name}"] = ",".join(map(str, value if isinstance(value, list) else [value]))
+    for name in sorted(settings.keys() & {"factors", "layers", "hidden", "latent"}):
+        value = settings[name]
+        sizes[f"--{name}"] = ",".join(map(str, value if isinstance(value, list) else [value]))
     for option, value in sizes.items():
         if not line.says(option):
             line.add(written, option, value)

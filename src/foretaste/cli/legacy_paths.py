@@ -27,10 +27,11 @@ def dataset_below(directory: str, name: str | None = None) -> str:
     """
     root = Path(directory)
     if name is not None:
-        if (root / name / FILE_NAME).is_file():
-            return str(root / name)
+        place = place_in(directory, name)
+        if (place / FILE_NAME).is_file():
+            return str(place)
         raise SettingError(
-            f"{root / name} is not a dataset; make it: foretaste prepare {name} --data-dir {root}"
+            f"{place} is not a dataset; make it: foretaste prepare {name} --data-dir {root}"
         )
     found = [str(path.parent) for path in _manifests(root)]
     if len(found) == 1:
@@ -43,6 +44,13 @@ def dataset_below(directory: str, name: str | None = None) -> str:
     raise SettingError(
         f"--data-dir {root} has several datasets; name one: {', '.join(sorted(found))}"
     )
+
+
+def place_in(directory: str, name: str) -> Path:
+    """Where the dataset ``name`` goes in a directory of datasets, beside raw files of that name."""
+    place = Path(directory, name)
+    is_taken = place.is_dir() and not (place / FILE_NAME).is_file()
+    return place / "prepared" if is_taken else place
 
 
 def _manifests(root: Path) -> Iterator[Path]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foretaste.runs.metrics_log import MetricsLog
     from foretaste.runs.origin import dataset_of
     from foretaste.runs.run import Run, default_run_name, unused_run_path
+    from foretaste.runs.verification import verify, verify_run
 
 _MODULE_OF = {
     "DatasetReference": "config",
@@ -22,6 +23,8 @@ _MODULE_OF = {
     "default_run_name": "run",
     "load_model": "loading",
     "unused_run_path": "run",
+    "verify": "verification",
+    "verify_run": "verification",
 }
 
 __all__ = [
@@ -33,6 +36,8 @@ __all__ = [
     "default_run_name",
     "load_model",
     "unused_run_path",
+    "verify",
+    "verify_run",
 ]
 
 

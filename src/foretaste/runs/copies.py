@@ -6,26 +6,23 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foretaste.atomic import atomic_file
 from foretaste.errors import RunError
 from foretaste.runs.metrics_log import MetricsLog, as_line
 
-if TYPE_CHECKING:
-    from foretaste.evaluation.result import Evaluation
-
 _CHANGES_RESULTS = ("evaluation", "summary")
 
 
-def write_log(path: Path, evaluation: Evaluation) -> None:
-    """Make ``path`` a log of one evaluation; RunError where it cannot be written."""
+def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
+    """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
         log = MetricsLog(path)
         log.start()
-        log.append("evaluation", evaluation=evaluation.as_dict())
+        log.append("evaluation", evaluation=evaluation)
 
 
 class LogCopy:

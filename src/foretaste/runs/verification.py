@@ -1,0 +1,112 @@
+"""Whether a run directory is whole: its settings, ids, histories, log, weights and saved state."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from foretaste.data.manifest import FILE_NAME, file_sha256
+from foretaste.data.verification import Checks, Verification, verify_dataset
+from foretaste.errors import RunError
+from foretaste.runs.config import FORMAT_VERSION, read_run_config
+from foretaste.runs.run import CONFIG, HISTORIES, ITEMS, METRICS, STATE, USERS, WEIGHTS, Run
+
+
+def verify(path: Path | str) -> Verification:
+    """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
+    path = Path(path)
+    if (path / FILE_NAME).is_file():
+        return verify_dataset(path)
+    if (path / CONFIG).is_file():
+        return verify_run(path)
+    raise RunError(
+        f"{path} is neither a dataset nor a run: it has neither {FILE_NAME} nor {CONFIG}"
+    )
+
+
+def verify_run(path: Path | str) -> Verification:
+    """Check every file of a run.
+
+    Of the config its version and fields; of ids and histories their bytes, counts, order and range;
+    of the log that every line parses and names what the first declares; of weights and of a saved
+    training state their digest and whose they are, of the weights also shapes and that they are
+    finite. What is wrong is in the result, not raised.
+    """
+    path = Path(path)
+    checks = Checks(path)
+    if checks.make(CONFIG, partial(_check_config, path)):
+        run = Run(path, read_run_config(path / CONFIG))
+        for name in (USERS, ITEMS, HISTORIES):
+            checks.make(name, partial(_check_part, run, name))
+        checks.make(METRICS, partial(_check_log, run))
+        checks.make(WEIGHTS, partial(_check_weights, run))
+        if (path / STATE).exists():
+            checks.make(STATE, partial(_check_state, run))
+    return Verification(path=path, holds="run", checks=tuple(checks.made))
+
+
+def _check_config(path: Path) -> str:
+    if not (path / CONFIG).is_file():
+        raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
+    config = read_run_config(path / CONFIG)
+    reference = config.dataset
+    return f"version {FORMAT_VERSION}, {config.model} on {reference.name} ({reference.protocol})"
+
+
+def _check_part(run: Run, name: str) -> str:
+    path = run.path / name
+    _refuse_missing(path)
+    if file_sha256(path) != run.config.files.get(name):
+        raise RunError(f"{path} is torn or was changed: its sha256 is not the one in {CONFIG}")
+    if name == HISTORIES:
+        return f"{run.histories.num_interactions:,} interactions: bytes, order, range"
+    ids = run.users if name == USERS else run.items
+    if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
+        raise RunError(f"{path}: an id is there more than once")
+    return f"{len(ids):,} rows: bytes, ids"
+
+
+def _check_log(run: Run) -> str:
+    path = run.path / METRICS
+    _refuse_missing(path)
+    try:
+        events = run.log.read()
+        is_torn = not path.read_bytes().endswith(b"\n")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path} is torn or was changed: {error}") from None
+    if not events or events[0].get("event") != "schema":
+        raise RunError(f"{path}, line 1 does not declare names and units")
+    declared = events[0]["units"].keys()
+    for number, event in enumerate(events[1:], start=2):
+        if "event" not in event or not event.keys() <= declared:
+            raise RunError(f"{path}, line {number} is no event of this log: {str(event)[:80]}")
+    torn = "; a torn last line, which is left out" if is_torn else ""
+    return f"{len(events):,} lines: JSON, names{torn}"
+
+
+def _check_weights(run: Run) -> str:
+    from foretaste.runs.loading import load_model
+
+    if not run.has_weights and not run.is_finished:
+        return "not there: training was not finished"
+    model = load_model(run, "cpu")
+    num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())
+    return f"{num_numbers:,} numbers: digest, owner, names, shapes, finite"
+
+
+def _check_state(run: Run) -> str:
+    tensors, note = run.read_state()
+    log = (run.path / METRICS).read_bytes()[: note["log_bytes"]]
+    if len(log) < note["log_bytes"] or not log.endswith(b"\n"):
+        raise RunError(
+            f"{run.path / METRICS} has no line that ends after {note['log_bytes']} bytes, where "
+            f"{STATE} belongs; remove {STATE} to begin this training anew"
+        )
+    return f"{len(tensors):,} tensors: digest, owner, place in the log"
+
+
+def _refuse_missing(path: Path) -> None:
+    if not path.is_file():
+        raise RunError(f"{path} is missing: the run is not whole")

@@ -1,0 +1,301 @@
+"""Every option of the reference scripts does here what its name says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.runs import Run
+from tests.cli.conftest import Done
+from tests.compiler import compiling
+
+Foretaste = Callable[..., Done]
+
+EVALUATED = "evaluation"
+NEUMF = "train neumf data -f 4 --layers 8 4 -e 2 -b 4096"
+VAE = "train vae data --hidden 8 --latent 4 --epochs 2 --batch_size_train 64"
+
+
+@dataclass
+class Trained:
+    """One training, and all that came of it."""
+
+    done: Done
+    run: Run
+    root: Path
+
+    def asked(self, name: str) -> Any:
+        return self.run.config.asked[name]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.run.log.read() if event["event"] == kind]
+
+    def evaluated_epochs(self) -> list[int]:
+        """Epochs that ended with a validation."""
+        splits = [
+            (event["epoch"], event["evaluation"]["split"]) for event in self.events(EVALUATED)
+        ]
+        return [epoch for epoch, split in splits if split == "validation"]
+
+    def spans(self) -> set[str]:
+        trace = json.loads((self.run.path / "trace.json").read_text())
+        return {event["name"] for event in trace["traceEvents"]}
+
+
+@pytest.fixture
+def train(foretaste: Foretaste, tmp_path: Path) -> Callable[[str], Trained]:
+    """Trains by a command line; ROOT in it is a directory of the test's own."""
+
+    def run(line: str) -> Trained:
+        named = "--checkpoint" in line or "--run" in line
+        place = "" if named else f" --run {tmp_path}/run"
+        done = foretaste(line.replace("ROOT", str(tmp_path)) + place)
+        assert done.status == 0, done.err
+        return Trained(done, Run.open(tmp_path / "run"), tmp_path)
+
+    return run
+
+
+def is_asked(name: str, value: Any) -> Callable[[Trained], bool]:
+    return lambda trained: trained.asked(name) == value
+
+
+def of_model(name: str, value: Any) -> Callable[[Trained], bool]:
+    return lambda trained: trained.run.config.model_config[name] == value
+
+
+def _test_lengths(trained: Trained) -> set[str]:
+    return set(trained.events(EVALUATED)[-1]["evaluation"]["metrics"])
+
+
+def _copied(trained: Trained) -> bool:
+    copy = trained.root / "logs" / "copy.json"
+    return copy.read_bytes() == trained.run.log.path.read_bytes()
+
+
+def _has_results(trained: Trained) -> bool:
+    settings = json.loads((trained.root / "results" / "args.json").read_text())
+    metrics = json.loads((trained.root / "results" / "metrics.json").read_text())
+    (summary,) = metrics["summary"]
+    return (
+        (settings["model"], settings["epochs"]) == ("vae", 2)
+        and [epoch["epoch"] for epoch in metrics["epoch"]] == [1, 2]
+        and summary["best_epoch"] == trained.events("summary")[0]["best_epoch"]
+        and metrics["evaluation"][-1]["evaluation"]["split"] == "test"
+    )
+
+
+def _left_out(trained: Trained) -> bool:
+    (summary,) = trained.events("summary")
+    first, second = (event["train_s"] for event in trained.events("epoch"))
+    return (
+        summary["num_warm_up_epochs"] == 1
+        and summary["avg_epoch_s"] == summary["min_epoch_s"] == second
+        and summary["train_s"] == pytest.approx(first + second)
+    )
+
+
+TRAININGS: dict[str, tuple[str, Callable[[Trained], bool]]] = {
+    # NCF: what followed python ncf.py
+    "--data": (
+        "train neumf --data data -f 4 --layers 8 4 -e 1",
+        lambda t: t.run.config.dataset.name == "data",
+    ),
+    "--epochs": (f"{NEUMF} --epochs 3".replace("-e 2 ", ""), lambda t: len(t.events("epoch")) == 3),
+    "-e": (NEUMF, lambda t: len(t.events("epoch")) == 2),
+    "--batch-size": (
+        f"{NEUMF} --batch-size 100".replace("-b 4096", ""),
+        is_asked("batch_size", 100),
+    ),
+    "-b": (NEUMF, is_asked("batch_size", 4096)),
+    "--valid-users-per-batch": (
+        f"{NEUMF} --valid-users-per-batch 7",
+        is_asked("evaluation_batch", 7),
+    ),
+    "--factors": ("train gmf data --factors 3 -e 1", of_model("factors", 3)),
+    "-f": (NEUMF, of_model("factors", 4)),
+    "--layers": ("train mlp data --layers 16 8 4 -e 1", of_model("layers", [16, 8, 4])),
+    "--layers, with commas": (
+        "train mlp data --layers 16,8,4 -e 1",
+        of_model("layers", [16, 8, 4]),
+    ),
+    "--negative-samples": (
+        f"{NEUMF} --negative-samples 2",
+        lambda t: (
+            t.events("start")[0]["num_samples"] == 3 * t.events("start")[0]["num_interactions"]
+        ),
+    ),
+    "-n": (f"{NEUMF} -n 2", is_asked("negatives", 2)),
+    "--learning-rate": (f"{NEUMF} --learning-rate 0.0045", is_asked("learning_rate", 0.0045)),
+    "-l": (f"{NEUMF} -l 0.0045", is_asked("learning_rate", 0.0045)),
+    "--topk": (
+        f"{NEUMF} --topk 7",
+        lambda t: t.asked("select_by") == "hr@7" and "hr@7" in _test_lengths(t),
+    ),
+    "-k": (f"{NEUMF} -k 7", lambda t: t.events("summary")[0]["select_by"] == "hr@7"),
+    "--seed": (f"{NEUMF} --seed 9", is_asked("seed", 9)),
+    "-s": (f"{NEUMF} -s 9", is_asked("seed", 9)),
+    "--target": (
+        f"{NEUMF} --target 0.0001 -k 50",
+        lambda t: t.events("summary")[0]["target_epoch"] == 1,
+    ),
+    "-t": (
+        f"{NEUMF} -t 0.0001 -k 50",
+        lambda t: t.events("summary")[0]["stopped_because"] == "hr@50 reached 0.0001",
+    ),
+    "--amp": (f"{NEUMF} --amp --device cpu", is_asked("precision", "bf16")),
+    "--fp16": (f"{NEUMF} --fp16 --device=cpu", is_asked("precision", "bf16")),
+    "--valid-negative": (
+        f"{NEUMF} --valid-negative 9",
+        lambda t: (
+            {event["evaluation"]["candidates"] for event in t.events(EVALUATED)} == {"nvidia-9"}
+        ),
+    ),
+    "--beta1": (f"{NEUMF} --beta1 0.25", is_asked("beta1", 0.25)),
+    "-b1": (f"{NEUMF} -b1 0.25", is_asked("beta1", 0.25)),
+    "--beta2": (f"{NEUMF} --beta2 0.5", is_asked("beta2", 0.5)),
+    "-b2": (f"{NEUMF} -b2=0.5", is_asked("beta2", 0.5)),
+    "--eps": (f"{NEUMF} --eps 1e-7", is_asked("eps", 1e-7)),
+    "--dropout": (f"{NEUMF} --dropout 0.25", of_model("dropout", 0.25)),
+    "--loss-scale": (
+        f"{NEUMF} --loss-scale 128 --amp",
+        lambda t: t.asked("precision") == "fp16" and t.events("epoch")[0]["loss_scale"] == 128.0,
+    ),
+    "--checkpoint-dir": (f"{NEUMF} --checkpoint-dir ROOT/run", lambda t: t.run.has_weights),
+    "--load-checkpoint-path": (
+        "train gmf data -f 8 -e 1 --load-checkpoint-path runs/gmf",
+        lambda t: list(t.events("start")[0]["started_from"]) == ["runs/gmf"],
+    ),
+    "--mode": (f"{NEUMF} --mode train", lambda t: len(t.events("summary")) == 1),
+    "--eval-after": (
+        f"{NEUMF} --eval-after 1 -e 4".replace("-e 2 ", ""),
+        lambda t: t.evaluated_epochs() == [2, 3, 4],
+    ),
+    "--log-path": (f"{NEUMF} --log-path ROOT/logs/copy.json", _copied),
+    "--no-neg-trick": (f"{NEUMF} --no-neg-trick", is_asked("verified_negatives", True)),
+    "--verbose": (f"{NEUMF} --verbose", lambda t: "hr@10" in t.done.out.partition("\n\n ended")[0]),
+    # VAE-CF: what followed python main.py
+    "--train": (f"{VAE} --train", lambda t: len(t.events("summary")) == 1),
+    "--batch_size_train": (VAE, is_asked("batch_size", 64)),
+    "--batch_size_validation": (
+        f"{VAE} --batch_size_validation 50",
+        is_asked("evaluation_batch", 50),
+    ),
+    "--validation_step": (f"{VAE} --validation_step 2", lambda t: t.evaluated_epochs() == [2]),
+    "--warm_up_epochs": (f"{VAE} --warm_up_epochs 1", _left_out),
+    "--total_anneal_steps": (
+        f"{VAE} --total_anneal_steps 40",
+        lambda t: t.events("epoch")[1]["beta"] == 3 / 40,
+    ),
+    "--anneal_cap": (
+        f"{VAE} --total_anneal_steps 1 --anneal_cap 0.3",
+        lambda t: t.events("epoch")[0]["beta"] == 0.3,
+    ),
+    "--lam": (f"{VAE} --lam 0.5", of_model("l2", 0.5)),
+    "--lr": (f"{VAE} --lr 0.004", is_asked("learning_rate", 0.004)),
+    "--top_results": (f"{VAE} --top_results 30", is_asked("select_by", "ndcg@30")),
+    "--trace": (
+        f"{VAE} --trace --validation_step 1",
+        lambda t: {"data", "forward", "backward", "step", "evaluate"} <= t.spans(),
+    ),
+    "--activation": (f"{VAE} --activation relu", of_model("activation", "relu")),
+    "--data_dir": (
+        f"{VAE} --data_dir .".replace(" data ", " "),
+        lambda t: t.run.config.dataset.name == "data",
+    ),
+    "--data_dir, dataset named": (
+        f"{VAE} --data_dir .",
+        lambda t: t.run.config.dataset.name == "data",
+    ),
+    "--checkpoint_dir": (f"{VAE} --checkpoint_dir ROOT/run", lambda t: t.run.has_weights),
+    "--log_path": (f"{VAE} --log_path ROOT/logs/copy.json", _copied),
+    "--results_dir": (f"{VAE} --results_dir ROOT/results", _has_results),
+}
+"""By option: a command line that has it, and what came of that."""
+
+
+@pytest.mark.parametrize("option", TRAININGS)
+def test_an_option_of_training_acts(option: str, train: Callable[[str], Trained]) -> None:
+    line, acted = TRAININGS[option]
+    assert acted(train(line))
+
+
+@compiling
+def test_xla_compiles(train: Callable[[str], Trained]) -> None:
+    trained = train(f"{NEUMF} --xla")
+    assert trained.asked("compile") is True
+    assert trained.events("summary")[0]["compile_s"] > 0
+
+
+EVALUATIONS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], bool]]] = {
+    "--mode": (
+        "train neumf --data data --mode test --load-checkpoint-path runs/gmf",
+        lambda rows: {row["split"] for row in rows} == {"test"},
+    ),
+    "--load-checkpoint-path": (
+        "train neumf --mode test --load-checkpoint-path runs/gmf/model.ckpt",
+        lambda rows: {row["run"] for row in rows} == {"runs/gmf"},
+    ),
+    "--checkpoint-dir": (
+        "train neumf --mode=test --checkpoint-dir runs/gmf",
+        lambda rows: {row["run"] for row in rows} == {"runs/gmf"},
+    ),
+    "--topk": (
+        "train neumf data --mode test --checkpoint-dir runs/gmf --topk 7",
+        lambda rows: {row["metric"].partition("@")[2] for row in rows} == {"7"},
+    ),
+    "-k": (
+        "train neumf --mode test --checkpoint-dir runs/gmf -k 7",
+        lambda rows: {row["metric"].partition("@")[2] for row in rows} == {"7"},
+    ),
+    "--valid-negative": (
+        "train neumf --mode test --checkpoint-dir runs/gmf --valid-negative 9",
+        lambda rows: {row["candidates"] for row in rows} == {"nvidia-9"},
+    ),
+    "--test": (
+        "train vae --test --amp --checkpoint_dir runs/vae --data_dir .",
+        lambda rows: {row["run"] for row in rows} == {"runs/vae"},
+    ),
+    "--top_results": (
+        "train vae --test --checkpoint_dir runs/vae --top_results 30",
+        lambda rows: {row["metric"].partition("@")[2] for row in rows} == {"30"},
+    ),
+    "evaluate": (
+        "evaluate runs/gmf --valid-negative 9 --topk 3 --valid-users-per-batch 5",
+        lambda rows: {row["candidates"] for row in rows} == {"nvidia-9"},
+    ),
+}
+
+
+@pytest.mark.parametrize("option", EVALUATIONS)
+def test_an_option_of_testing_acts(option: str, foretaste: Foretaste) -> None:
+    line, acted = EVALUATIONS[option]
+    done = foretaste(f"{line} --format json")
+    assert done.status == 0, done.err
+    assert acted(json.loads(done.out))
+
+
+def test_an_evaluation_is_logged(foretaste: Foretaste, tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "test.json"
+    log.parent.mkdir()
+    log.write_text("from before\n")
+    done = foretaste(f"train vae --test --checkpoint_dir runs/vae --log_path {log}")
+    assert done.status == 0, done.err
+    schema, event = map(json.loads, log.read_text().splitlines())
+    assert schema["event"] == "schema"
+    assert event["evaluation"]["split"] == "test"
+
+
+def test_what_is_said_of_training_is_left_aside_in_a_test(foretaste: Foretaste) -> None:
+    training = "--amp -e 30 -b 1048576 -n 4 -l 0.0045 -b1 0.25 --seed 1 --dropout 0.5 --xla"
+    done = foretaste(f"train gmf --mode test --checkpoint-dir runs/gmf -f 8 {training}")
+    assert done.status == 0, done.err
+    assert done.err == (
+        "note: --amp, -e, -b, -n, -l, -b1, --seed, --dropout, --xla: said of training, which is "
+        "over; ranking is always computed in fp32\n"
+    )

@@ -1,0 +1,251 @@
+"""Command lines of the reference scripts put into our words, and what contradicts itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from foretaste.cli.legacy import modern
+from foretaste.cli.legacy_options import NCF_MODELS, VAE_MODELS
+from foretaste.data import open_dataset
+from foretaste.errors import ForetasteError
+from foretaste.runs import Run
+from tests.cli.conftest import Done, call
+from tests.cli.test_legacy import EVALUATIONS, TRAININGS
+
+Foretaste = Callable[..., Done]
+
+
+def ours(line: str) -> str:
+    """The line in our words; nothing may be left aside."""
+    tokens, notes = modern(line.split())
+    assert notes == []
+    return " ".join(tokens)
+
+
+def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    found = ours("train neumf data --amp --device cuda:0")
+    assert found == "train neumf data --device cuda:0 --precision fp16"
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("bench train neumf -e 30 -b 100 -n 2", "-b 100 -n 2 --repeats 29"),
+        ("bench train neumf --epochs 30 --warm_up_epochs 5", "--warmup 5 --repeats 25"),
+        (
+            "bench train neumf --negative-samples 2 --no-neg-trick",
+            "--negatives 2 --verified-negatives",
+        ),
+        ("bench train neumf --xla --log-path log.json", "--compile --output log.json"),
+        ("bench train neumf --loss-scale 128 --amp", "--precision fp16"),
+        ("bench train neumf --amp --device cpu", "--device cpu --precision bf16"),
+        (
+            "bench train neumf -t 0.5 -k 10 --valid-negative 9",
+            "-t 0.5 --select-by hr@10 --candidates nvidia-9",
+        ),
+        ("bench train neumf --data data", "--shape SHAPE"),
+        ("bench train neumf --data data -t 0.5", "-t 0.5 --shape SHAPE --dataset data"),
+        ("bench train vae --train --batch_size_train 64", "--batch-size 64"),
+        ("bench train vae --total_anneal_steps 5 --lam 0.1", "--anneal-steps 5 --l2 0.1"),
+        ("bench train vae --data_dir .", "--shape SHAPE"),
+        (
+            "bench inference neumf -b 1024 --fp16 --device cpu",
+            "--device cpu --batch-sizes 1024 --precision bf16",
+        ),
+        ("bench inference vae --inference_benchmark", ""),
+        ("bench recommend vae --top_results 50", "--k 50"),
+        ("bench recommend neumf --data data --topk 5", "--shape SHAPE --k 5"),
+        ("bench recommend vae --checkpoint_dir runs/vae", "--shape KEPT --hidden 32 --latent 8"),
+    ],
+)
+def test_options_of_benchmarks(
+    line: str, options: str, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop)
+    manifest = open_dataset("data").manifest
+    sizes = f"{manifest.num_train_users}x{manifest.num_items}"
+    options = options.replace("SHAPE", f"{sizes}x{manifest.num_interactions}")
+    options = options.replace("KEPT", f"{sizes}x{Run.open('runs/vae').histories.num_interactions}")
+    assert ours(line).split() == [*line.split()[:3], *options.split()]
+
+
+def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> None:
+    """One user at a time, of a run's sizes, in the file that was asked for."""
+    line = "train vae data --inference_benchmark --amp --checkpoint_dir runs/vae --device cpu"
+    done = foretaste(f"{line} --calls 2 --repeats 1 --log_path {tmp_path}/rows.jsonl")
+    assert done.status == 0, done.err
+    assert "note: --amp: changes nothing about what is measured" in done.err
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert row["case"]["batch_size"] == 1
+    assert "| foretaste | fp32 | 1 | new users |" in done.out
+
+
+@pytest.mark.parametrize("option", ["--lr 0.1", "-l 0.1", "--checkpoint-dir x", "--eval-after 3"])
+def test_a_benchmark_says_what_it_leaves_aside(option: str) -> None:
+    tokens, notes = modern(f"bench train neumf {option} --repeats 2".split())
+    assert " ".join(tokens) == "bench train neumf --repeats 2"
+    assert notes == [f"{option.split()[0]}: changes nothing about what is measured"]
+
+
+def test_data_are_prepared_where_they_live(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"prepare ratings.csv --data_dir {tmp_path}")
+    assert done.status == 0, done.err
+    assert open_dataset(tmp_path / "ratings").manifest.protocol == "leave-one-out"
+    done = foretaste(f"train vae ratings --data_dir {tmp_path} --epochs 1 --run {tmp_path}/run")
+    assert done.status == 0, done.err
+
+
+def test_the_vae_prepares_movielens_20m(tmp_path: Path) -> None:
+    raw = tmp_path / "ml-20m" / "extracted" / "ml-20m"
+    asked = f"prepare --data_dir {tmp_path}"
+    start = "prepare ml-20m --protocol held-out-users"
+    assert ours(asked) == f"{start} --output {tmp_path}/ml-20m"
+    raw.mkdir(parents=True)
+    assert ours(asked) == f"{start} --source-dir {raw} --output {tmp_path}/ml-20m/prepared"
+    assert ours("prepare --path ratings.csv --output out") == "prepare ratings.csv --output out"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "train neumf data --no-neg-trick --no-verified-negatives",
+            "--no-verified-negatives and --no-neg-trick both say what --verified-negatives is",
+        ),
+        (
+            "train neumf data --negative-samples 3 --negatives 4",
+            "--negatives and --negative-samples both say what --negatives is",
+        ),
+        (
+            "train neumf data --negative-samples 3 -n 4",
+            "-n and --negative-samples both say what --negatives is",
+        ),
+        ("train neumf data --amp --precision fp32", "--precision and --amp both say"),
+        (
+            "train neumf data --loss-scale 8 --precision bf16",
+            "loss_scale is 8, but precision is bf16",
+        ),
+        (
+            "train neumf data --valid-negative 9 --candidates full",
+            "--candidates and --valid-negative",
+        ),
+        ("train neumf data --topk 5 -k 7", "--topk and -k both say what --select-by is"),
+        ("train neumf data --topk 5 --topk 7", "--topk and --topk both say what --select-by is"),
+        ("train neumf data --xla --no-compile", "--no-compile and --xla both say"),
+        ("train neumf data --data ratings.csv", "--data ratings.csv and data name two"),
+        ("train neumf data --mode test", "a test needs the run to test"),
+        ("train neumf data --mode try", "--mode is 'try'; use train or test"),
+        ("train neumf data --topk", "--topk needs a value"),
+        ("train neumf data --topk --amp", "--topk needs a value"),
+        ("train neumf data --topk many", "hr@many"),
+        (
+            "train gmf --mode test --checkpoint-dir runs/gmf -f 9",
+            "-f is 9, but runs/gmf was trained with 8",
+        ),
+        (
+            "train gmf --mode test --checkpoint-dir runs/none -f 9",
+            "runs/none is not a run directory",
+        ),
+        (
+            "train vae data --train --inference_benchmark",
+            "does not do what --train and --inference_benchmark say",
+        ),
+        ("evaluate runs/gmf --mode train", "foretaste evaluate does not do what --mode train says"),
+        ("bench train vae --test", "foretaste bench train vae does not do what --test says"),
+        ("bench recommend vae --checkpoint_dir runs/gmf", "runs/gmf is a run of gmf, not of vae"),
+        ("train vae --data_dir runs", "--data-dir runs has no dataset in it"),
+        (
+            "train vae shoes --data_dir .",
+            "shoes is not a dataset; make it: foretaste prepare shoes",
+        ),
+        ("train neumf data --lam 0.1", "Unknown option: --lam"),
+        ("train vae data --no-neg-trick", "Unknown option: --no-neg-trick"),
+        ("evaluate runs/gmf --epochs 3", "Unknown option: --epochs"),
+    ],
+)
+def test_one_clear_error(foretaste: Foretaste, tmp_path: Path, line: str, message: str) -> None:
+    place = f" --run {tmp_path}/run" if line.startswith("train") and "--mode" not in line else ""
+    done = foretaste(line + place)
+    assert done.status == 2
+    assert done.err.startswith("error: ")
+    assert done.err.count("error: ") == 1
+    assert message in done.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "train",
+        "train --resume runs/x --verbose",
+        "train popularity data --data x",
+        "recommend runs/gmf --topk 5",
+        "prepare --train a.csv --test b.csv",
+        "bench scaling vae --lam 1",
+        "train neumf data --learning_rate=0.1 -k5",
+    ],
+)
+def test_everything_else_stays_as_it_is(line: str) -> None:
+    assert modern(line.split()) == (line.split(), [])
+
+
+def test_both_names_of_half_precision_are_one() -> None:
+    found = ours("train neumf data --amp --fp16 --device cpu")
+    assert found == "train neumf data --device cpu --precision bf16"
+
+
+def test_several_datasets_are_named(shop: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").touch()
+    with pytest.raises(ForetasteError, match=r"several datasets; name one: .*/one, .*/two"):
+        modern(f"train vae --data_dir {tmp_path}".split())
+
+
+NCF_OPTIONS = """
+    --data -e --epochs -b --batch-size --valid-users-per-batch -f --factors --layers -n
+    --negative-samples -l --learning-rate -k --topk -s --seed -t --target --amp --fp16 --xla
+    --valid-negative -b1 --beta1 -b2 --beta2 --eps --dropout --loss-scale --checkpoint-dir
+    --load-checkpoint-path --mode --eval-after --log-path --no-neg-trick --verbose
+"""
+VAE_OPTIONS = """
+    --train --test --inference_benchmark --amp --epochs --batch_size_train
+    --batch_size_validation --validation_step --warm_up_epochs --total_anneal_steps --anneal_cap
+    --lam --lr --beta1 --beta2 --top_results --xla --trace --activation --log_path --seed
+    --data_dir --checkpoint_dir --results_dir
+"""
+
+
+@pytest.mark.parametrize(("heading", "options"), [("NCF", NCF_OPTIONS), ("VAE-CF", VAE_OPTIONS)])
+def test_the_page_maps_every_option(heading: str, options: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "coming-from-nvidia.md").read_text()
+    table = (
+        page.partition("## Every option")[2].partition(f"### {heading}\n")[2].partition("\n#")[0]
+    )
+    missing = [name for name in options.split() if f"`{name}`" not in table]
+    assert not missing
+
+
+def test_every_option_is_tried() -> None:
+    """Of theirs in a training that comes of it, in test_legacy.py."""
+    lines = " ".join(line for line, _ in TRAININGS.values())
+    lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark --xla"
+    tried = {part.partition("=")[0] for part in lines.split()}
+    assert set((NCF_OPTIONS + VAE_OPTIONS).split()) <= tried
+
+
+@pytest.mark.parametrize("model", [*NCF_MODELS, *VAE_MODELS])
+def test_old_names_are_not_in_help(model: str) -> None:
+    done = call("train", model, "--help")
+    hidden = {"--negative-samples", "--topk", "--no-neg-trick", "--batch-size-train", "--lam"}
+    assert not hidden & set(done.out.split())
