@@ -7,8 +7,9 @@
 Whatever a file holds, preparing or opening it must end with a result that reads back whole or with
 one ForetasteError of a readable length, within a minute, and leave nothing half-written behind. A
 case that does otherwise ends the hunt of its target and is kept under ``--output`` as ``crash-...``
-or ``timeout-...``. In ``corpus`` beside it are the cases that reached new code: the next hunt goes
-on from them. Each hunt prints a line with minutes, executions and what is kept.
+or ``timeout-...``; one that took ten seconds is kept as ``slow-unit-...``. In ``corpus`` beside
+them are the cases that reached new code: the next hunt goes on from there. Each hunt prints a line
+with minutes, executions and what is kept.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def report(target: str, output: Path, minutes: float) -> int:
         "target": target,
         "minutes": round((time.monotonic() - began) / 60, 2),
         "executions": int(counted[-1].split()[-1]) if counted else None,
-        "found": sorted(path.name for path in (output / target).glob("*-*") if path.is_file()),
+        "kept": sorted(path.name for path in (output / target).glob("*-*")),
     }
     print(json.dumps(row), flush=True)
     return done.returncode

@@ -217,8 +217,8 @@ def corpus(target: str) -> list[bytes]:
     ]
     return {
         "csv": by_first_byte,
-        "packed": [b"\0" + gzip.compress(case) for case in odd]
-        + [b"\xff" + pa.compress(case, "zstd", asbytes=True) for case in odd],
+        "packed": [b"\0" + gzip.compress(case) for case in odd[::2]]
+        + [b"\xff" + pa.compress(case, "zstd", asbytes=True) for case in odd[1::2]],
         "parquet": parquet,
         "items": [b"\0" + ITEMS.encode(), *(b"\xff" + case for case in parquet), *by_first_byte],
         "ncf": [SEPARATOR.join(ncf), *(SEPARATOR.join([*ncf[:2], case]) for case in odd)],

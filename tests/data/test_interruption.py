@@ -52,7 +52,7 @@ def test_an_interrupt_within_a_step_leaves_nothing(tmp_path: Path) -> None:
     running = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     )
-    while not list(tmp_path.glob("sets/.out.partial-*")) and running.poll() is None:
+    while not list(tmp_path.glob("sets/.*")) and running.poll() is None:
         time.sleep(0.005)
     # In the midst of reading, which takes a second.
     time.sleep(0.1)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
     from foretaste.data.preparation import open_or_prepare, prepare
+    from foretaste.data.verification import Check, Verification, verify_dataset
 
 _MODULE_OF = {
+    "Check": "verification",
     "Dataset": "dataset",
     "GenerateConfig": "config",
     "Generated": "generation",
@@ -30,15 +32,18 @@ _MODULE_OF = {
     "IdTable": "ids",
     "Manifest": "manifest",
     "PrepareConfig": "config",
+    "Verification": "verification",
     "generate": "generation",
     "generate_histories": "generation",
     "ml_20m_shape": "config",
     "open_dataset": "dataset",
     "open_or_prepare": "preparation",
     "prepare": "preparation",
+    "verify_dataset": "verification",
 }
 
 __all__ = [
+    "Check",
     "Dataset",
     "GenerateConfig",
     "Generated",
@@ -48,12 +53,14 @@ __all__ = [
     "IdTable",
     "Manifest",
     "PrepareConfig",
+    "Verification",
     "generate",
     "generate_histories",
     "ml_20m_shape",
     "open_dataset",
     "open_or_prepare",
     "prepare",
+    "verify_dataset",
 ]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from foretaste.checks import shown
 from foretaste.data.config import PrepareConfig
 from foretaste.errors import InputError, SettingError
 
@@ -82,7 +83,7 @@ def find_roles(columns: Sequence[str], config: PrepareConfig, where: str) -> Rol
     for role, column in found.items():
         if column is not None and by_column.setdefault(column, role) != role:
             raise SettingError(
-                f"{_OPTIONS[by_column[column]]} and {_OPTIONS[role]} are both {column!r}; "
+                f"{_OPTIONS[by_column[column]]} and {_OPTIONS[role]} are both {shown(column)}; "
                 "they must be different columns"
             )
     return Roles(**found)  # type: ignore[arg-type]
@@ -93,7 +94,7 @@ def check_columns(columns: Sequence[str], where: str, needed: Iterable[str], fir
     for name in needed:
         if name not in columns:
             raise InputError(
-                f"{where}: has no column {name!r}, which {first} has; "
+                f"{where}: has no column {shown(name)}, which {first} has; "
                 f"its columns are {_listed(columns)}"
             )
 
@@ -104,8 +105,8 @@ def refuse_times(columns: Sequence[str], where: str, first: str) -> None:
     name = find_spelling(columns, "time", where)
     if name is not None:
         raise InputError(
-            f"{first}: has no column of times, and {where} has {name!r}; give files with the same "
-            "columns, or a protocol that needs no times, such as held-out-users"
+            f"{first}: has no column of times, and {where} has {shown(name)}; give files with the "
+            "same columns, or a protocol that needs no times, such as held-out-users"
         )
 
 
@@ -127,7 +128,7 @@ def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:
         matches = [column for column in columns if _plain(column) == spelling]
         if len(matches) > 1:
             raise InputError(
-                f"{where}: columns {' and '.join(map(repr, matches))} could both be {role}; "
+                f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
                 f"say which with {_option(role)}"
             )
         if matches:
@@ -138,7 +139,7 @@ def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:
 def _named(columns: Sequence[str], name: str | None, option: str, where: str) -> str | None:
     if name is not None and name not in columns:
         raise InputError(
-            f"{where}: has no column {name!r}, asked for with {_flag(option)}; "
+            f"{where}: has no column {shown(name)}, asked for with {_flag(option)}; "
             f"its columns are {_listed(columns)}"
         )
     return name
@@ -166,8 +167,8 @@ def _flag(option: str) -> str:
 
 
 def _listed(columns: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, columns[:20]))
-    return shown if len(columns) <= 20 else f"{shown} and {len(columns) - 20} more"
+    first = ", ".join(map(shown, columns[:20]))
+    return first if len(columns) <= 20 else f"{first} and {len(columns) - 20} more"
 
 
 def _plain(name: str) -> str:

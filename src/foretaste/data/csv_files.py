@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from foretaste.checks import shown
+
 NOT_UTF8 = (
     "is not UTF-8 text; give its encoding (latin-1 or utf-16), or convert it, for example with "
     "iconv -t UTF-8"
@@ -72,7 +74,7 @@ def explain(message: str) -> str | None:
         return None
     file = re.search(r"^ *file = (.*)$", message, re.MULTILINE)
     original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
-    example = f": {original.group(1)[:200]!r}" if original else ""
+    example = f": {shown(original.group(1))}" if original else ""
     where = f"{_unescape(file.group(1)) if file else 'input'}, line {line.group(1)}"
     return f"{where}: {_reason(message)}{example}"
 

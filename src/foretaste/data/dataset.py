@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import Manifest, file_sha256
+from foretaste.data.part_files import read_table
 from foretaste.errors import DatasetError
 
 Split = Literal["validation", "test"]
@@ -83,12 +83,12 @@ class Dataset:
     @cached_property
     def users(self) -> IdTable:
         """Ids of all users and the part (``part``) each belongs to."""
-        return IdTable.read(self.path / "users.parquet")
+        return self._ids("users.parquet", self.manifest.num_users)
 
     @cached_property
     def items(self) -> IdTable:
         """Ids of all items, the catalogue first, and the item columns that were given."""
-        return IdTable.read(self.path / "items.parquet")
+        return self._ids("items.parquet", self.manifest.num_all_items)
 
     def has_split(self, split: Split) -> bool:
         """Whether anything was held out as ``validation`` or ``test``."""
@@ -129,6 +129,15 @@ class Dataset:
         others = _ID_FILES | {_candidates_file("test")}
         return self._held_pairs([name for name in self.manifest.parts if name not in others])
 
+    def _ids(self, name: str, num_rows: int) -> IdTable:
+        table = IdTable.read(self.path / name)
+        if len(table) != num_rows:
+            raise DatasetError(
+                f"{self.path / name}: has {len(table)} rows, and the manifest counts {num_rows}; "
+                "prepare the dataset again"
+            )
+        return table
+
     def _candidates(self, split: Split) -> Histories:
         manifest = self.manifest
         return self._pairs(_candidates_file(split), manifest.num_users, manifest.num_items)
@@ -150,21 +159,28 @@ class Dataset:
         return reduce(Histories.union, parts)
 
     def _pairs(self, name: str, num_users: int, num_items: int) -> Histories:
-        path = self.path / name
-        try:
-            table = pq.read_table(path, columns=["user_index", "item_index"])
-        except (OSError, pa.ArrowException) as error:
-            raise DatasetError(f"{path}: cannot be read: {error}") from None
-        return sorted_pairs(
-            table.column("user_index").to_numpy(),
-            table.column("item_index").to_numpy(),
-            num_users=num_users,
-            num_items=num_items,
-            where=str(path),
-        )
+        return read_pairs(self.path / name, num_users=num_users, num_items=num_items)
 
 
+_PAIRS = "user_index (int32), item_index (int32)"
 _ID_FILES = frozenset({"users.parquet", "items.parquet"})
+
+
+def read_pairs(path: Path, *, num_users: int, num_items: int) -> Histories:
+    """The pairs of one part; DatasetError where they are unsorted, repeated or out of bounds."""
+    table = read_table(path)
+    found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
+    if found != _PAIRS or any(column.null_count for column in table.columns):
+        raise DatasetError(
+            f"{path}: expected {_PAIRS} without gaps, found {found:.200}; prepare the dataset again"
+        )
+    return sorted_pairs(
+        table.column("user_index").to_numpy(),
+        table.column("item_index").to_numpy(),
+        num_users=num_users,
+        num_items=num_items,
+        where=str(path),
+    )
 
 
 def _candidates_file(split: Split) -> str:
@@ -177,15 +193,19 @@ def open_dataset(path: Path | str) -> Dataset:
     Raises DatasetError naming the file that is missing, foreign or damaged.
     """
     path = Path(path)
-    if not path.is_dir():
+    # Unlike Path's, this raises nothing, however odd or long a name is.
+    if not os.path.isdir(path):  # noqa: PTH112
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`")
     manifest = Manifest.read(path)
     for name, part in manifest.parts.items():
-        _check_file(path / name, part.sha256)
+        check_file(path / name, part.sha256)
     return Dataset(path, manifest)
 
 
-def _check_file(path: Path, sha256: str) -> None:
+def check_file(path: Path, sha256: str) -> None:
+    """DatasetError where a file is missing or is not the one that the manifest lists."""
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{path}: is not a file; prepare the dataset again")
     try:
         found = file_sha256(path)
     except OSError as error:

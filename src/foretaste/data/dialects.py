@@ -6,12 +6,13 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from foretaste.checks import shown
 from foretaste.data.config import FileFormat
 from foretaste.data.csv_files import (
     NOT_UTF8,
@@ -88,7 +89,7 @@ def read_dialect(path: Path, format: FileFormat) -> Dialect:
         fields = _first_row(text, delimiter, has_quotes, strict=True)
     except csv.Error as error:
         raise InputError(
-            f"{path}, line 1: cannot be parsed ({error}); {QUOTE_HINT}: {text[:200]!r}"
+            f"{path}, line 1: cannot be parsed ({error}); {QUOTE_HINT}: {shown(text[:300])}"
         ) from None
     if format.columns is None:
         _check_header(path, fields)
@@ -167,12 +168,22 @@ def _check_header(path: Path, names: list[str]) -> None:
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise InputError(f"{path}, line 1: column {min(repeated)!r} is there more than once")
+        raise InputError(f"{path}, line 1: column {shown(min(repeated))} is there more than once")
+    refuse_nul(names, f"{path}, line 1")
+
+
+def refuse_nul(names: Iterable[str], where: str) -> None:
+    """Raise InputError for a column name with a NUL character, which ends a name in SQL."""
+    name = next((name for name in names if "\0" in name), None)
+    if name is not None:
+        raise InputError(
+            f"{where}: column {shown(name)} has a NUL character in its name; rename it"
+        )
 
 
 def _check_first_row(path: Path, fields: list[str], delimiter: str, format: FileFormat) -> None:
     names, option = format.columns or (), format.option("columns")
-    example = repr(delimiter.join(fields)[:200])
+    example = shown(delimiter.join(fields))
     if len(fields) != len(names):
         raise InputError(
             f"{path}, line 1: has {len(fields)} fields between {delimiter!r}, and {option} names "

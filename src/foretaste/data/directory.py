@@ -12,13 +12,27 @@ from foretaste.data.manifest import FILE_NAME
 from foretaste.errors import DatasetError
 
 
+def is_name_text(path: Path) -> bool:
+    """Whether the engine can be told this path: UTF-8 text without a NUL character."""
+    try:
+        return b"\0" not in str(path).encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise DatasetError where ``output`` may not be written.
 
     An empty directory may be filled; a prepared dataset is replaced only with ``overwrite``;
     anything else is never replaced.
     """
-    if not output.exists() and not output.is_symlink():
+    if not is_name_text(output):
+        raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
+    try:
+        is_new = not output.exists() and not output.is_symlink()
+    except OSError as error:
+        raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
+    if is_new:
         return
     if not output.is_dir():
         raise DatasetError(f"{output}: is there already and is not a directory; name another")

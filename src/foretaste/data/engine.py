@@ -16,6 +16,17 @@ from foretaste.errors import InputError, SettingError
 
 NAME = f"duckdb {duckdb.__version__}"
 
+# What values can bring about, as damaged files, dates out of range and odd types do. The others are
+# mistakes of our own.
+_DATA_ERRORS = (
+    duckdb.InvalidInputException,
+    duckdb.IOException,
+    duckdb.DataError,
+    duckdb.NotSupportedError,
+    duckdb.InternalError,
+    duckdb.SerializationException,
+)
+
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _BESIDE_ENGINE_BYTES = 300 * 2**20
 
@@ -53,9 +64,16 @@ class Engine:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def know(self, scan: Scan) -> None:
-        """Make a scan's relation known, where it is a frame and not a file."""
-        if scan.frame is not None:
+        """Make a scan's relation known, where it is a frame and not a file.
+
+        Raises InputError where a column is of a type that cannot be read.
+        """
+        if scan.frame is None:
+            return
+        try:
             self._connection.register(scan.relation, scan.frame)
+        except _DATA_ERRORS as error:
+            raise InputError(f"{scan.name}: cannot be read: {_first_line(str(error))}") from None
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows a statement returns, in no order that can be relied on.
@@ -70,8 +88,18 @@ class Engine:
             raise SettingError(
                 f"{limit} is too little for this input; allow more or use fewer threads"
             ) from None
-        except (duckdb.InvalidInputException, duckdb.IOException) as error:
+        except _DATA_ERRORS as error:
             raise InputError(explain(str(error)) or _first_line(str(error))) from None
+        except duckdb.Error as error:
+            # Damaged Parquet makes errors of no kind of their own.
+            if type(error) is duckdb.Error:
+                raise InputError(f"is damaged: {_first_line(str(error))}") from None
+            raise
+        except UnicodeDecodeError as error:
+            # The message quotes bytes that are not text.
+            raise InputError(
+                f"holds bytes that are not UTF-8 text: {error.object!r:.200}"
+            ) from None
         except RuntimeError as error:
             # What DuckDB makes of Ctrl-C while a query runs.
             if str(error) == "Query interrupted":
@@ -105,4 +133,4 @@ def _engine_bytes(memory_limit: str) -> int:
 
 
 def _first_line(message: str) -> str:
-    return re.sub(r"^\w+ Error: ", "", message.strip().split("\n", 1)[0])
+    return re.sub(r"^.*Error: ", "", message.strip().split("\n", 1)[0])

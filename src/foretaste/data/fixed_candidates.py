@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from foretaste.checks import shown
 from foretaste.data import steps
 from foretaste.data.columns import find_roles
 from foretaste.data.compressed import READ_COMPRESSIONS
 from foretaste.data.config import FileFormat, PrepareConfig
 from foretaste.data.engine import Engine
 from foretaste.data.plan import Plan
-from foretaste.data.reading import like_it
+from foretaste.data.reading import like_it, naming
 from foretaste.data.sources import Scan, open_scans, scan_lines
 from foretaste.errors import InputError
 
@@ -43,12 +44,13 @@ def read_candidates(
     Raises InputError naming file and line of an id that is empty, or of a line that is not as in
     the NCF paper or belongs to no interaction of the test part in ``raw``.
     """
-    for scan in scans:
-        engine.know(scan)
-    if list(scans[0].columns) == [_LINE]:
-        _read_lines(engine, scans[0], plan)
-    else:
-        _read_rows(engine, scans, config)
+    with naming(scans):
+        for scan in scans:
+            engine.know(scan)
+        if list(scans[0].columns) == [_LINE]:
+            _read_lines(engine, scans[0], plan)
+        else:
+            _read_rows(engine, scans, config)
 
 
 def judge_contradicted(
@@ -85,8 +87,8 @@ def number_candidates(
     count, user_id = engine.row(steps.USERS_WITHOUT_CANDIDATES.format(part=part))
     if count:
         raise InputError(
-            f"{scans[0].name}: has no candidate of the catalogue for user {user_id!r} of the test "
-            f"part ({like_it(count, 'user')}); give candidates for all of them, or none at all"
+            f"{scans[0].name}: has no candidate of the catalogue for user {shown(user_id)} of the "
+            f"test part ({like_it(count, 'user')}); give candidates for all of them, or none at all"
         )
 
 
@@ -104,13 +106,13 @@ def _read_lines(engine: Engine, scan: Scan, plan: Plan) -> None:
     if count:
         raise InputError(
             f"{scan.locate(_LINE, example)}: is not (user,item) and item ids with tabs between "
-            f"them, as in the NCF paper's files: {example[:200]!r} ({like_it(count, 'line')})"
+            f"them, as in the NCF paper's files: {shown(example)} ({like_it(count, 'line')})"
         )
     count, example = engine.row(steps.LINES_WITHOUT_TEST.format(place=_test_place(plan)))
     if count:
         raise InputError(
             f"{scan.locate(_LINE, example)}: begins with an interaction that the test part does "
-            f"not have: {example[:200]!r} ({like_it(count, 'line')})"
+            f"not have: {shown(example)} ({like_it(count, 'line')})"
         )
     engine.make("given_candidates", steps.CANDIDATES_OF_LINES)
     engine.drop("candidate_lines")
@@ -128,8 +130,9 @@ def _read_rows(engine: Engine, scans: Sequence[Scan], config: PrepareConfig) -> 
         for role, text in texts.items():
             count = engine.count(f"{scan.relation} WHERE {text} IS NULL")
             if count:
+                where = scan.locate(names[role], None)
                 raise InputError(
-                    f"{scan.locate(names[role], None)}: {role} is empty (column {names[role]!r}, "
+                    f"{where}: {role} is empty (column {shown(names[role])}, "
                     f"{like_it(count, 'row')})"
                 )
         selects.append(

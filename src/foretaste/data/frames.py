@@ -17,7 +17,7 @@ _SOURCES = (
 
 
 def to_arrow(source: Any) -> pa.Table:
-    """An Arrow table of a frame, dictionaries resolved, or of a sparse matrix.
+    """An Arrow table of a frame, in types that DuckDB reads, or of a sparse matrix.
 
     Of a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and the
     value ``rating``; zeros, stored or not, are no interactions. Raises InputError for anything
@@ -25,13 +25,19 @@ def to_arrow(source: Any) -> pa.Table:
     """
     try:
         table = _to_arrow(source)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"table: cannot be turned into an Arrow table: {error}") from None
-    plain = [
-        _decoded(column) if pa.types.is_dictionary(column.type) else column
-        for column in table.columns
-    ]
-    return pa.table(plain, names=table.column_names)
+    return pa.table([_plain(column) for column in table.columns], names=table.column_names)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        return _decoded(column)
+    if pa.types.is_float16(column.type):
+        return column.cast(pa.float32())
+    if pa.types.is_decimal256(column.type):
+        return column.cast(pa.float64())
+    return column
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -57,7 +63,7 @@ def frame_sha256(table: pa.Table) -> str:
 def _to_arrow(source: Any) -> pa.Table:
     if isinstance(source, pa.Table):
         return source
-    if hasattr(source, "iloc"):
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
         return pa.Table.from_pandas(source, preserve_index=False)
     if hasattr(source, "tocsr"):
         return _from_sparse(source)
@@ -70,7 +76,10 @@ def _to_arrow(source: Any) -> pa.Table:
 def _from_sparse(matrix: Any) -> pa.Table:
     if matrix.dtype.kind not in "biuf":
         raise InputError(f"matrix: holds values of type {matrix.dtype}; they must be numbers")
+    if len(matrix.shape) != 2:
+        raise InputError(f"matrix: has {len(matrix.shape)} dimensions; users and items make two")
     canonical = matrix.tocsr(copy=True)
+    canonical.check_format(full_check=True)
     canonical.sum_duplicates()
     canonical.eliminate_zeros()
     rows = np.repeat(np.arange(canonical.shape[0]), np.diff(canonical.indptr))

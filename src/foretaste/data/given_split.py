@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretaste.checks import shown
 from foretaste.data import steps
 from foretaste.data.engine import Engine
 from foretaste.data.reading import like_it
@@ -115,9 +116,9 @@ def check_fold_in(engine: Engine, parts: Sequence[str]) -> None:
         count, user_id = engine.row(steps.FOLD_IN_ELSEWHERE.format(split=split))
         if count:
             raise InputError(
-                f"user {user_id!r} of {split}_fold_in is in training or in the other held-out part "
-                f"too ({like_it(count, 'user')}); fold-in items are for users who are in no other "
-                "part, and what is known of others belongs in train"
+                f"user {shown(user_id)} of {split}_fold_in is in training or in the other held-out "
+                f"part too ({like_it(count, 'user')}); fold-in items are for users who are in no "
+                "other part, and what is known of others belongs in train"
             )
 
 

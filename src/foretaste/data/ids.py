@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste.atomic import atomic_file
+from foretaste.data.part_files import read_table
 from foretaste.errors import DatasetError
 
 Kind = Literal["user", "item"]
@@ -46,22 +47,24 @@ class IdTable:
     @classmethod
     def read(cls, path: Path | str) -> IdTable:
         """The table written at ``path``; DatasetError where it is missing or not one of ours."""
-        try:
-            table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
-            raise DatasetError(f"{path}: cannot be read: {error}") from None
+        table = read_table(path)
         for kind in ("user", "item"):
             if table.column_names[:2] == [f"{kind}_index", f"{kind}_id"]:
                 return cls._checked(kind, table, Path(path))
         raise DatasetError(
             f"{path}: expected columns user_index, user_id or item_index, item_id first, "
-            f"found {', '.join(table.column_names)}"
+            f"found {', '.join(table.column_names):.200}"
         )
 
     @classmethod
     def _checked(cls, kind: Kind, table: pa.Table, path: Path) -> IdTable:
-        index = table.column(0).to_numpy()
-        if not np.array_equal(index, np.arange(len(index))):
+        index, ids = table.column(0), table.column(1)
+        if ids.type not in (pa.int64(), pa.string()) or ids.null_count:
+            raise DatasetError(
+                f"{path}: {kind}_id must be int64 or text without gaps, found "
+                f"{ids.type!s:.200} with {ids.null_count:,} gaps; prepare again"
+            )
+        if index.type != pa.int32() or not np.array_equal(index, np.arange(len(index))):
             raise DatasetError(f"{path}: {kind}_index does not count 0, 1, 2, ...; prepare again")
         return cls(
             kind=kind,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from foretaste.checks import shown
 from foretaste.data import steps
 from foretaste.data.columns import find_item_column, find_spelling
 from foretaste.data.config import FileFormat
 from foretaste.data.engine import Engine
-from foretaste.data.reading import like_it
+from foretaste.data.reading import like_it, naming
 from foretaste.data.sources import Scan, check_format_acts, identifier, open_scans
 from foretaste.errors import InputError
 
@@ -33,17 +34,15 @@ def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None
     """
     if scan is None:
         return []
-    engine.know(scan)
     key = find_item_column(list(scan.columns), item_column, scan.name)
     names = _names(scan, key)
     selected = "".join(
         f", CAST({scan.columns[name].sql} AS VARCHAR) AS {sql}" for name, sql in names.items()
     )
-    engine.make(
-        "described",
-        f"SELECT CAST({scan.columns[key].sql} AS VARCHAR) AS described_id{selected} "
-        f"FROM {scan.relation}",
-    )
+    described = f"SELECT CAST({scan.columns[key].sql} AS VARCHAR) AS described_id{selected}"
+    with naming([scan]):
+        engine.know(scan)
+        engine.make("described", f"{described} FROM {scan.relation}")
     _refuse_repeats(engine, scan, key)
     return [f"described.{sql}" for sql in names.values()]
 
@@ -59,7 +58,8 @@ def check_described(engine: Engine, scan: Scan | None) -> None:
         (found,) = engine.row("SELECT min(described_id) FROM described")
         raise InputError(
             f"{scan.name}: describes none of the items that were kept: its ids are such as "
-            f"{found!r}, theirs such as {kept!r}; give the file of these items, or leave it out"
+            f"{shown(found)}, theirs such as {shown(kept)}; give the file of these items, or "
+            "leave it out"
         )
 
 
@@ -83,6 +83,6 @@ def _refuse_repeats(engine: Engine, scan: Scan, key: str) -> None:
     )
     if count:
         raise InputError(
-            f"{scan.locate(key, example)}: item {example!r} is there more than once "
-            f"(column {key!r}, {like_it(count, 'item')}); keep one row of each"
+            f"{scan.locate(key, example)}: item {shown(example)} is there more than once "
+            f"(column {shown(key)}, {like_it(count, 'item')}); keep one row of each"
         )

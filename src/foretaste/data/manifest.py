@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
+from foretaste.checks import shown
 from foretaste.errors import DatasetError
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
+
+_PART_NAMES = frozenset(
+    f"{part}.parquet"
+    for part in (
+        *("users", "items", "train", "validation", "test", "test_candidates"),
+        *("validation_fold_in", "validation_target", "test_fold_in", "test_target"),
+    )
+)
+_NEEDED_PARTS = frozenset({"users.parquet", "items.parquet", "train.parquet"})
+_MAX_INDEX = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +119,15 @@ class Manifest:
     def read(cls, directory: Path) -> Manifest:
         """The manifest of a dataset directory; DatasetError where it is missing or not ours."""
         path = directory / FILE_NAME
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        # A pipe of that name would be waited for; Path's own question may raise on odd names.
+        if not os.path.isfile(path):  # noqa: PTH113
             raise DatasetError(
                 f"{directory}: is not a prepared dataset: it has no {FILE_NAME}. "
                 "Make one with `foretaste prepare`"
-            ) from None
-        except (OSError, ValueError) as error:
+            )
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: cannot be read: {error}") from None
         return cls._from_values(path, values)
 
@@ -123,7 +136,7 @@ class Manifest:
         version = values.get("format_version") if isinstance(values, dict) else None
         if version != FORMAT_VERSION:
             raise DatasetError(
-                f"{path}: format version {version}, this foretaste reads {FORMAT_VERSION}; "
+                f"{path}: format version {shown(version)}, this foretaste reads {FORMAT_VERSION}; "
                 "prepare the dataset again"
             )
         try:
@@ -132,12 +145,61 @@ class Manifest:
             manifest = cls(**values, parts=parts)
         except (KeyError, TypeError, AttributeError) as error:
             raise DatasetError(f"{path}: is damaged ({error}); prepare the dataset again") from None
+        problem = manifest._problem()
+        if problem is not None:
+            raise DatasetError(f"{path}: is damaged ({problem}); prepare the dataset again")
         if manifest.digest != digest:
             raise DatasetError(
-                f"{path}: its digest {digest[:12]} does not match what it lists; "
+                f"{path}: its digest {str(digest)[:12]} does not match what it lists; "
                 "prepare the dataset again"
             )
         return manifest
+
+    def _problem(self) -> str | None:
+        """What cannot be as it stands; None where everything may be right."""
+        wrong = _wrongly_typed(self)
+        wrong += [f"{name}: {field}" for name, part in self.parts.items()
+                  for field in _wrongly_typed(part)]  # fmt: skip
+        if wrong:
+            return f"{wrong[0]} is not of its type"
+        unknown = sorted(self.parts.keys() - _PART_NAMES)
+        if unknown:
+            return f"it lists {shown(unknown[0])}, which is no part of a dataset"
+        missing = sorted(_NEEDED_PARTS - self.parts.keys())
+        if missing:
+            return f"it does not list {missing[0]}"
+        return self._wrong_count()
+
+    def _wrong_count(self) -> str | None:
+        for part, name in (
+            ("users", "num_users"), ("items", "num_all_items"), ("train", "num_interactions"),
+        ):  # fmt: skip
+            count, num_rows = getattr(self, name), self.parts[f"{part}.parquet"].num_rows
+            if count != num_rows:
+                return f"{name} is {count}, and {part}.parquet has {num_rows} rows"
+        for few, many in (("num_train_users", "num_users"), ("num_items", "num_all_items")):
+            if not 0 <= getattr(self, few) <= getattr(self, many) <= _MAX_INDEX:
+                return f"{few} is {getattr(self, few)}, of {getattr(self, many)} {many}"
+        return None
+
+
+def _wrongly_typed(values: Manifest | Part) -> list[str]:
+    """The fields whose values are not what their annotations say."""
+    hints = get_type_hints(type(values))
+    return [name for name, hint in hints.items() if not _fits(getattr(values, name), hint)]
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value read from JSON is of this type; True is no number."""
+    if hint is Any:
+        return True
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is float and type(value) is int:
+        return True
+    if type(value) is not kind:
+        return False
+    members = value.values() if isinstance(value, dict) else value if inner else ()
+    return all(_fits(member, inner[-1]) for member in members)
 
 
 def _in_words(name: str) -> str:

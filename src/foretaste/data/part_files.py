@@ -1,9 +1,10 @@
-"""What is inside a part of a dataset, read a row group at a time: its order and its digest."""
+"""What is inside a part of a dataset: all of it, its order, its digest."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste.data.histories import is_strictly_sorted
+from foretaste.errors import DatasetError
 
 PAIR_COLUMNS = ["user_index", "item_index"]
 """Of every part but users and items."""
+
+
+def read_table(path: Path | str) -> pa.Table:
+    """A whole Parquet file; DatasetError where it is missing, damaged or holds what is no text."""
+    try:
+        table = pq.read_table(path)
+        table.validate(full=True)
+        _ = table.column_names
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DatasetError(f"{path}: cannot be read: {error}") from None
+    return table
 
 
 def is_in_order(file: pq.ParquetFile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def open_or_prepare(
     found there the next time. Raises SettingError where settings are given for a dataset that is
     prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
     """
-    if isinstance(source, str | Path) and (Path(source) / FILE_NAME).is_file():
+    # Unlike Path's, this raises nothing, however odd or long a name is.
+    if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
         asked = (config or PrepareConfig()).content()
         are_files_given = items is not None or source_dir is not None
         if asked != PrepareConfig().content() or are_files_given:
@@ -150,6 +152,7 @@ def _run_steps(
     item_columns = read_item_columns(engine, raw.item_scan, config.item_column)
     if raw.candidates:
         read_candidates(engine, raw.candidates, plan, config)
+    raw.check_unchanged()
     raw.tell("filter")
     kept = filter_rows(engine, plan, counts)
     if raw.candidates:

@@ -17,6 +17,8 @@ from foretaste.data.sources import Scan, check_format_acts, open_scans
 from foretaste.data.splitting import Progress
 from foretaste.errors import SettingError
 
+_LONGEST_NAME = 200
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Raw:
@@ -92,7 +94,15 @@ class Raw:
             "config": config.content(),
         }
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-        return root / f"{self.name}-{digest[:12]}"
+        # A name may have 255 bytes, and a temporary one is longer.
+        name = self.name.encode()[:_LONGEST_NAME].decode(errors="ignore")
+        return root / f"{name}-{digest[:12]}"
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where a file was written to since it was opened."""
+        described = [] if self.item_scan is None else [self.item_scan]
+        for scan in (*self.scans, *self.candidates, *described):
+            scan.check_unchanged()
 
 
 def _check_target_rule(config: PrepareConfig, candidates: list[Scan]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
+from foretaste.checks import shown
 from foretaste.data.engine import Engine
 from foretaste.data.sources import Column, Scan, Storage
 from foretaste.errors import InputError
@@ -37,10 +39,17 @@ def read_raw(engine: Engine, scans: Sequence[Scan], columns: dict[str, str]) -> 
     role may have.
     """
     _check_storage(scans, columns)
-    for scan in scans:
-        engine.know(scan)
-    try:
+    with naming(scans):
+        for scan in scans:
+            engine.know(scan)
         return _read(engine, scans, columns)
+
+
+@contextmanager
+def naming(scans: Sequence[Scan]) -> Iterator[None]:
+    """Has an InputError that names none of the scans begin with their names."""
+    try:
+        yield
     except InputError as error:
         if any(scan.name in str(error) for scan in scans):
             raise
@@ -101,12 +110,11 @@ def _constant(value: int) -> str:
 
 
 def _guess(engine: Engine, column: Column, scan: Scan, role: str) -> Kind:
-    """The narrowest kind that the first rows fit."""
+    """The kind that most of the first rows fit, the narrowest of several."""
     fits = ", ".join(f"count({_cast(column, kind)})" for kind in _KINDS[role])
     sample = f"(SELECT * FROM {scan.relation} LIMIT {_SAMPLE_ROWS})"
-    num_rows, *num_fitting = engine.row(f"SELECT count({column.sql}), {fits} FROM {sample}")
-    fitting = zip(_KINDS[role], num_fitting, strict=True)
-    return next((kind for kind, count in fitting if count == num_rows), _KINDS[role][0])
+    num_fitting = dict(zip(_KINDS[role], engine.row(f"SELECT {fits} FROM {sample}"), strict=True))
+    return max(num_fitting, key=lambda kind: num_fitting[kind])
 
 
 def _cast(column: Column, kind: Kind) -> str:
@@ -120,7 +128,7 @@ def _cast(column: Column, kind: Kind) -> str:
         ("integer", "text"): f"CAST({name} AS VARCHAR)",
         ("integer", "real"): f"CAST({name} AS DOUBLE)",
         ("real", "real"): _finite(f"CAST({name} AS DOUBLE)"),
-        ("moment", "moment"): f"epoch_us(CAST({name} AS TIMESTAMP))",
+        ("moment", "moment"): f"epoch_us(TRY_CAST({name} AS TIMESTAMP))",
     }
     return casts.get((column.storage, kind), "CAST(NULL AS BIGINT)")
 
@@ -158,7 +166,7 @@ def _check_storage(scans: Sequence[Scan], columns: dict[str, str]) -> None:
                 real = column.storage == "real"
                 hint = " (missing ids turn integers into floats)" if real else ""
                 raise InputError(
-                    f"{scan.name}: column {name!r} is of type {column.type_name}{hint}; "
+                    f"{scan.name}: column {shown(name)} is of type {column.type_name:.200}{hint}; "
                     f"{role} must be {_either(allowed[role])}"
                 )
 
@@ -175,7 +183,7 @@ def _bad_value(
     for kind in (last, guessed):
         for scan in scans:
             column = scan.columns[name]
-            text = f"nullif(CAST({column.sql} AS VARCHAR), '')"
+            text = _shown(column)
             count, num_empty, example = engine.row(
                 f"SELECT count(*), count(*) - count({text}), min({text}) "
                 f"FROM {scan.relation} WHERE {_cast(column, kind)} IS NULL"
@@ -183,9 +191,17 @@ def _bad_value(
             if count and num_empty:
                 return _error_at(scan, name, None, f"{role} is empty", num_empty)
             if count and kind == guessed:
-                problem = f"{role} {example!r} is not {_NOUNS[guessed]}"
+                problem = f"{role} {shown(example)} is not {_NOUNS[guessed]}"
                 return _error_at(scan, name, example, problem, count)
     raise AssertionError(f"{role}: values did not fit, and now they do")
+
+
+def _shown(column: Column) -> str:
+    """SQL of a column as a message shows it; NULL where it is empty."""
+    if column.storage == "moment":
+        # DuckDB dies of turning some of these into text.
+        return f"CASE WHEN {column.sql} IS NOT NULL THEN 'out of range' END"
+    return f"nullif(CAST({column.sql} AS VARCHAR), '')"
 
 
 def like_it(count: int, noun: str) -> str:
@@ -207,10 +223,10 @@ def _refuse_nul(
                 f"SELECT count(*), min({text}) FROM {scan.relation} WHERE contains({text}, chr(0))"
             )
             if count:
-                problem = f"{role} {example!r} holds a NUL character"
+                problem = f"{role} {shown(example)} holds a NUL character"
                 raise _error_at(scan, columns[role], example, problem, count)
 
 
 def _error_at(scan: Scan, name: str, value: str | None, problem: str, count: int) -> InputError:
     where = scan.locate(name, value)
-    return InputError(f"{where}: {problem} (column {name!r}, {like_it(count, 'row')})")
+    return InputError(f"{where}: {problem} (column {shown(name)}, {like_it(count, 'row')})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste.checks import shown
 from foretaste.data.compressed import READ_COMPRESSIONS, refuse_by_content, refuse_by_name
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.csv_files import quoted
-from foretaste.data.dialects import Dialect, read_dialect
+from foretaste.data.dialects import Dialect, read_dialect, refuse_nul
+from foretaste.data.directory import is_name_text
 from foretaste.data.frames import frame_sha256, to_arrow
 from foretaste.data.manifest import file_sha256
 from foretaste.errors import InputError, SettingError
@@ -61,6 +64,10 @@ class Scan:
     """Bytes of the file, or of the frame in memory."""
 
     path: Path | None = None
+
+    modified_ns: int = 0
+    """When the file was last written to."""
+
     dialect: Dialect | None = None
     """How the file is written, where it is delimited text."""
 
@@ -78,8 +85,18 @@ class Scan:
 
     def provenance(self) -> dict[str, Any]:
         """The source's name, size and checksum."""
-        sha256 = frame_sha256(self.frame) if self.path is None else file_sha256(self.path)
+        try:
+            sha256 = frame_sha256(self.frame) if self.path is None else file_sha256(self.path)
+        except OSError as error:
+            raise _unreadable(self.name, error) from None
         return {"path": self.name, "num_bytes": self.size, "sha256": sha256}
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where the file is no longer the one that was opened."""
+        if self.path is not None and _state(self.path) != (self.size, self.modified_ns):
+            raise InputError(
+                f"{self.name}: changed while it was read; prepare it again when nobody writes to it"
+            )
 
 
 def open_scans(source: Any, format: FileFormat) -> list[Scan]:
@@ -111,13 +128,19 @@ def check_format_acts(format: FileFormat, scans: Sequence[Scan]) -> None:
 
 def _expand(source: str | Path) -> list[Path]:
     path = Path(source)
-    if path.is_file():
+    # Unlike those of Path, these raise nothing, however odd or long a name is.
+    if os.path.isfile(path):  # noqa: PTH113
         return [path]
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112
         return _files_within(path)
+    if os.path.exists(path):  # noqa: PTH110
+        raise InputError(
+            f"{source}: is neither a file nor a folder but a pipe, socket or device; save what it "
+            "holds in a file"
+        )
     # Path.glob takes no absolute patterns.
-    found = sorted(Path(name) for name in glob.glob(str(source), recursive=True))  # noqa: PTH207
-    files = [match for match in found if match.is_file()]
+    found = sorted(glob.glob(str(source), recursive=True))  # noqa: PTH207
+    files = [Path(name) for name in found if os.path.isfile(name)]  # noqa: PTH113
     if not files:
         raise InputError(f"{source}: there is no such file")
     return files
@@ -137,6 +160,8 @@ def _files_within(folder: Path) -> list[Path]:
 
 
 def _open_file(path: Path, format: FileFormat) -> Scan:
+    if not is_name_text(path):
+        raise InputError(f"{path}: its name is not UTF-8 text; rename it")
     refuse_by_name(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
@@ -158,16 +183,17 @@ def _open_file(path: Path, format: FileFormat) -> Scan:
 
 def scan_lines(path: Path, name: str, format: FileFormat) -> Scan:
     """A scan of whole lines, as the one column ``name``."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file")
     return _scan_text(path, replace(format, delimiter="\x01", columns=(name,), quote="none"))
 
 
 def _scan_text(path: Path, format: FileFormat) -> Scan:
+    size, modified_ns = _state(path)
     try:
         refuse_by_content(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        raise _unreadable(str(path), error) from None
     dialect = read_dialect(path, format)
     columns = {
         name: Column(sql=f"c{position}", storage="text", type_name="text")
@@ -176,18 +202,20 @@ def _scan_text(path: Path, format: FileFormat) -> Scan:
     }
     return Scan(
         name=str(path), relation=dialect.relation(_literal(path)), columns=columns,
-        size=path.stat().st_size, path=path, dialect=dialect,
+        size=size, modified_ns=modified_ns, path=path, dialect=dialect,
     )  # fmt: skip
 
 
 def _scan_parquet(path: Path) -> Scan:
+    size, modified_ns = _state(path)
     try:
         schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
+        _ = schema.names
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from None
     return Scan(
         name=str(path), relation=f"read_parquet({_literal(path)})",
-        columns=_describe(schema, str(path)), size=path.stat().st_size, path=path,
+        columns=_describe(schema, str(path)), size=size, modified_ns=modified_ns, path=path,
     )  # fmt: skip
 
 
@@ -198,13 +226,28 @@ def _scan_frame(table: pa.Table) -> Scan:
     )  # fmt: skip
 
 
+def _state(path: Path) -> tuple[int, int]:
+    """Size and time of the last change: what tells that a file is still the same."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(str(path), error) from None
+    return status.st_size, status.st_mtime_ns
+
+
+def _unreadable(name: str, error: OSError) -> InputError:
+    return InputError(f"{name}: cannot be read: {error.strerror}")
+
+
 def _describe(schema: pa.Schema, where: str) -> dict[str, Column]:
     names = Counter(name.lower() for name in schema.names)
     repeated = [name for name, count in names.items() if count > 1]
     if repeated:
         raise InputError(
-            f"{where}: column {min(repeated)!r} is there more than once, case aside; rename one"
+            f"{where}: column {shown(min(repeated))} is there more than once, case aside; "
+            "rename one"
         )
+    refuse_nul(schema.names, where)
     return {
         column.name: Column(
             sql=identifier(column.name),

@@ -193,7 +193,7 @@ CANDIDATE_LINES = """
 SELECT {line} AS line,
        nullif(trim(regexp_extract({line}, '^{pattern}$', 1)), '') AS user_text,
        trim(regexp_extract({line}, '^{pattern}$', 2)) AS item_text
-FROM {relation}
+FROM {relation} WHERE {line} <> ''
 """
 
 LINES_WITHOUT_TEST = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste.checks import shown
 from foretaste.errors import InputError
 from foretaste.recommend.ids import Id
 
@@ -24,7 +26,8 @@ def read_ids(path: Path | str) -> list[Id]:
     Windows line ends are passed over. Raises InputError naming the file and the line.
     """
     path = Path(path)
-    if not path.is_file():
+    # Unlike Path's, this raises nothing, however odd or long a name is.
+    if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file")
     suffix = path.suffix.lower()
     ids: Sequence[Id]
@@ -45,7 +48,7 @@ def _from_csv(path: Path, separator: str) -> list[str]:
         header = next(reader, None)
         if header and header[0].lstrip("-").isdecimal():
             raise InputError(
-                f"{path}, line 1: a header belongs here, found the id {header[0]!r}; add a "
+                f"{path}, line 1: a header belongs here, found the id {shown(header[0])}; add a "
                 "header, or name the file .txt with one id per line"
             )
         rows = [(reader.line_num, row) for row in reader if row]
@@ -60,7 +63,8 @@ def _from_csv(path: Path, separator: str) -> list[str]:
 def _from_parquet(path: Path) -> list[Id]:
     try:
         table = pq.read_table(path, columns=pq.read_schema(path).names[:1])
-    except (pa.ArrowException, OSError) as error:
+        table.validate(full=True)
+    except (pa.ArrowException, ValueError, OSError) as error:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
     if not table.num_columns:
         raise InputError(f"{path}: has no column")
@@ -71,7 +75,8 @@ def _from_parquet(path: Path) -> list[Id]:
         pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
     ):
         raise InputError(
-            f"{path}: column {table.column_names[0]!r} is {kind}; ids are integers or text"
+            f"{path}: column {shown(table.column_names[0])} is {kind!s:.200}; "
+            "ids are integers or text"
         )
     ids: list[Id | None] = table.column(0).to_pylist()
     if None in ids:
@@ -85,3 +90,5 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text: {error}; save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error

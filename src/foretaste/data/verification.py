@@ -1,0 +1,212 @@
+"""Whether a dataset directory is what its manifest says, and whether its parts fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from foretaste.data.dataset import check_file, read_pairs
+from foretaste.data.histories import Histories
+from foretaste.data.ids import IdTable, Kind
+from foretaste.data.manifest import FILE_NAME, Manifest
+from foretaste.data.part_files import PAIR_COLUMNS, content_digest, is_in_order
+from foretaste.errors import DatasetError, ForetasteError, RunError
+
+_CANDIDATES = "test_candidates.parquet"
+_ID_FILES: dict[str, Kind] = {"users.parquet": "user", "items.parquet": "item"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    subject: str
+    """A file of the directory, or what concerns several."""
+
+    is_ok: bool
+
+    found: str
+    """What was checked; what is wrong, with the path of the file, where something is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """All that was checked of one directory."""
+
+    path: Path
+
+    holds: str
+    """What the directory is: ``dataset`` or ``run``."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, each with the path of the file."""
+        return [check.found for check in self.checks if not check.is_ok]
+
+    def raise_if_wrong(self) -> None:
+        """Raise the first problem, a DatasetError or RunError, if there is one."""
+        if not self.problems:
+            return
+        first, *others = self.problems
+        more = f" (and {len(others)} more)" if others else ""
+        raise (DatasetError if self.holds == "dataset" else RunError)(first + more)
+
+
+class Checks:
+    """Makes checks of a directory one after the other, and keeps what they find."""
+
+    def __init__(self, path: Path) -> None:
+        self.made: list[Check] = []
+        self._path = path
+
+    def make(self, subject: str, check: Callable[[], str]) -> bool:
+        """Whether ``check`` returns, with what it looked at, instead of raising what is wrong."""
+        try:
+            is_ok, found = True, check()
+        except ForetasteError as error:
+            is_ok, found = False, str(error)
+        except Exception as error:
+            # Anything may be in a file that somebody else wrote; none of it may stop the rest.
+            is_ok, found = False, f"{self._path / subject}: is damaged: {error!r}"
+        self.made.append(Check(subject=subject, is_ok=is_ok, found=found))
+        return is_ok
+
+
+def verify_dataset(path: Path | str) -> Verification:
+    """Check every file of a prepared dataset, and whether they fit together.
+
+    Of the manifest its version and digest; of every part its bytes, content digest, columns, order
+    and range; of the ids that they are unique and of their kind; of all that no pair is in two
+    parts and that training has the users and items it should. What is wrong is in the result, not
+    raised.
+    """
+    path = Path(path)
+    checks = Checks(path)
+    if checks.make(FILE_NAME, lambda: _check_manifest(path)):
+        manifest = Manifest.read(path)
+        parts = [
+            checks.make(name, partial(_check_part, path / name, manifest))
+            for name in manifest.parts
+        ]
+        if all(parts):
+            checks.make("all parts", lambda: _check_together(path, manifest))
+    return Verification(path=path, holds="dataset", checks=tuple(checks.made))
+
+
+def _check_manifest(path: Path) -> str:
+    manifest = Manifest.read(path)
+    return f"version {manifest.format_version}, {manifest.protocol}, digest {manifest.digest[:12]}"
+
+
+def _check_part(path: Path, manifest: Manifest) -> str:
+    part = manifest.parts[path.name]
+    check_file(path, part.sha256)
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow)
+            found = (file.metadata.num_rows, content_digest(file), is_in_order(file))
+    except (OSError, pa.ArrowException) as error:
+        raise DatasetError(f"{path}: cannot be read: {error}") from None
+    if found[:2] != (part.num_rows, part.content_digest):
+        raise DatasetError(
+            f"{path}: has {found[0]:,} rows with content digest {found[1][:12]}, the manifest says "
+            f"{part.num_rows:,} and {part.content_digest[:12]}; prepare the dataset again"
+        )
+    if not found[2]:
+        raise DatasetError(f"{path}: its rows are not in order; prepare the dataset again")
+    further = _check_ids(path, manifest) if path.name in _ID_FILES else "order"
+    return f"{part.num_rows:,} rows: bytes, digest, columns, {further}"
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    kind = _ID_FILES.get(path.name)
+    expected = PAIR_COLUMNS if kind is None else [f"{kind}_index", f"{kind}_id"]
+    indexes = schema.types[:2] if kind is None else schema.types[:1]
+    if schema.names[:2] != expected or any(found != pa.int32() for found in indexes):
+        fields = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        raise DatasetError(
+            f"{path}: has columns {fields}, where {' and '.join(expected)} come first and indexes "
+            "are of 32 bits; prepare the dataset again"
+        )
+
+
+def _check_ids(path: Path, manifest: Manifest) -> str:
+    kind = _ID_FILES[path.name]
+    ids = IdTable.read(path)
+    found, said = "integer" if ids.is_integer else "text", manifest.id_types[f"{kind}_id"]
+    if found != said:
+        raise DatasetError(
+            f"{path}: ids are {found}, the manifest says {said}; prepare the dataset again"
+        )
+    if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
+        raise DatasetError(f"{path}: an id is there more than once; prepare the dataset again")
+    return "ids"
+
+
+def _check_together(path: Path, manifest: Manifest) -> str:
+    """Ranges and overlaps of all parts with pairs, and what training has of users and items."""
+    pairs: dict[str, Histories] = {}
+    for name in manifest.parts:
+        if name not in _ID_FILES:
+            unseen = name not in ("train.parquet", _CANDIDATES)
+            num_items = manifest.num_all_items if unseen else manifest.num_items
+            pairs[name] = read_pairs(path / name, num_users=manifest.num_users, num_items=num_items)
+    pairs.pop(_CANDIDATES, None)
+    _check_overlaps(path, pairs)
+    _check_training(path, manifest, pairs["train.parquet"])
+    _check_fold_in(path, pairs)
+    return "indexes within range, no pair in two parts, all users and items of training"
+
+
+def _check_overlaps(path: Path, pairs: dict[str, Histories]) -> None:
+    names = list(pairs)
+    seen = pairs[names[0]]
+    for name in names[1:]:
+        both = seen.union(pairs[name])
+        num_twice = seen.num_interactions + pairs[name].num_interactions - both.num_interactions
+        if num_twice:
+            raise DatasetError(
+                f"{path / name}: {num_twice:,} of its pairs are in an earlier part too; prepare "
+                "the dataset again"
+            )
+        seen = both
+
+
+def _check_training(path: Path, manifest: Manifest, train: Histories) -> None:
+    """Training has the first users, and every item of the catalogue."""
+    users = np.flatnonzero(train.lengths())
+    items = np.unique(train.item_index)
+    parts = np.array(IdTable.read(path / "users.parquet").column("part")) == "train"
+    expected = np.arange(manifest.num_train_users)
+    if len(items) != manifest.num_items:
+        problem = f"lacks {manifest.num_items - len(items):,} items of the catalogue"
+    elif not np.array_equal(users, expected) or not np.array_equal(np.flatnonzero(parts), users):
+        problem = f"its users are not the first {manifest.num_train_users:,} of users.parquet"
+    else:
+        return
+    raise DatasetError(f"{path / 'train.parquet'}: {problem}; prepare the dataset again")
+
+
+def _check_fold_in(path: Path, pairs: dict[str, Histories]) -> None:
+    trained = pairs["train.parquet"].lengths() > 0
+    for name, histories in pairs.items():
+        num_known = int(np.count_nonzero(trained & (histories.lengths() > 0)))
+        if name.endswith("_fold_in.parquet") and num_known:
+            raise DatasetError(
+                f"{path / name}: {num_known:,} of its users are in training too; prepare the "
+                "dataset again"
+            )

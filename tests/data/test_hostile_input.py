@@ -1,0 +1,266 @@
+"""Whatever a file holds or is, reading it ends with the rows that are in it or one clear error."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.fuzz_targets import HEADER, ROWS, SEPARATOR, TARGETS, attack, check_whole, corpus
+from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
+from foretaste.data.preparation import open_or_prepare
+from foretaste.errors import DatasetError, ForetasteError, InputError
+from foretaste.recommend import read_ids
+from tests.data.conftest import WriteFile
+
+INT64 = (-(2**63), 2**63 - 1)
+
+texts = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=12
+)
+numbers = st.one_of(*(st.integers(edge - 3, edge + 3) for edge in (*INT64, 0)))
+few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def refuse(source: Any, message: str, tmp_path: Path, **settings: Any) -> None:
+    """Preparing fails with the message, which is of a readable length, and leaves nothing."""
+    output = tmp_path / "datasets" / "out"
+    with pytest.raises(InputError, match=message) as error:
+        prepare(source, output, PrepareConfig(**settings))
+    assert len(str(error.value)) < 10_000
+    assert not output.parent.exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_the_fuzzer_begins_with(target: str) -> None:
+    for case in corpus(target):
+        attack(target, case)
+
+
+@few
+@given(st.sampled_from(["csv", "items", "ids", "packed"]), st.binary(max_size=200))
+def test_bytes_of_any_kind(target: str, data: bytes) -> None:
+    attack(target, data)
+
+
+@few
+@given(st.integers(0, 6), st.lists(st.lists(texts | st.just(""), max_size=5), max_size=5))
+def test_rows_of_any_kind(kind: int, rows: list[list[str]]) -> None:
+    attack("csv", bytes([kind]) + f"{HEADER}{ROWS}{as_csv(rows)}".encode())
+
+
+@few
+@given(st.lists(texts, max_size=4), st.lists(texts, max_size=4))
+def test_candidates_of_any_kind(train: list[str], candidates: list[str]) -> None:
+    rated = "".join(f"{user}\t1\t5\t1\n" for user in ["0", *train])
+    lines = "(0,2)\t1\n" + "\n".join(candidates)
+    files = (rated + "1\t2\t5\t1\n", "0\t2\t5\t1\n", lines)
+    attack("ncf", SEPARATOR.join(file.encode() for file in files))
+
+
+@few
+@given(ids=st.lists(texts | numbers.map(str), min_size=1, max_size=8, unique=True))
+@example(ids=["\u202e1", "1\u0301", "\u200d", "a\nb", '"', '""', ",", " ", "NULL", "nan", "007"])
+def test_ids_come_back_as_they_were(ids: list[str], tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("ids")
+    rows = as_csv([["user_id", "item_id"], *([value, value] for value in ids)])
+    (folder / "raw.csv").write_bytes(rows.encode())
+    dataset = prepare(folder / "raw.csv", folder / "out", PrepareConfig(protocol="none"))
+    fits = all(
+        re.fullmatch("0|-?[1-9][0-9]*", text) and INT64[0] <= int(text) <= INT64[1] for text in ids
+    )
+    expected = [int(text) for text in ids] if fits else ids
+    assert sorted(map(repr, dataset.users.ids())) == sorted(map(repr, expected))
+    assert sorted(map(repr, dataset.items.ids())) == sorted(map(repr, expected))
+    check_whole(open_dataset(folder / "out"))
+
+
+def as_csv(rows: list[list[str]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADER + ROWS + "x" * 10_000_000 + ",1,1,1\n", "line 18: is longer than 2 MB"),
+        (HEADER + ROWS + '"' + "x" * 10_000_000 + '",1,1,1\n', "line 18: is longer than 2 MB"),
+        ("x" * 10_000_000 + "," + HEADER + ROWS, "line 1: is longer than 2 MB"),
+        (",".join(map(str, range(1_000_000))) + "\n1,2\n", "line 1: is longer than 2 MB"),
+        (HEADER + "," * 1_000_000 + "\n", "line 2: user_id is empty"),
+        ("user_id,item_id," + "y" * 1_000_000 + "," + "y" * 1_000_000 + "\n1,2,3,4\n",
+         r"column 'y{200}'\.\.\. \(1,000,000 characters\) is there more than once"),
+        ("user_id,item_id,a\0b\n1,2,3\n", r"line 1: column 'a\\x00b' has a NUL character in its"),
+        (f"{HEADER}{ROWS}1,{'z' * 1_000_000},1,soon\n", "time 'soon' is not a number"),
+        (f"{HEADER}{ROWS}1,1,1,{'z' * 1_000_000}\n", r"time 'z{200}'\.\.\. \(1,000,000 charac"),
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_sizes_nobody_expects(write: WriteFile, tmp_path: Path, content: str, message: str) -> None:
+    refuse(write(content), message, tmp_path)
+
+
+def test_names_are_no_sql(write: WriteFile, tmp_path: Path) -> None:
+    name = 'item"); DROP TABLE raw; --'
+    quoted = '"' + name.replace('"', '""') + '"'
+    source = write(f"user_id,{quoted}\n1,'; DROP TABLE raw\n")
+    items = write(f'{quoted},"title""\') FROM x"\n\'; DROP TABLE raw,x\n', "items.csv")
+    config = PrepareConfig(item_column=name, delimiter=",", protocol="none")
+    dataset = prepare(source, tmp_path / "out", config, items=items)
+    assert dataset.items.ids() == ["'; DROP TABLE raw"]
+
+
+def test_the_bad_time_is_shown_and_not_a_good_one(write: WriteFile, tmp_path: Path) -> None:
+    good = "".join(f"1,{item},2020-01-{item:02}\n" for item in range(1, 20))
+    source = write(f"user_id,item_id,date\n{good}1,30,soon\n1,31,never\n{good}")
+    message = "line 22: time 'never' is not a date such as .* 2 rows like it"
+    refuse(source, message, tmp_path)
+
+
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "294248-01-01", "-290308-01-01", "now"])
+def test_times_beyond_time(write: WriteFile, tmp_path: Path, time: str) -> None:
+    rows = "".join(f"1,{item},2020-01-{item:02}\n" for item in range(1, 9))
+    source = write(f"user_id,item_id,date\n{rows}1,9,{time}\n")
+    refuse(source, f"line 10: time '{time}' is not a date such as 2020-12-31", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["it's.csv", 'say "x".csv', "*.csv", "a?[b]!.csv", "two\nlines.csv", "{x}.csv", "\u202e.csv",
+     "-.csv", "~.csv", "%s.csv", "back\\slash.csv"],
+)  # fmt: skip
+def test_files_of_any_name(write: WriteFile, tmp_path: Path, name: str) -> None:
+    write("user_id,item_id\n8,8\n", "other.csv")
+    prepared = prepare(write(HEADER + ROWS, name), tmp_path / f"{name}-out")
+    assert prepared.users.ids() == [0, 1, 2, 3]
+    check_whole(open_dataset(tmp_path / f"{name}-out"))
+
+
+@pytest.mark.parametrize("name", ["a\0b.csv", "x" * 5000 + ".csv", "x" * 5000])
+def test_names_that_no_file_has(tmp_path: Path, name: str) -> None:
+    refuse(tmp_path / name, "there is no such file", tmp_path)
+    with pytest.raises(InputError, match="there is no such file"):
+        open_or_prepare(tmp_path / name, root=tmp_path / "datasets")
+    with pytest.raises(DatasetError, match="is not a directory"):
+        open_dataset(tmp_path / name)
+    with pytest.raises(InputError, match="there is no such file"):
+        read_ids(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["raw\udcff.csv", "raw\udcff.parquet"])
+def test_names_that_are_no_text(write: WriteFile, tmp_path: Path, name: str) -> None:
+    refuse(write(HEADER + ROWS, name), "its name is not UTF-8 text; rename it", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\udcffb", "x" * 5000])
+def test_outputs_that_cannot_be(write: WriteFile, tmp_path: Path, name: str) -> None:
+    source = write(HEADER + ROWS)
+    with pytest.raises(DatasetError, match=r"name is not UTF-8 text|written: File name"):
+        prepare(source, tmp_path / name)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_long_name_still_names_a_dataset(write: WriteFile, tmp_path: Path) -> None:
+    source = write(HEADER + ROWS, "é" * 120 + ".csv")
+    assert open_or_prepare(source, root=tmp_path / "datasets").path.name.startswith("éé")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def unix_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        socket.socket(socket.AF_UNIX).bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed")
+@pytest.mark.parametrize("make", [pipe, loop, device, unix_socket])
+@pytest.mark.parametrize("name", ["raw.csv", "raw.parquet"])
+def test_what_is_no_file_is_never_waited_for(
+    write: WriteFile, tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    odd, sound = tmp_path / name, write(HEADER + ROWS, "sound.csv")
+    make(odd)
+    message = "there is no such file" if make is loop else "neither a file nor a folder but a pipe"
+    split = GivenSplit(train=sound, test=sound, test_candidates=odd)
+    for source in (odd, [sound, odd], GivenSplit(train=sound, test=odd), split):
+        refuse(source, message, tmp_path)
+    with pytest.raises(InputError, match=message):
+        prepare(sound, tmp_path / "out", items=odd)
+    with pytest.raises(InputError, match="there is no such file"):
+        read_ids(odd)
+
+
+def test_candidates_in_a_pipe(write: WriteFile, tmp_path: Path) -> None:
+    write("0\t1\t5\t1\n", "x.train.rating")
+    write("0\t2\t5\t1\n", "x.test.rating")
+    pipe(tmp_path / "x.test.negative")
+    refuse(tmp_path / "x.train.rating", "x.test.negative: there is no such file", tmp_path)
+
+
+def test_blank_lines_among_candidates_are_passed_over(write: WriteFile, tmp_path: Path) -> None:
+    write("0\t1\t5\t1\n1\t2\t5\t1\n1\t1\t5\t1\n", "x.train.rating")
+    write("0\t2\t5\t1\n", "x.test.rating")
+    write("(0,2)\t1\n\n", "x.test.negative")
+    dataset = prepare(tmp_path / "x.train.rating", tmp_path / "out")
+    assert dataset.manifest.counts["num_test_candidates"] == 1
+
+
+def test_a_folder_that_is_within_itself(write: WriteFile, tmp_path: Path) -> None:
+    folder = write(HEADER + ROWS, "folder/raw.csv").parent
+    (folder / "self").symlink_to(folder)
+    assert prepare(folder, tmp_path / "out").manifest.counts["num_rows_read"] == 16
+
+
+@pytest.mark.parametrize("step", ["checksum", "read"])
+def test_a_file_that_changes_while_it_is_read(write: WriteFile, tmp_path: Path, step: str) -> None:
+    source = write(HEADER + ROWS)
+
+    def change(named: str) -> None:
+        if named == step:
+            write(HEADER + ROWS + "9,9,1,1\n")
+
+    with pytest.raises(InputError, match=r"raw\.csv: changed while it was read; prepare it again"):
+        prepare(source, tmp_path / "out", progress=change)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("step", ["checksum", "read"])
+@pytest.mark.parametrize("name", ["raw.csv", "raw.csv.gz"])
+def test_a_file_that_goes_while_it_is_read(
+    write: WriteFile, tmp_path: Path, step: str, name: str
+) -> None:
+    text = (HEADER + ROWS).encode()
+    source = write(gzip.compress(text) if name.endswith(".gz") else text, name)
+
+    def remove(named: str) -> None:
+        if named == step:
+            source.unlink()
+
+    with pytest.raises(ForetasteError, match=r"raw\.csv"):
+        prepare(source, tmp_path / "out", progress=remove)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,195 @@
+"""Parquet files and frames of odd types, damaged or made to do harm: read or refused in words."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.fuzz_targets import attack, parquet_bytes, tables
+from foretaste.data import PrepareConfig, prepare
+from foretaste.errors import InputError
+from foretaste.recommend import read_ids
+
+USERS = [user for user in range(5) for _ in range(4)]
+ITEMS = list(range(4)) * 5
+DAY = datetime.datetime(2020, 1, 1)
+EDGES = [2**63 - 1, -(2**63), *USERS[2:]]
+
+
+def not_utf8() -> pa.Array:
+    offsets = pa.py_buffer(np.arange(21, dtype=np.int32))
+    return pa.Array.from_buffers(pa.string(), 20, [None, offsets, pa.py_buffer(b"\xff" * 20)])
+
+
+READ_AS_TIMES = {
+    "uint64": pa.array([2**64 - 1 - user for user in USERS], pa.uint64()),
+    "half": pa.array(np.arange(20, dtype=np.float16)),
+    "decimal": pa.array([decimal.Decimal(user) for user in USERS]),
+    "decimal256": pa.array([decimal.Decimal(user) for user in USERS], pa.decimal256(60, 2)),
+    "zone": pa.array([DAY] * 20, pa.timestamp("us", "Asia/Tokyo")),
+    "no such zone": pa.array(USERS, pa.timestamp("us", "No/Where")),
+    "date64": pa.array([86_400_000 * user for user in USERS], pa.date64()),
+    "dictionary": pa.array([f"{user}" for user in USERS]).dictionary_encode(),
+    "view": pa.array([f"{user}" for user in USERS], pa.string_view()),
+}
+REFUSED_AS_TIMES = {
+    "seconds": pa.array([2**62] * 20, pa.timestamp("s")),
+    "milliseconds": pa.array(EDGES, pa.timestamp("ms")),
+    "infinite": pa.array(EDGES, pa.timestamp("us")),
+    "date32": pa.array([2**31 - 1, -(2**31), *USERS[2:]], pa.date32()),
+    "nan": pa.array([float("nan"), float("inf"), *USERS[2:]], pa.float64()),
+    "nul": pa.array(["1\0"] * 20),
+    "list": pa.array([[user] for user in USERS]),
+    "struct": pa.array([{"a": user} for user in USERS]),
+    "map": pa.array([[("a", user)] for user in USERS], pa.map_(pa.string(), pa.int64())),
+    "duration": pa.array(USERS, pa.duration("s")),
+    "time": pa.array(USERS, pa.time32("s")),
+    "null": pa.nulls(20),
+    "bool": pa.array([True] * 20),
+    "binary": pa.array([b"\xff"] * 20),
+    "interval": pa.array([pa.MonthDayNano([1, 2, 3])] * 20),
+    "run ends": pa.RunEndEncodedArray.from_arrays(pa.array([20], pa.int32()), pa.array([1])),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16] * 20, pa.binary(16))),
+    "not utf-8": not_utf8(),
+}
+
+
+def sources(table: pa.Table, tmp_path: Path) -> list[Any]:
+    """The table, and the file of it where Parquet has its types."""
+    path = tmp_path / "raw.parquet"
+    try:
+        pq.write_table(table, path)
+    except pa.ArrowException:
+        return [table]
+    return [table, path]
+
+
+@pytest.mark.parametrize("times", READ_AS_TIMES.values(), ids=READ_AS_TIMES)
+def test_types_that_times_come_in(tmp_path: Path, times: pa.Array) -> None:
+    table = pa.table({"user": USERS, "item": ITEMS, "time": times})
+    for place, source in enumerate(sources(table, tmp_path)):
+        prepared = prepare(source, tmp_path / f"out-{place}")
+        assert prepared.manifest.protocol == "leave-one-out"
+        assert prepared.manifest.num_interactions == 10
+
+
+@pytest.mark.parametrize("times", REFUSED_AS_TIMES.values(), ids=REFUSED_AS_TIMES)
+def test_types_and_values_that_are_no_times(tmp_path: Path, times: pa.Array) -> None:
+    table = pa.table({"user": USERS, "item": ITEMS, "time": times})
+    for source in sources(table, tmp_path):
+        name = "table: " if source is table else r"raw\.parquet"
+        with pytest.raises(InputError, match=name):
+            prepare(source, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [*READ_AS_TIMES.values(), *REFUSED_AS_TIMES.values()],
+    ids=[*READ_AS_TIMES, *REFUSED_AS_TIMES],
+)
+def test_items_are_described_by_any_type_or_refused(tmp_path: Path, values: pa.Array) -> None:
+    table = pa.table({"user": USERS, "item": ITEMS})
+    items = pa.table({"item": list(range(20)), "title": values})
+    try:
+        prepared = prepare(table, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
+    except InputError as error:
+        message = str(error)
+    else:
+        message = None
+        assert len(prepared.items.titles() or []) == 4
+    assert message is None or (message.startswith("table: ") and not list(tmp_path.iterdir()))
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    ["", "x" * 100_000, "\u202e", "'", '"', 'x") FROM raw; DROP TABLE raw; --', "item_index",
+     "rowid", "filename", "file_row_number"],
+)  # fmt: skip
+def test_columns_of_any_name(tmp_path: Path, name: str, as_file: bool) -> None:
+    table = pa.table([USERS, ITEMS, ITEMS], names=["user", "item", name])
+    source = sources(table, tmp_path)[as_file]
+    items = pa.table([list(range(4))] * 2, names=["item", name])
+    prepared = prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
+    assert prepared.manifest.num_interactions == 20
+
+
+def test_a_nul_in_a_column_name(tmp_path: Path) -> None:
+    table = pa.table([USERS, ITEMS, ITEMS], names=["user", "item", "a\0b"])
+    for source in sources(table, tmp_path):
+        with pytest.raises(InputError, match=r"column 'a\\x00b' has a NUL character in its name"):
+            prepare(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 12, 0.5, -20, -8, -1])
+def test_parquet_cut_short(tmp_path: Path, kept: float) -> None:
+    (tmp_path / "sound.parquet").write_bytes(parquet_bytes(tables()[0]))
+    whole = (tmp_path / "sound.parquet").read_bytes()
+    cut = whole[: int(len(whole) * kept) if kept == 0.5 else int(kept)]
+    (tmp_path / "raw.parquet").write_bytes(cut)
+    with pytest.raises(InputError, match=r"raw\.parquet: cannot be read as Parquet"):
+        prepare(tmp_path / "raw.parquet", tmp_path / "out")
+    with pytest.raises(InputError, match=r"raw\.parquet: is not readable Parquet"):
+        read_ids(tmp_path / "raw.parquet")
+
+
+SOUND = [parquet_bytes(table) for table in tables()[:3]]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(SOUND),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1),
+    st.sampled_from(["parquet", "ids", "part", "items"]),
+)
+def test_damaged_parquet(whole: bytes, damage: list[tuple[float, int]], target: str) -> None:
+    data = bytearray(whole)
+    for place, byte in damage:
+        data[int(place * len(data))] = byte
+    prefix = {"parquet": b"", "ids": b"\0", "part": b"\0", "items": b"\xff"}[target]
+    attack(target, prefix + bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"]), "Duplicate column names"),
+        (pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object), "item": [1]}), "surrogates"),
+        (pd.DataFrame({"user": pd.Series([2**70], dtype=object), "item": [1]}), "too large"),
+        (pd.DataFrame({"user": pd.Series([object()]), "item": [1]}), "Could not convert"),
+        (pd.DataFrame({"user": pd.Series([1, "a"], dtype=object), "item": [1, 2]}), "convert"),
+        (pd.DataFrame({"user": pd.arrays.SparseArray([1]), "item": [1]}), "Sparse pandas data"),
+        (pd.Series([1]), "non-struct type int64"),
+    ],
+    ids=range(7),
+)
+def test_frames_that_arrow_does_not_take(tmp_path: Path, frame: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        prepare(frame, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("field", "place", "value"), [("indices", 0, 99), ("indices", 0, -5), ("indptr", 1, 50)]
+)
+def test_matrices_that_point_outside(tmp_path: Path, field: str, place: int, value: int) -> None:
+    matrix = pytest.importorskip("scipy.sparse").csr_matrix(np.eye(3))
+    getattr(matrix, field)[place] = value
+    with pytest.raises(InputError, match="table: cannot be turned into an Arrow table: ind"):
+        prepare(matrix, tmp_path / "out")
+
+
+def test_arrays_of_one_dimension(tmp_path: Path) -> None:
+    array = pytest.importorskip("scipy.sparse").coo_array([1, 2, 3])
+    with pytest.raises(InputError, match="matrix: has 1 dimensions; users and items make two"):
+        prepare(array, tmp_path / "out")
