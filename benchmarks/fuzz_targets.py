@@ -6,6 +6,7 @@ and raises a ForetasteError where they are refused; anything else is a finding.
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import hashlib
 import io
@@ -186,6 +187,7 @@ def attack(target: str, data: bytes) -> None:
 def model_dataset() -> Path:
     """A sound dataset, prepared once."""
     folder = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="fuzz-model-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "raw.csv").write_text(HEADER + ROWS)
     prepare(folder / "raw.csv", folder / "dataset", PrepareConfig(threads=1))
     return folder / "dataset"
