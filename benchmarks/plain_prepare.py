@@ -177,6 +177,7 @@ def generated(shape: Any, suffix: str, cache: Path) -> Path:
         table = generate(shape).table
         stars = np.random.default_rng(shape.seed).integers(1, 11, table.num_rows, dtype=np.int8)
         table = table.append_column("rating", pa.array(stars / np.float32(2))).select(COLUMNS)
+        cache.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{name}")
         if suffix == "csv":
             pa_csv.write_csv(table, unfinished)
