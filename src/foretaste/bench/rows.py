@@ -38,6 +38,10 @@ class Row:
     """Numbers by name with unit; spreads hold median, min, max and values."""
 
 
+_PLACES = frozenset({"output", "data_cache"})
+"""Options that say where files are on one machine, and nothing about what was measured."""
+
+
 class Recorder:
     """Collects the rows of one benchmark, and appends them to a file where one was named."""
 
@@ -55,7 +59,11 @@ class Recorder:
         self._benchmark = benchmark
         self._model = model
         self._output = options.output
-        asked = {name: _plain_value(value) for name, value in asdict(options).items()}
+        asked = {
+            name: _plain_value(value)
+            for name, value in asdict(options).items()
+            if name not in _PLACES
+        }
         self._context = {**environment(device), "settings": dict(settings), "options": asked}
 
     def add(
