@@ -186,3 +186,19 @@ def test_matrices_of_what_is_no_number() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     matrix = sparse.csr_array([[1j]])
     refuse(matrix, "matrix: holds values of type complex128; they must be numbers")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("manifest.json", "is a prepared dataset, not raw data; train on it as it is"),
+        ("metrics.jsonl", "is the directory of a run, which holds no raw data"),
+    ],
+)
+def test_directories_of_ours_are_no_raw_data(name: str, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    (folder / name).write_text("{}")
+    (folder / "more.csv").write_text("user_id,item_id\n1,1\n")
+    with pytest.raises(InputError, match=message):
+        prepare(folder, tmp_path / "dataset")

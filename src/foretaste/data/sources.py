@@ -148,6 +148,10 @@ def _expand(source: str | Path) -> list[Path]:
 
 def _files_within(folder: Path) -> list[Path]:
     """Every file of a folder and the folders in it; ``.`` and ``_`` hide, as in ``_SUCCESS``."""
+    if (folder / "manifest.json").is_file():
+        raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
+    if (folder / "metrics.jsonl").is_file():
+        raise InputError(f"{folder}: is the directory of a run, which holds no raw data")
     files = [
         path
         for path in sorted(folder.rglob("*"))

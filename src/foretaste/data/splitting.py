@@ -167,7 +167,8 @@ def _num_heldout_users(engine: Engine, config: PrepareConfig) -> int:
         asked = f"{num_users:,} held-out users in each of {num_parts} parts"
         raise SettingError(
             f"protocol held-out-users: {asked} leaves nobody to train on, for {eligible:,} users "
-            "have two items or more; use --protocol none to train on all of them"
+            "have two items or more; hold out fewer with --num-heldout-users, or use --protocol "
+            "none to train on all of them"
         )
     return num_users
 
