@@ -194,7 +194,29 @@ class RecommendBench(LatencyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeuMFScalingBench(BenchConfig):
+class ScalingBench(BenchConfig):
+    """What both benchmarks of growing data may be told."""
+
+    precision: tuple[Precision, ...] = ("fp32",)
+    """Precisions to train in, one after the other."""
+
+    batch_size: int | None = None
+    """Samples (neumf) or users (vae) per update; unless given, 1,048,576 or 4,096 on a GPU and
+    65,536 or 500 on a CPU."""
+
+    steps: int = 2
+    """Updates in a measurement."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_precisions(self.precision)
+        check_whole("steps", self.steps, at_least=1)
+        if self.batch_size is not None:
+            check_whole("batch_size", self.batch_size, at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuMFScalingBench(ScalingBench):
     """Cost of training as the data grow."""
 
     shape: str = "2000x2000x20000"
@@ -203,27 +225,14 @@ class NeuMFScalingBench(BenchConfig):
     factor: tuple[int, ...] = (1, 10, 100)
     """How many times the users, the items, the interactions and all of them grow."""
 
-    precision: tuple[Precision, ...] = ("fp32",)
-    """Precisions to train in, one after the other."""
-
-    batch_size: int | None = None
-    """Samples per update; unless given, 1,048,576 on a GPU and 65,536 on a CPU."""
-
-    steps: int = 2
-    """Updates in a measurement."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_precisions(self.precision)
         for factor in self.factor:
             check_whole("factor", factor, at_least=1)
-        check_whole("steps", self.steps, at_least=1)
-        if self.batch_size is not None:
-            check_whole("batch_size", self.batch_size, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAEScalingBench(BenchConfig):
+class VAEScalingBench(ScalingBench):
     """Time and memory of training as the catalogue grows."""
 
     shape: str = "4000x10000x400000"
@@ -235,18 +244,8 @@ class VAEScalingBench(BenchConfig):
     widths: tuple[int, ...] = (600, 600, 600, 200)
     """Width of the hidden layers for each of them; one width serves all."""
 
-    precision: tuple[Precision, ...] = ("fp32",)
-    """Precisions to train in, one after the other."""
-
-    batch_size: int | None = None
-    """Users per update; unless given, 4,096 on a GPU and 500 on a CPU."""
-
-    steps: int = 2
-    """Updates in a measurement."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_precisions(self.precision)
         for name in ("items", "widths"):
             for value in getattr(self, name):
                 check_whole(name, value, at_least=1)
@@ -255,9 +254,6 @@ class VAEScalingBench(BenchConfig):
                 f"widths has {len(self.widths)} values for {len(self.items)} of items; give one "
                 "for all or one for each"
             )
-        check_whole("steps", self.steps, at_least=1)
-        if self.batch_size is not None:
-            check_whole("batch_size", self.batch_size, at_least=1)
 
 
 def _check_precisions(precisions: tuple[str, ...]) -> None:

@@ -7,18 +7,15 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from foretaste.errors import Interrupted
-from foretaste.training.progress import Progress
-
-if TYPE_CHECKING:
-    from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
+from foretaste.training.progress import Progress, Several
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interruptible(Progress):
+class Interruptible(Several):
     """Passes on what a training tells; once a signal came, the next step raises `Interrupted`.
 
     Signals are caught while the block runs, in the main thread alone: no other may. A second one
@@ -26,7 +23,7 @@ class Interruptible(Progress):
     """
 
     def __init__(self, inner: Progress, run_path: Path) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.run_path = run_path
         self._previous: dict[int, Any] = {}
         self._caught: int | None = None
@@ -46,22 +43,13 @@ class Interruptible(Progress):
     ) -> None:
         self._let_go()
 
-    def started(self, start: TrainingStart) -> None:
-        self.inner.started(start)
-
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        self.inner.stepped(epoch, step, num_steps)
+        super().stepped(epoch, step, num_steps)
         self._check(f"in epoch {epoch}, after step {step} of {num_steps}")
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        self.inner.evaluating(split, num_done, num_users)
+        super().evaluating(split, num_done, num_users)
         self._check(f"while ranking the {split} part")
-
-    def epoch_done(self, report: EpochReport) -> None:
-        self.inner.epoch_done(report)
-
-    def finished(self, summary: TrainingSummary) -> None:
-        self.inner.finished(summary)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._caught = number
