@@ -34,6 +34,14 @@ SMALL: dict[str, Any] = {
     "mlp": foretaste.MLPConfig(layers=TOWER),
 }
 MODELS = ("popularity", "ease", "gmf", "mlp", "neumf", "dae", "vae")
+NVIDIA_SETTINGS: dict[str, Any] = {
+    "batch_size": 1_048_576,
+    "learning_rate": 0.0045,
+    "beta1": 0.25,
+    "beta2": 0.5,
+    "epochs": 30,
+    "patience": 0,
+}
 SEEDLESS = ("popularity", "ease")
 
 
@@ -58,11 +66,14 @@ class Trial:
 
 
 def trials(datasets: list[str], protocols: list[str], seeds: list[int]) -> Iterator[Trial]:
-    """Every model, then NeuMF as its paper measured it, for each dataset, protocol and seed."""
+    """Every model, then NeuMF as its paper and as NVIDIA measured it."""
     for dataset in datasets:
         for protocol in protocols:
             if protocol == "ncf":
                 yield from _paper_trials(dataset, seeds)
+                continue
+            if protocol == "nvidia":
+                yield from _nvidia_trials(dataset, seeds)
                 continue
             also = ("sampled-99",) if protocol == "leave-one-out" else ()
             for model in MODELS:
@@ -96,6 +107,23 @@ def _paper_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
                 candidates="sampled-99",
                 validation="none",
                 config=config,
+            )
+
+
+def _nvidia_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
+    """NVIDIA's protocol: the NCF one with 100 negatives drawn with replacement, HR@10 deciding."""
+    for name, settings in (("NVIDIA's settings", NVIDIA_SETTINGS), ("our defaults", {})):
+        for seed in seeds:
+            yield Trial(
+                dataset=dataset,
+                protocol="nvidia",
+                model="neumf",
+                seed=seed,
+                name=name,
+                candidates="nvidia-100",
+                validation="none",
+                also=("sampled-100", "full"),
+                training={"precision": "bf16", "select_by": "hr@10", **settings},
             )
 
 
@@ -139,7 +167,7 @@ def _prepared(trial: Trial, data: Path, work: Path) -> Dataset:
     path = work / f"{trial.dataset}-{trial.protocol}"
     if path.exists():
         return open_dataset(path)
-    protocol: Any = "leave-one-out" if trial.protocol == "ncf" else trial.protocol
+    protocol: Any = "leave-one-out" if trial.validation == "none" else trial.protocol
     validation: Any = trial.validation
     config = foretaste.PrepareConfig(protocol=protocol, validation=validation, filters="reference")
     return prepare(data / SOURCES[trial.dataset], path, config)
@@ -175,6 +203,11 @@ COLUMNS = {
         ("full", "ndcg@100"),
     ],
     "ncf": [("sampled-99", "hr@10"), ("sampled-99", "ndcg@10")],
+    "nvidia": [
+        (candidates, metric)
+        for candidates in ("nvidia-100", "sampled-100", "full")
+        for metric in ("hr@10", "ndcg@10")
+    ],
 }
 
 
@@ -222,9 +255,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="where the data sets are")
     parser.add_argument("--tables", action="store_true", help="print what was found, run nothing")
     parser.add_argument("--datasets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
-    parser.add_argument(
-        "--protocols", nargs="+", default=["leave-one-out", "held-out-users", "ncf"]
-    )
+    parser.add_argument("--protocols", nargs="+", default=list(COLUMNS), choices=list(COLUMNS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/quality.jsonl"))
     arguments = parser.parse_args()
