@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import platform
+import sys
 
 import pytest
 import torch
 from torch import Tensor
 
 from foretaste.ops import buffers
-from foretaste.ops.buffers import Buffers
+from foretaste.ops.buffers import Buffers, keep_freed_memory
 
 CPU = torch.device("cpu")
 
@@ -81,3 +84,37 @@ def test_without_a_counter_every_tensor_is_new(monkeypatch: pytest.MonkeyPatch) 
 def test_this_pytorch_counts() -> None:
     """Or training would be slower than it need be."""
     assert buffers._CAN_COUNT
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_kept() -> None:
+    assert keep_freed_memory()
+
+
+def test_bounds_of_the_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    class Library:
+        def mallopt(self, name: int, value: int) -> int:
+            asked[name] = value
+            return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert keep_freed_memory()
+    assert asked == {-3: 32 * 2**20, -1: 256 * 2**20}
+
+
+def test_other_libraries_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert not keep_freed_memory()
+
+
+def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert not keep_freed_memory()
+
+
+def test_other_systems_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not keep_freed_memory()

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from foretaste.ops import segments
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.history_encoder import bags, encode
+from foretaste.ops.history_encoder import encode
 from foretaste.ops.history_encoder.reference import encode as encode_reference
 from foretaste.ops.random import hash_words
 from tests.ops.cases import histories_of, random_histories
@@ -44,15 +45,13 @@ def test_encode_is_the_dense_product(
     )
 
 
-@pytest.mark.parametrize("items_at_once", [1, 4, NUM_ITEMS - 1, NUM_ITEMS])
-def test_gradients_in_tiles_of_items(
+def test_gradients_in_memory_that_is_kept(
     histories: HistoryTensors,
     table: torch.Tensor,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
-    items_at_once: int,
 ) -> None:
-    monkeypatch.setattr(bags, "_ITEMS_AT_ONCE", items_at_once)
+    monkeypatch.setattr(segments, "_BYTES_AT_ONCE", 80)
     kept = Buffers()
     upstream = torch.randn(len(histories), 5, generator=generator, dtype=torch.float64)
     expected = encode(table, histories, dropout=0.5, key=4, implementation="reference")

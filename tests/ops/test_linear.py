@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import foretaste
 from foretaste.ops import linear as linear_module
-from foretaste.ops.linear import linear, linear_relu, packed
+from foretaste.ops.linear import add_relu, linear, linear_relu, packed
 from tests.ops.cases import rms
 
 SOURCES = str(Path(foretaste.__file__).parent.parent)
@@ -50,6 +50,32 @@ def test_products_are_as_accurate_as_plain_ones(
         if fast.numel():
             allowed = 1.5 * rms([rough - truth]) + torch.finfo(dtype).eps * rms([truth])
             assert rms([fast - truth]) <= allowed
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_relu_of_a_sum(
+    fused: bool,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not fused:
+        monkeypatch.setattr(linear_module, "_has_add_relu", lambda: False)
+    left = torch.randn(5, 19, generator=generator).to(dtype)
+    right = torch.randn(3, 1, 19, generator=generator).to(dtype)
+    expected = (left + right).relu()
+    out = torch.full((3, 5, 19), torch.nan, dtype=dtype)
+    assert add_relu(left, right, out=out).data_ptr() == out.data_ptr()
+    assert torch.equal(out, expected)
+    in_place = left.repeat(3, 1, 1)
+    add_relu(in_place, right, out=in_place)
+    assert torch.equal(in_place, expected)
+
+
+def test_this_pytorch_adds_and_cuts_in_one_pass() -> None:
+    """Or ranking would be slower than it need be."""
+    assert linear_module._has_add_relu()
 
 
 @pytest.mark.parametrize("instructions", ["SSE41", "AVX2"])

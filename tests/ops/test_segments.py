@@ -8,6 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretaste.ops import segments
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.segments import Segments
 
 
@@ -19,6 +21,22 @@ def test_sums_are_those_of_index_add(index: list[int], width: int) -> None:
     segments = Segments(index_S, 10)
     torch.testing.assert_close(segments.sum(rows_SD), expected)
     torch.testing.assert_close(segments.sum(2.0 * rows_SD), 2.0 * expected)
+
+
+@pytest.mark.parametrize("bytes_at_once", [1, 100, 8 * 3 * 9, 8 * 3 * 10])
+def test_a_large_result_is_made_in_tiles(
+    bytes_at_once: int, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_BYTES_AT_ONCE", bytes_at_once)
+    index_S = torch.randint(10, (50,), generator=generator)
+    rows_ND = torch.randn(7, 3, generator=generator, dtype=torch.float64)
+    row_index_S = torch.randint(7, (50,), generator=generator)
+    expected = torch.zeros(10, 3, dtype=torch.float64).index_add_(0, index_S, rows_ND[row_index_S])
+    kept = Buffers()
+    for _ in range(2):
+        found = Segments(index_S, 10).sum(rows_ND, row_index_S, buffers=kept)
+        torch.testing.assert_close(found, expected)
+    assert bool(kept._storages) == (bytes_at_once < 8 * 3 * 10)
 
 
 def test_rows_without_width_sum_to_rows_without_width() -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from foretaste.errors import UnsupportedError
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -127,6 +129,16 @@ class NeuralModel(RecommenderModel):
 
     compiled: bool = False
     """Whether training steps go through torch.compile."""
+
+    def __init__(self, num_users: int, num_items: int) -> None:
+        super().__init__(num_users, num_items)
+        self._memory = Buffers()
+
+    def train(self, mode: bool = True) -> Self:
+        """As `nn.Module.train`; between trainings the memory of training steps is not kept."""
+        if not mode:
+            self._memory.clear()
+        return super().train(mode)
 
     def waits_for_device(self, num_samples: int) -> bool:
         """Whether the loss of so many samples takes what only the device knows: a shape, say.

@@ -6,11 +6,37 @@ on Linux 0.3 s a gigabyte, ten times what writing to it costs afterwards.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
+import sys
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+_MOST_FROM_HEAP = 32 * 2**20
+_MOST_KEPT = 256 * 2**20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep up to 256 MiB of what is freed for the tensors that come next.
+
+    A training step frees and allocates the same megabytes over and over, which glibc would give
+    back to the system and clear again each time. Holds for the process, for tensors of up to
+    32 MiB; `Buffers` is for larger ones. False where nothing was set: another C library, or
+    settings of malloc in the environment.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, _MOST_FROM_HEAP) and mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+    )
 
 
 class Buffers:

@@ -14,13 +14,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.segments import Segments
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, index_B: Tensor, *tables_ND: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, index_B: Tensor, buffers: Buffers | None, name: str, *tables_ND: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(index_B)
+        ctx.buffers, ctx.name = buffers, name
         ctx.num_rows = tables_ND[0].shape[0]
         return tuple(table_ND.index_select(0, index_B) for table_ND in tables_ND)
 
@@ -29,9 +33,19 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients_BD: Tensor) -> Any:
         (index_B,) = ctx.saved_tensors
         segments = Segments(index_B, ctx.num_rows)
-        return None, *(segments.sum(gradient_BD.contiguous()) for gradient_BD in gradients_BD)
+        sums = (
+            segments.sum(gradient_BD.contiguous(), buffers=ctx.buffers, name=f"{ctx.name} {number}")
+            for number, gradient_BD in enumerate(gradients_BD)
+        )
+        return None, None, None, *sums
 
 
-def gather(index_B: Tensor, *tables_ND: Tensor) -> list[Tensor]:
-    """``table[index]`` [B, D] of each table; all have the same number of rows N."""
-    return list(cast(tuple[Tensor, ...], _Gather.apply(index_B, *tables_ND)))  # type: ignore[no-untyped-call]
+def gather(
+    index_B: Tensor, *tables_ND: Tensor, buffers: Buffers | None = None, name: str = "gather"
+) -> list[Tensor]:
+    """``table[index]`` [B, D] of each table; all have the same number of rows N.
+
+    ``buffers`` keep the memory of the tables' gradients, under ``name``.
+    """
+    rows = _Gather.apply(index_B, buffers, name, *tables_ND)  # type: ignore[no-untyped-call]
+    return list(cast(tuple[Tensor, ...], rows))

@@ -1,8 +1,8 @@
-"""Products of activations with weights, by the fastest kernel that computes exactly that.
+"""Layers of a network, by the fastest kernels that compute exactly that.
 
 PyTorch's fp32 ``linear`` on the CPU goes through a BLAS that on AVX-512 machines reaches half of
-what oneDNN does; oneDNN's fused linear is private in PyTorch, so it is used where it is found to
-be there and `torch.nn.functional.linear` elsewhere.
+what oneDNN does; oneDNN's fused linear is private in PyTorch, as is the sum with its relu in one
+pass, so they are used where they are found to be there and the public functions elsewhere.
 
 Shape suffixes: S samples, N inputs, M outputs.
 """
@@ -28,6 +28,14 @@ def linear_relu(input_SN: Tensor, weight_MN: Tensor, bias_M: Tensor) -> Tensor:
     if _uses_onednn(input_SN):
         return _onednn(input_SN, weight_MN, bias_M, "relu")
     return F.linear(input_SN, weight_MN, bias_M).relu_()
+
+
+def add_relu(left: Tensor, right: Tensor, *, out: Tensor) -> Tensor:
+    """``relu(left + right)``, written to ``out``; not differentiable."""
+    if left.device.type == "cpu" and left.dtype == torch.float32 and _has_add_relu():
+        result: Tensor = torch.ops.aten._add_relu.out(left, right, out=out)
+        return result
+    return torch.add(left, right, out=out).relu_()
 
 
 def packed(weight_MN: Tensor, num_samples: int) -> Tensor:
@@ -61,5 +69,16 @@ def _has_onednn(dtype: torch.dtype) -> bool:
         ones = torch.ones(2, 2, dtype=dtype)
         weight = torch.ops.mkldnn._reorder_linear_weight(ones, 2)
         return bool((_onednn(ones, weight, ones[0], "relu") == 3.0).all())
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+@cache
+def _has_add_relu() -> bool:
+    """Whether the fused sum is there."""
+    try:
+        two = torch.full((1,), 2.0)
+        found = torch.ops.aten._add_relu.out(two, -two.expand(3, 1), out=torch.empty(3, 1))
+        return bool((found == 0.0).all())
     except (AttributeError, RuntimeError, TypeError):
         return False

@@ -3,20 +3,27 @@
 ``index_add_`` on the CPU adds row after row into memory and on a GPU races; sorting the indexes
 once and summing each segment writes every row once, in the same order every time.
 
-Shape suffixes: S rows to sum, D their width, I rows of the result.
+Shape suffixes: S summands, N rows that they are among, D their width, I rows of the result.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.ops.buffers import Buffers
+
+_BYTES_AT_ONCE = 10 * 2**20
+
 
 class Segments:
     """Rows grouped by the index they belong to; sorted once, used for several sums.
 
-    ``index_S`` integer and not negative; rows of ``num_segments`` and above belong nowhere.
+    ``index_S`` integer and not negative; ``num_segments`` and above come after the last offset,
+    where `sum` must not be given any.
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:
@@ -24,10 +31,38 @@ class Segments:
         bounds = torch.arange(num_segments + 1, dtype=index_S.dtype, device=index_S.device)
         self.offsets = torch.searchsorted(sorted_S, bounds)
 
-    def sum(self, rows_SD: Tensor) -> Tensor:
-        """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32."""
-        if rows_SD.shape[1] == 0:
-            return rows_SD.new_zeros(len(self.offsets) - 1, 0)
-        return F.embedding_bag(
-            self.order_S, rows_SD, self.offsets, mode="sum", include_last_offset=True
-        )
+    def sum(
+        self,
+        rows_ND: Tensor,
+        row_index_S: Tensor | None = None,
+        *,
+        buffers: Buffers | None = None,
+        name: str = "sums",
+    ) -> Tensor:
+        """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32.
+
+        Args:
+            rows_ND: the S summands, or the rows that they are among.
+            row_index_S: which row each summand is; none means one for one.
+            buffers: where a large result is kept, as ``name``.
+        """
+        order_S = self.order_S
+        if row_index_S is not None:
+            order_S = row_index_S.index_select(0, order_S)
+        shape = (len(self.offsets) - 1, rows_ND.shape[1])
+        if rows_ND.shape[1] == 0:
+            return rows_ND.new_zeros(shape)
+        segments_at_once = max(1, _BYTES_AT_ONCE // (rows_ND.shape[1] * rows_ND.itemsize))
+        if buffers is None or rows_ND.device.type != "cpu" or shape[0] <= segments_at_once:
+            return _sums(rows_ND, order_S, self.offsets)
+        sums_ID = buffers.empty(name, shape, rows_ND.dtype, rows_ND.device)
+        bounds = [*range(0, shape[0], segments_at_once), shape[0]]
+        summands = pairwise(self.offsets[bounds].tolist())
+        for segments, (start, stop) in zip(pairwise(bounds), summands, strict=True):
+            offsets = self.offsets[segments[0] : segments[1] + 1] - start
+            sums_ID[slice(*segments)] = _sums(rows_ND, order_S[start:stop], offsets)
+        return sums_ID
+
+
+def _sums(rows_ND: Tensor, index_S: Tensor, offsets: Tensor) -> Tensor:
+    return F.embedding_bag(index_S, rows_ND, offsets, mode="sum", include_last_offset=True)

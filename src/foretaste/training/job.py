@@ -14,6 +14,7 @@ import torch
 from foretaste.errors import Interrupted, RunError, TrainingError
 from foretaste.models.base import ClosedFormModel, NeuralModel
 from foretaste.models.neumf.config import SamplingConfig
+from foretaste.ops.buffers import keep_freed_memory
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run
 from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
@@ -100,6 +101,8 @@ def prepared_step(
     model.reset_parameters(plan.seed)
     model.compute_dtype = precision.compute_dtype
     model.compiled = plan.compile
+    if model.device.type == "cpu":
+        keep_freed_memory()
     optimizer = adam(model, plan)
     num_samples = batches.samples_per_batch
     if is_recorded(model, plan, num_samples):

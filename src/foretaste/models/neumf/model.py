@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,9 @@ class NeuMF(NeuralModel):
         items = None
         if self.waits_for_device(batch.num_samples):
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
-        user_rows = gather(batch.user_index_B, *self._user_tables())
+        user_rows = gather(
+            batch.user_index_B, *self._user_tables(), buffers=self._memory, name="user gradient"
+        )
         inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
         dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
@@ -83,6 +85,7 @@ class NeuMF(NeuralModel):
             samples,
             dropout,
             compute_dtype=self.compute_dtype,
+            buffers=self._memory,
             implementation="compiled" if self.compiled else "auto",
         )
 
@@ -101,7 +104,9 @@ class NeuMF(NeuralModel):
 
     def _item_rows(self, items: Tensor | None) -> list[Tensor]:
         tables: list[Tensor] = [self.item_factors, self.item_embedding]
-        return tables if items is None else gather(items, *tables)
+        if items is None:
+            return tables
+        return gather(items, *tables, buffers=self._memory, name="item gradient")
 
     def _inputs(
         self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
@@ -180,11 +185,10 @@ class NeuMF(NeuralModel):
             self._frozen_inputs = frozen
         return frozen
 
-    def train(self, mode: bool = True) -> NeuMF:
-        """As `nn.Module.train`; also forgets what was computed from the weights as they were."""
+    def train(self, mode: bool = True) -> Self:
+        """As `NeuralModel.train`; also forgets what was computed from the weights as they were."""
         self._forget()
-        super().train(mode)
-        return self
+        return super().train(mode)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

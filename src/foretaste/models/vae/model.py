@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,6 @@ from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import multinomial, triton_support
 from foretaste.ops.activations import tanh
-from foretaste.ops.buffers import Buffers
 from foretaste.ops.dense import dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder import encode
@@ -51,7 +49,6 @@ class MultVAE(NeuralModel):
         self.encoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(encoder))
         self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(decoder))
         self.output = nn.Linear(decoder[-1], num_items)
-        self._memory = Buffers()
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
@@ -76,12 +73,6 @@ class MultVAE(NeuralModel):
             return {}
         anneal_steps = _anneal_steps(self.config, updates_per_epoch)
         return {"beta": min(self.config.anneal_cap, update / anneal_steps)}
-
-    def train(self, mode: bool = True) -> Self:
-        """Between trainings the memory of training steps is not kept."""
-        if not mode:
-            self._memory.clear()
-        return super().train(mode)
 
     def forward(self, batch: HistoryBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""

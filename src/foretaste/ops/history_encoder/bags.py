@@ -9,7 +9,6 @@ Shape suffixes: B users, N interactions, n those that dropout keeps, I items, H 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -21,8 +20,6 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder.dropout import keep_scale, kept_entries
 from foretaste.ops.segments import Segments
-
-_ITEMS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -69,34 +66,20 @@ class _Bags(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table_IH: Tensor, entries: _Entries, buffers: Buffers) -> Tensor:
         ctx.num_items, ctx.entries, ctx.buffers = table_IH.shape[0], entries, buffers
-        sums_BH = _sums(table_IH, entries.item_index_n, entries.offsets.to(torch.int32))
+        offsets = entries.offsets.to(torch.int32)
+        sums_BH = F.embedding_bag(
+            entries.item_index_n, table_IH, offsets, mode="sum", include_last_offset=True
+        )
         return sums_BH.mul_(entries.weight_B1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> Any:
         entries = ctx.entries
-        segments = Segments(entries.item_index_n, ctx.num_items)
-        row_index_n = entries.row_index_n.index_select(0, segments.order_S)
-        rows_BH = upstream[0] * entries.weight_B1
-        return _summed(rows_BH, row_index_n, segments.offsets, ctx.buffers), None, None
-
-
-def _summed(rows_BH: Tensor, row_index_n: Tensor, offsets: Tensor, buffers: Buffers) -> Tensor:
-    """The sum of the rows of each item, [I, H]; those of many items in memory that is kept."""
-    num_items = len(offsets) - 1
-    if num_items <= _ITEMS_AT_ONCE:
-        return _sums(rows_BH, row_index_n, offsets)
-    shape = (num_items, rows_BH.shape[1])
-    sums_IH = buffers.empty("encoder gradient", shape, rows_BH.dtype, rows_BH.device)
-    tiles = [*range(0, num_items, _ITEMS_AT_ONCE), num_items]
-    bounds = offsets[tiles].tolist()
-    for items, entries in zip(pairwise(tiles), pairwise(bounds), strict=True):
-        tile_offsets = offsets[items[0] : items[1] + 1] - entries[0]
-        sums_IH[slice(*items)] = _sums(rows_BH, row_index_n[slice(*entries)], tile_offsets)
-    return sums_IH
-
-
-def _sums(rows: Tensor, index_n: Tensor, offsets: Tensor) -> Tensor:
-    """The sum of the rows of each segment, [number of segments, H]."""
-    return F.embedding_bag(index_n, rows, offsets, mode="sum", include_last_offset=True)
+        sums_IH = Segments(entries.item_index_n, ctx.num_items).sum(
+            upstream[0] * entries.weight_B1,
+            entries.row_index_n,
+            buffers=ctx.buffers,
+            name="encoder gradient",
+        )
+        return sums_IH, None, None

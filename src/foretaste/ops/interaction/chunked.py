@@ -11,17 +11,19 @@ c for a chunk (of rows or items), b for a block of chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.interaction.tower import Tower, accumulator
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.interaction.units import unit_of
+from foretaste.ops.linear import add_relu
 from foretaste.ops.segments import Segments
 
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
@@ -40,6 +42,7 @@ def loss(
     dropout: TowerDropout | None = None,
     *,
     compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
 ) -> Tensor:
     """As `reference.loss`, differentiable once; the tower's products in ``compute_dtype``.
 
@@ -47,7 +50,7 @@ def loss(
     """
     dtype = compute_dtype or inputs.item_tower_IH.dtype
     with torch.no_grad():
-        value, gradients = _Pass(inputs, samples, dropout, dtype).run()
+        value, gradients = _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
     return giving_gradients(value, inputs.tensors(), gradients)
 
 
@@ -75,8 +78,8 @@ def logits(
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
         tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
-        tower_cKH += inputs.user_tower_BH[rows, None]
-        logits_BK[rows] += _tower_logits(tower, tower_cKH)
+        add_relu(tower_cKH, inputs.user_tower_BH[rows, None], out=tower_cKH)
+        _add_tower_logits(tower, tower_cKH, logits_BK[rows])
     return logits_BK.add_(inputs.output_bias_1)
 
 
@@ -86,18 +89,22 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
     tower = _scoring_tower(inputs, logits_BI.numel())
+    num_pairs = min(logits_BI.numel(), _PAIRS_AT_ONCE[inputs.device.type])
+    tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
     for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
         for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
-            tower_cKH = inputs.user_tower_BH[rows, None] + inputs.item_tower_IH[items]
-            logits_BI[rows, items] += _tower_logits(tower, tower_cKH)
+            logits_cK = logits_BI[rows, items]
+            tower_cKH = tower_SH[: logits_cK.numel()].view(*logits_cK.shape, tower.width)
+            item_tower_KH, user_tower_cH = inputs.item_tower_IH[items], inputs.user_tower_BH[rows]
+            add_relu(item_tower_KH, user_tower_cH[:, None], out=tower_cKH)
+            _add_tower_logits(tower, tower_cKH, logits_cK)
     return logits_BI
 
 
-def _tower_logits(tower: Tower, preactivation_cKH: Tensor) -> Tensor:
-    """The tower's share of the logits, [c, K]; the preactivations are written over."""
-    activation_SD = tower.forward(preactivation_cKH.flatten(0, 1))[-1]
-    logits_S = activation_SD.to(tower.output_D.dtype) @ tower.output_D
-    return logits_S.view(preactivation_cKH.shape[:2])
+def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -> None:
+    """Add the tower's share to contiguous logits; the activations are written over."""
+    activation_SD = tower.forward(activation_cKH.flatten(0, 1))[-1]
+    logits_cK.view(-1).addmv_(activation_SD.to(tower.output_D.dtype), tower.output_D)
 
 
 def _scoring_tower(
@@ -116,9 +123,11 @@ class _Pass:
         samples: Samples,
         dropout: TowerDropout | None,
         dtype: torch.dtype,
+        buffers: Buffers,
     ) -> None:
         shape = samples.item_index_BK.shape
         self.inputs = inputs
+        self.buffers = buffers
         self.item_index_BK = samples.item_index_BK
         self.label_BK = samples.label_BK.expand(shape)
         self.weight_BK = samples.weight_BK.expand(shape)
@@ -154,10 +163,11 @@ class _Pass:
         """Run the chunks of a block, then sum what they wrote down by user row and by item."""
         num_rows, total = rows.stop - rows.start, self.total
         shape = (num_rows, self.num_candidates)
-        tower_bKH = self.item_tower_IH.new_empty(*shape, self.tower.width)
+        tower_bKH = self._empty("tower", (*shape, self.tower.width), self.tower.dtype)
         product_bKF = None
         if self.needs_items:
-            product_bKF = total.item_product_IF.new_empty(*shape, total.item_product_IF.shape[1])
+            product_IF = total.item_product_IF
+            product_bKF = self._empty("product", (*shape, product_IF.shape[1]), product_IF.dtype)
         for chunk in _chunks(num_rows, self.num_candidates, self.inputs.device):
             chunk_rows = slice(rows.start + chunk.start, rows.start + chunk.stop)
             weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])
@@ -169,6 +179,9 @@ class _Pass:
             total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
             total.item_product_IF.add_(segments.sum(product_bKF.flatten(0, 1)))
 
+    def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return self.buffers.empty(f"interaction {name}", shape, dtype, self.inputs.device)
+
     def _chunk(self, rows: slice, tower_gradient_cKH: Tensor) -> tuple[Tensor, Tensor]:
         """Forward and backward of some rows, item gradients aside.
 
@@ -178,7 +191,7 @@ class _Pass:
         inputs, total = self.inputs, self.total
         index_cK = self.item_index_BK[rows]
         tower_cKH = _gathered(self.item_tower_IH, index_cK)
-        tower_cKH += self.user_tower_BH[rows, None]
+        add_relu(tower_cKH, self.user_tower_BH[rows, None], out=tower_cKH)
         first_sample = rows.start * self.num_candidates
         activations = self.tower.forward(tower_cKH.flatten(0, 1), first_sample)
         last_SD = activations[-1].to(total.output_tower_D.dtype)

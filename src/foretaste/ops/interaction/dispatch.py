@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops import triton_support
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.interaction import chunked, compiled, reference
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
 
@@ -23,12 +24,14 @@ def loss(
     dropout: TowerDropout | None = None,
     *,
     compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
     implementation: Implementation = "auto",
 ) -> Tensor:
     """Weighted sum of the samples' binary cross-entropies, a scalar, differentiable once.
 
     Args:
         compute_dtype: of the tower's products; None means as the inputs are.
+        buffers: where to keep large memory from one call to the next.
         implementation: ``reference`` is the plain definition, ``chunked`` fits a cache on any
             device, ``compiled`` is what torch.compile makes of the reference, ``triton`` is fused
             for CUDA GPUs; ``auto`` takes ``triton`` for half precision on a GPU where it supports
@@ -44,7 +47,7 @@ def loss(
     if implementation == "compiled":
         return compiled.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
     if implementation == "chunked":
-        return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
+        return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers)
     from foretaste.ops.interaction import triton_loss
 
     return triton_loss.loss(inputs, samples, dropout, compute_dtype=compute_dtype)

@@ -65,12 +65,12 @@ class Tower:
     def _laid_out(self, weight: Tensor) -> Tensor:
         return packed(weight, self._pack_for) if self._pack_for else weight
 
-    def forward(self, preactivation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
-        """Activations [S, width] of every layer, the first written over its preactivation."""
-        num_samples = preactivation_SH.shape[0]
+    def forward(self, activation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
+        """Activations [S, width] of every layer from the first's, which dropout writes over."""
+        num_samples = activation_SH.shape[0]
         masks = self.masks
         random_bytes = masks.bytes(first_sample, num_samples) if masks else []
-        activations = [preactivation_SH.relu_()]
+        activations = [activation_SH]
         for number in range(len(self.weights) + 1):
             if number > 0:
                 weight, bias = self.weights[number - 1], self.biases[number - 1]
