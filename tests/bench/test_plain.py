@@ -24,7 +24,8 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.batches import HistoryBatches, InteractionBatches
+from foretaste.training.batches import InteractionBatches
+from foretaste.training.history_batches import HistoryBatches
 
 NEUMF = Subject(model=NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0))
 VAE = Subject(model=VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1))

@@ -11,7 +11,8 @@ import torch
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.batches import HistoryBatches, InteractionBatches
+from foretaste.training.batches import InteractionBatches
+from foretaste.training.history_batches import HistoryBatches
 from tests.ops.cases import histories_of, random_histories
 
 NUM_USERS, NUM_ITEMS = 23, 31

@@ -19,7 +19,8 @@ from foretaste.models.registry import build_model
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import triton_support
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
+from foretaste.training.batches import Batches, InteractionBatches
+from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.job import adam, prepared_batches, prepared_step
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import RecordedStep, Step, check_compiler

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
+from foretaste.bench.aside import PlainCase, PlainProcess
 from foretaste.bench.config import TrainBench
 from foretaste.bench.generated import keep_interactions, keep_users, load_histories
 from foretaste.bench.measure import Spread, synchronise, timed
 from foretaste.bench.memory import PeakMemory
-from foretaste.bench.plain_neumf import PlainNeuMFTraining
-from foretaste.bench.plain_vae import PlainVAETraining
 from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
 from foretaste.bench.shapes import parse_shape
 from foretaste.bench.subject import OurTraining, Subject
@@ -22,7 +21,6 @@ from foretaste.bench.target import bench_target
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
 from foretaste.evaluation.scoring import to_device
-from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import sample_negatives
@@ -46,8 +44,6 @@ _PLAIN_CLOCK = {
     "neumf": "an epoch over samples drawn and shuffled beforehand: forward, backward, Adam",
     "vae": "an epoch: order, dense rows made on the device, forward, backward, Adam",
 }
-
-PlainTraining = PlainNeuMFTraining | PlainVAETraining
 
 
 def default_batch_size(subject: Subject, device: torch.device) -> int:
@@ -145,7 +141,7 @@ class TrainingCase:
             compile=options.compile,
         )
         self.sides = {OURS: Measured()}
-        self.plain: PlainTraining | None = None
+        self.plain: PlainProcess | None = None
         self.negatives_s: float | None = None
         self.num_samples = 0
         self.num_batches = 0
@@ -161,7 +157,11 @@ class TrainingCase:
         batches = training.batches
         if isinstance(batches, InteractionBatches) and batches.sampling.verified_negatives:
             self.negatives_s = _negatives_s(batches, self.plan, self.device)
-        clock = training.run(lambda report: self._after_epoch(report, memory))
+        try:
+            clock = training.run(lambda report: self._after_epoch(report, memory))
+        finally:
+            if self.plain is not None:
+                self.plain.close()
         self.sides[OURS].compile_s = clock.compile_s
 
     def _build(self) -> OurTraining:
@@ -184,33 +184,28 @@ class TrainingCase:
             self._plain_epoch(is_warmup)
 
     def _plain_epoch(self, is_warmup: bool) -> None:
-        plain = self.sides.setdefault(PLAIN, Measured())
-        memory = None
+        measured = self.sides.setdefault(PLAIN, Measured())
+        is_first = self.plain is None
         if self.plain is None:
-            memory = PeakMemory(self.device)
-            plain.build_s = timed(self._build_plain, self.device)
-            assert self.plain is not None
-        seconds = self.plain.epoch()
-        if memory is not None:
-            plain.peak_memory_mib, plain.memory_is = memory.rise_mib(), memory.meaning
+            self.plain = PlainProcess(self._plain_case())
+            measured.build_s = self.plain.built.build_s
+        epoch = self.plain.epoch()
+        if is_first:
+            measured.peak_memory_mib, measured.memory_is = epoch.peak_memory_mib, epoch.memory_is
         if is_warmup:
-            plain.warmup_s += seconds
+            measured.warmup_s += epoch.seconds
         else:
-            plain.seconds.append(seconds)
+            measured.seconds.append(epoch.seconds)
 
-    def _build_plain(self) -> None:
-        arguments: dict[str, Any] = {
-            "chunk": self.options.plain_chunk,
-            "precision": self.options.plain_precision,
-        }
-        config = self.subject.model
-        if isinstance(config, NeuMFConfig):
-            assert self.subject.sampling is not None
-            self.plain = PlainNeuMFTraining(
-                config, self.subject.sampling, self._tensors(), self.plan, **arguments
-            )
-        else:
-            self.plain = PlainVAETraining(config, self._tensors(), self.plan, **arguments)
+    def _plain_case(self) -> PlainCase:
+        return PlainCase(
+            self.subject,
+            self.histories,
+            self.plan,
+            self.options.plain_precision,
+            self.options.plain_chunk,
+            torch.get_num_threads(),
+        )
 
 
 def _negatives_s(batches: InteractionBatches, plan: TrainingPlan, device: torch.device) -> float:
@@ -240,7 +235,11 @@ def _record(recorder: Recorder, case: TrainingCase, shape: GenerateConfig) -> No
         numbers[OURS]["times_plain"] = ratio.as_dict()
         recorder.add(
             PLAIN,
-            {"precision": case.plain.precision, **common, "chunk": case.plain.chunk},
+            {
+                "precision": case.options.plain_precision,
+                **common,
+                "chunk": case.plain.built.chunk,
+            },
             _PLAIN_CLOCK[subject.name],
             numbers[PLAIN],
             shape=shape,

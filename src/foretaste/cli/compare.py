@@ -32,7 +32,7 @@ def compare(
     """Put trained models side by side, with how each differs from the first on the same users.
 
     Args:
-        runs: Directories of two or more runs; the others are held against the first.
+        runs: Directories of two or more runs of one dataset; the others are held against the first.
         metrics: What to show, such as ndcg@10; give it again for more.
         candidates: What held-out items are ranked against: full (the default), sampled-N,
             nvidia-N or fixed.

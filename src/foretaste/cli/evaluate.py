@@ -32,12 +32,15 @@ def evaluate(
         dataset: Where the run's dataset is now, if it is not where it was.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print: csv and json hold every number.
-        log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them.
+        log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them. Its
+            folder is made; a file that is there already is never replaced.
     """
     from foretaste.report import evaluate_run
     from foretaste.runs import Run, dataset_of
-    from foretaste.runs.copies import write_log
+    from foretaste.runs.copies import check_log_path, write_log
 
+    if log_path is not None:
+        check_log_path(log_path)
     opened = Run.open(run)
     data = dataset_of(opened, dataset)
     with counting(f"Ranking {split}") as tell:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -22,18 +22,29 @@ from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
 _MODEL = Parameter(name="*", group="Model")
-SamplingOptions = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
-TrainingOptions = Annotated[TrainingConfig | None, Parameter(name="*", group="Training")]
-PretrainingOptions = Annotated[PretrainingConfig | None, Parameter(name="*", group="Start")]
-StartOption = Annotated[
-    Path | None,
-    Parameter(
-        name="--from",
-        group="Start",
-        help="Run of the same model and sizes whose weights to begin with. Users and items are "
-        "matched by id; those it does not know begin as in any training.",
-    ),
-]
+Sampling = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
+Pretraining = Annotated[PretrainingConfig | None, Parameter(name="*", group="Start")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What every neural model's training can be told."""
+
+    config: Annotated[TrainingConfig | None, Parameter(name="*", group="Training")] = None
+    start_from: Annotated[Path | None, Parameter(name="--from", group="Start")] = None
+    """Run of the same model and sizes whose weights to begin with. Users and items are matched by
+    id; those it does not know begin as in any training."""
+
+    raw: RawOptions = None
+    place: RunOptions = None
+    logs: LogOptions = None
+
+    def carry_out(self, model: str, dataset: Path, **settings: Any) -> None:
+        """Train ``model``; ``settings`` are its own."""
+        train_and_report(model, dataset, **vars(self), **settings)
+
+
+Options = Annotated[Training | None, Parameter(name="*")]
 
 
 def neumf(
@@ -41,31 +52,17 @@ def neumf(
     /,
     *,
     model: Annotated[NeuMFConfig | None, _MODEL] = None,
-    sampling: SamplingOptions = None,
-    config: TrainingOptions = None,
-    start_from: StartOption = None,
-    pretraining: PretrainingOptions = None,
-    raw: RawOptions = None,
-    place: RunOptions = None,
-    logs: LogOptions = None,
+    sampling: Sampling = None,
+    pretraining: Pretraining = None,
+    options: Options = None,
 ) -> None:
     """Train NeuMF (He et al. 2017): a matrix factorisation and a multilayer tower, joined.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report(
-        "neumf",
-        dataset,
-        raw,
-        place,
-        logs,
-        model_config=model,
-        sampling=sampling,
-        config=config,
-        start_from=start_from,
-        pretraining=pretraining,
-    )
+    settings = {"model_config": model, "sampling": sampling, "pretraining": pretraining}
+    (options or Training()).carry_out("neumf", dataset, **settings)
 
 
 def gmf(
@@ -73,29 +70,15 @@ def gmf(
     /,
     *,
     model: Annotated[GMFConfig | None, _MODEL] = None,
-    sampling: SamplingOptions = None,
-    config: TrainingOptions = None,
-    start_from: StartOption = None,
-    raw: RawOptions = None,
-    place: RunOptions = None,
-    logs: LogOptions = None,
+    sampling: Sampling = None,
+    options: Options = None,
 ) -> None:
     """Train GMF: the factorisation half of NeuMF alone.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report(
-        "gmf",
-        dataset,
-        raw,
-        place,
-        logs,
-        model_config=model,
-        sampling=sampling,
-        config=config,
-        start_from=start_from,
-    )
+    (options or Training()).carry_out("gmf", dataset, model_config=model, sampling=sampling)
 
 
 def mlp(
@@ -103,29 +86,15 @@ def mlp(
     /,
     *,
     model: Annotated[MLPConfig | None, _MODEL] = None,
-    sampling: SamplingOptions = None,
-    config: TrainingOptions = None,
-    start_from: StartOption = None,
-    raw: RawOptions = None,
-    place: RunOptions = None,
-    logs: LogOptions = None,
+    sampling: Sampling = None,
+    options: Options = None,
 ) -> None:
     """Train the tower half of NeuMF alone.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report(
-        "mlp",
-        dataset,
-        raw,
-        place,
-        logs,
-        model_config=model,
-        sampling=sampling,
-        config=config,
-        start_from=start_from,
-    )
+    (options or Training()).carry_out("mlp", dataset, model_config=model, sampling=sampling)
 
 
 def vae(
@@ -133,27 +102,14 @@ def vae(
     /,
     *,
     model: Annotated[VAEConfig | None, _MODEL] = None,
-    config: TrainingOptions = None,
-    start_from: StartOption = None,
-    raw: RawOptions = None,
-    place: RunOptions = None,
-    logs: LogOptions = None,
+    options: Options = None,
 ) -> None:
     """Train Mult-VAE (Liang et al. 2018): a variational autoencoder over histories.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report(
-        "vae",
-        dataset,
-        raw,
-        place,
-        logs,
-        model_config=model,
-        config=config,
-        start_from=start_from,
-    )
+    (options or Training()).carry_out("vae", dataset, model_config=model)
 
 
 def dae(
@@ -161,27 +117,14 @@ def dae(
     /,
     *,
     model: Annotated[DAEConfig | None, _MODEL] = None,
-    config: TrainingOptions = None,
-    start_from: StartOption = None,
-    raw: RawOptions = None,
-    place: RunOptions = None,
-    logs: LogOptions = None,
+    options: Options = None,
 ) -> None:
     """Train Mult-DAE (Liang et al. 2018): the autoencoder without the variational part.
 
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    train_and_report(
-        "dae",
-        dataset,
-        raw,
-        place,
-        logs,
-        model_config=model,
-        config=config,
-        start_from=start_from,
-    )
+    (options or Training()).carry_out("dae", dataset, model_config=model)
 
 
 def like(

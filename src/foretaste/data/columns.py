@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from foretaste.checks import shown
-from foretaste.data.config import PrepareConfig
+from foretaste.data.config import FileFormat, PrepareConfig
 from foretaste.errors import InputError, SettingError
 
 # Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
@@ -40,6 +40,9 @@ _OPTIONS = {
 }
 _REQUIRED = ("user_id", "item_id")
 
+# A number, or a date such as 2020-12-31: seldom the name of a column.
+_VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
@@ -60,14 +63,19 @@ class Roles:
         return {role: getattr(self, role) for role in _OPTIONS if getattr(self, role) is not None}
 
 
-def find_roles(columns: Sequence[str], config: PrepareConfig, where: str) -> Roles:
+def find_roles(
+    columns: Sequence[str], config: PrepareConfig, where: str, header: FileFormat | None
+) -> Roles:
     """The columns to read of those found in the file ``where``.
+
+    ``header`` says how the file is written, where its columns are the first line of a text.
 
     Raises InputError where users or items are not to be found, SettingError where one column
     is asked to be two things.
     """
+    hint = _hint(columns, header, "user_id,item_id,rating,timestamp")
     named = {
-        role: _named(columns, getattr(config, option), option, where)
+        role: _named(columns, getattr(config, option), option, where, hint)
         for role, option in _OPTIONS.items()
     }
     # A column named for something else is not also taken for a rating or a time.
@@ -78,7 +86,10 @@ def find_roles(columns: Sequence[str], config: PrepareConfig, where: str) -> Rol
     }
     for role in _REQUIRED:
         if found[role] is None:
-            raise _not_found(columns, role, where)
+            raise InputError(
+                f"{_none_looks_like(columns, role, where)}. "
+                f"Name it with {_flag(_OPTIONS[role])}.{hint}"
+            )
     by_column: dict[str, str] = {}
     for role, column in found.items():
         if column is not None and by_column.setdefault(column, role) != role:
@@ -110,56 +121,77 @@ def refuse_times(columns: Sequence[str], where: str, first: str) -> None:
         )
 
 
-def find_item_column(columns: Sequence[str], name: str | None, where: str) -> str:
-    """The item id column of a file about items, which may be spelled as in the interactions."""
+def find_item_column(
+    columns: Sequence[str], name: str | None, where: str, header: FileFormat | None
+) -> str:
+    """The item id column of a file about items, which may be spelled as in the interactions.
+
+    ``header`` is as for `find_roles`. Raises InputError where the column is not to be found.
+    """
     if name is not None and name in columns:
         return name
-    found = find_spelling(columns, "item_id", where)
+    found = find_description(columns, "item_id", where)
     if found is None and "id" in columns:
         return "id"
     if found is None:
-        raise _not_found(columns, "item_id", where)
+        raise InputError(
+            f"{_none_looks_like(columns, 'item_id', where)}. Rename the column of the ids to "
+            f"item_id.{_hint(columns, header, 'item_id,title')}"
+        )
     return found
 
 
+def find_description(columns: Sequence[str], role: str, where: str) -> str | None:
+    """The column of a file about items that is spelled most like ``role``, or None.
+
+    Options that name columns are about interactions, so of two that are equally good InputError
+    says to rename one.
+    """
+    return _find_spelling(columns, role, where, "rename one of them")
+
+
 def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:
-    """The column spelled most like ``role``, or None; InputError where two are equally good."""
+    """The column of interactions that is spelled most like ``role``, or None; InputError where two
+    are equally good."""
+    return _find_spelling(columns, role, where, f"say which with {_flag(_OPTIONS[role])}")
+
+
+def _find_spelling(columns: Sequence[str], role: str, where: str, advice: str) -> str | None:
     for spelling in SPELLINGS[role]:
         matches = [column for column in columns if _plain(column) == spelling]
         if len(matches) > 1:
             raise InputError(
                 f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
-                f"say which with {_option(role)}"
+                f"{advice}"
             )
         if matches:
             return matches[0]
     return None
 
 
-def _named(columns: Sequence[str], name: str | None, option: str, where: str) -> str | None:
+def _named(
+    columns: Sequence[str], name: str | None, option: str, where: str, hint: str
+) -> str | None:
     if name is not None and name not in columns:
         raise InputError(
             f"{where}: has no column {shown(name)}, asked for with {_flag(option)}; "
-            f"its columns are {_listed(columns)}"
+            f"its columns are {_listed(columns)}{hint and f'.{hint}'}"
         )
     return name
 
 
-def _not_found(columns: Sequence[str], role: str, where: str) -> InputError:
-    hint = ""
-    if columns and all(re.fullmatch(r"[-+.\d]*", column) for column in columns):
-        hint = (
-            " The first line looks like data: where there is no line of column names, give them "
-            "with --columns, in order, such as user_id,item_id,rating,timestamp."
-        )
-    return InputError(
-        f"{where}: none of its columns looks like {role}: {_listed(columns)}. "
-        f"Name it with {_option(role)}.{hint}"
+def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
+    return f"{where}: none of its columns looks like {role}: {_listed(columns)}"
+
+
+def _hint(columns: Sequence[str], header: FileFormat | None, example: str) -> str:
+    """A sentence on files without a header, where what was taken for one has a value in it."""
+    if header is None or not any(_VALUE.fullmatch(column) for column in columns):
+        return ""
+    return (
+        " The first line looks like data: where there is no line of column names, give them with "
+        f"{_flag(f'{header.prefix}columns')}, in order, such as {example}."
     )
-
-
-def _option(role: str) -> str:
-    return _flag(_OPTIONS.get(role, f"{role}_column"))
 
 
 def _flag(option: str) -> str:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from foretaste.checks import shown
-
-NOT_UTF8 = (
-    "is not UTF-8 text; give its encoding (latin-1 or utf-16), or convert it, for example with "
-    "iconv -t UTF-8"
-)
-QUOTE_HINT = "--quote none takes quotes as they are"
+from foretaste.data.config import FileFormat
 
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
@@ -59,10 +54,24 @@ def numbered_rows(
             yield number, line.rstrip("\r\n").split(delimiter)
 
 
-def explain(message: str) -> str | None:
+def not_utf8(format: FileFormat) -> str:
+    """What is said of a file that is in another encoding."""
+    return (
+        f"is not UTF-8 text; give its encoding with {format.option('encoding')} (latin-1 or "
+        "utf-16), or convert it, for example with iconv -t UTF-8"
+    )
+
+
+def quotes_as_they_are(format: FileFormat) -> str:
+    """What helps a file in which quotes mean nothing."""
+    return f"{format.option('quote')} none takes quotes as they are"
+
+
+def explain(message: str, formats: Mapping[str, FileFormat]) -> str | None:
     """What DuckDB's message about a malformed row says, as file, line and example.
 
     None where the message is about something else; without a file where it names none.
+    ``formats`` has what was said of files, by name.
     """
     if "CSV Parser state machine" in message:
         return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
@@ -75,8 +84,9 @@ def explain(message: str) -> str | None:
     file = re.search(r"^ *file = (.*)$", message, re.MULTILINE)
     original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
     example = f": {shown(original.group(1))}" if original else ""
-    where = f"{_unescape(file.group(1)) if file else 'input'}, line {line.group(1)}"
-    return f"{where}: {_reason(message)}{example}"
+    name = _unescape(file.group(1)) if file else "input"
+    reason = _reason(message, formats.get(name, FileFormat()))
+    return f"{name}, line {line.group(1)}: {reason}{example}"
 
 
 def quoted(text: str) -> str:
@@ -84,14 +94,14 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _reason(message: str) -> str:
+def _reason(message: str, format: FileFormat) -> str:
     fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
     if fields:
         return f"expected {fields.group(1)} fields, found {fields.group(2)}"
     if "unterminated quote" in message:
-        return f"a quote is opened and never closed; {QUOTE_HINT}"
+        return f"a quote is opened and never closed; {quotes_as_they_are(format)}"
     if "Invalid unicode" in message:
-        return NOT_UTF8
+        return not_utf8(format)
     if "Maximum line size" in message:
         return "is longer than 2 MB; a quote may be missing"
     return "cannot be parsed"

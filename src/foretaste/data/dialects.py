@@ -15,12 +15,12 @@ import pyarrow as pa
 from foretaste.checks import shown
 from foretaste.data.config import FileFormat
 from foretaste.data.csv_files import (
-    NOT_UTF8,
-    QUOTE_HINT,
+    not_utf8,
     numbered_rows,
     open_bytes,
     open_text,
     quoted,
+    quotes_as_they_are,
 )
 from foretaste.errors import InputError
 
@@ -44,6 +44,9 @@ class Dialect:
 
     names: tuple[str, ...]
     """The name of every field, in order."""
+
+    said: FileFormat
+    """What was said of the file; the rest was found out."""
 
     def relation(self, path: str) -> str:
         """What stands after FROM in DuckDB; columns are c0, c1, ... by position.
@@ -89,7 +92,8 @@ def read_dialect(path: Path, format: FileFormat) -> Dialect:
         fields = _first_row(text, delimiter, has_quotes, strict=True)
     except csv.Error as error:
         raise InputError(
-            f"{path}, line 1: cannot be parsed ({error}); {QUOTE_HINT}: {shown(text[:300])}"
+            f"{path}, line 1: cannot be parsed ({error}); {quotes_as_they_are(format)}: "
+            f"{shown(text[:300])}"
         ) from None
     if format.columns is None:
         _check_header(path, fields)
@@ -101,6 +105,7 @@ def read_dialect(path: Path, format: FileFormat) -> Dialect:
         has_quotes=has_quotes,
         has_header=format.columns is None,
         names=tuple(format.columns or fields),
+        said=format,
     )
 
 
@@ -118,7 +123,7 @@ def _start_of_text(path: Path, format: FileFormat) -> str:
         problem = "its first line is blank" if line else "is empty"
         raise InputError(f"{path}: {problem}; expected a first line with the column names")
     if "\N{REPLACEMENT CHARACTER}" in line:
-        raise InputError(f"{path}, line 1: {NOT_UTF8}")
+        raise InputError(f"{path}, line 1: {not_utf8(format)}")
     if len(line) == _LONG_LINE:
         raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
     return text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from foretaste.data.config import FileFormat
 from foretaste.data.csv_files import explain
 from foretaste.data.sources import Scan
 from foretaste.errors import InputError, SettingError
@@ -27,6 +30,10 @@ _DATA_ERRORS = (
     duckdb.SerializationException,
 )
 
+# What the engine says where a file of its own cannot grow, and where it cannot spill.
+_CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"')
+_CANNOT_SPILL = "max_temp_directory_size"
+
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _BESIDE_ENGINE_BYTES = 300 * 2**20
 
@@ -36,6 +43,7 @@ class Engine:
 
     def __init__(self, scratch: Path, memory_limit: str | None, threads: int | None) -> None:
         self._memory_limit = memory_limit
+        self._formats: dict[str, FileFormat] = {}
         self._scratch = scratch
         options: dict[str, Any] = {
             "temp_directory": str(scratch),
@@ -64,10 +72,12 @@ class Engine:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def know(self, scan: Scan) -> None:
-        """Make a scan's relation known, where it is a frame and not a file.
+        """Make a scan's relation known, where it is a frame; else how the file is written.
 
         Raises InputError where a column is of a type that cannot be read.
         """
+        if scan.dialect is not None:
+            self._formats[scan.name] = scan.dialect.said
         if scan.frame is None:
             return
         try:
@@ -79,17 +89,22 @@ class Engine:
         """The rows a statement returns, in no order that can be relied on.
 
         Raises InputError naming file and line of malformed input, SettingError where the
-        memory limit is too tight.
+        memory limit is too tight, OSError where the disk is full.
         """
         try:
             return list(self._connection.execute(sql).fetchall())
-        except duckdb.OutOfMemoryException:
+        except duckdb.OutOfMemoryException as error:
+            if _CANNOT_SPILL in str(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
             limit = f"memory_limit {self._memory_limit}" if self._memory_limit else "memory"
             raise SettingError(
                 f"{limit} is too little for this input; allow more or use fewer threads"
             ) from None
         except _DATA_ERRORS as error:
-            raise InputError(explain(str(error)) or _first_line(str(error))) from None
+            if found := _CANNOT_WRITE.search(str(error)):
+                raise OSError(int(found.group(2)), found.group(1)) from None
+            explained = explain(str(error), self._formats)
+            raise InputError(explained or _first_line(str(error))) from None
         except duckdb.Error as error:
             # Damaged Parquet makes errors of no kind of their own.
             if type(error) is duckdb.Error:

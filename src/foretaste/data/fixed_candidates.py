@@ -121,7 +121,7 @@ def _read_lines(engine: Engine, scan: Scan, plan: Plan) -> None:
 def _read_rows(engine: Engine, scans: Sequence[Scan], config: PrepareConfig) -> None:
     selects = []
     for scan in scans:
-        roles = find_roles(list(scan.columns), config, scan.name)
+        roles = find_roles(list(scan.columns), config, scan.name, scan.header)
         names = {"user_id": roles.user_id, "item_id": roles.item_id}
         texts = {
             role: f"nullif(CAST({scan.columns[name].sql} AS VARCHAR), '')"

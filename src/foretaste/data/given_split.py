@@ -49,11 +49,14 @@ class GivenSplit:
 
     def __post_init__(self) -> None:
         if self.train is None:
-            raise SettingError("a split that was made elsewhere needs its training part, train")
+            raise SettingError(
+                f"a split that was made elsewhere needs its training part: {_flag('train')}"
+            )
         if self.validation is None and self.test is None:
             raise SettingError(
-                "a split that was made elsewhere needs a test or a validation part beside train; "
-                "to train on everything, prepare it as one source with protocol none"
+                "a split that was made elsewhere needs a held-out part beside the training part: "
+                f"{_flag('test')} or {_flag('validation')}; to train on everything, prepare it as "
+                "one source with protocol none"
             )
         for part, needed in (
             ("validation_fold_in", "validation"),
@@ -61,7 +64,9 @@ class GivenSplit:
             ("test_candidates", "test"),
         ):
             if getattr(self, part) is not None and getattr(self, needed) is None:
-                raise SettingError(f"{part} is given without {needed}, the items to be found")
+                raise SettingError(
+                    f"{_flag(part)} is given without the items to be found, {_flag(needed)}"
+                )
 
     def parts(self) -> dict[str, Any]:
         """The source of each part, by the name it has in the dataset; training first."""
@@ -73,6 +78,10 @@ class GivenSplit:
             elif target is not None:
                 found[split] = target
         return found
+
+
+def _flag(part: str) -> str:
+    return f"--{part.replace('_', '-')} (GivenSplit({part}=...) in Python)"
 
 
 def as_given_split(source: Any) -> GivenSplit | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from foretaste.checks import shown
 from foretaste.data import steps
-from foretaste.data.columns import find_item_column, find_spelling
+from foretaste.data.columns import find_description, find_item_column
 from foretaste.data.config import FileFormat
 from foretaste.data.engine import Engine
 from foretaste.data.reading import like_it, naming
@@ -34,7 +34,7 @@ def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None
     """
     if scan is None:
         return []
-    key = find_item_column(list(scan.columns), item_column, scan.name)
+    key = find_item_column(list(scan.columns), item_column, scan.name, scan.header)
     names = _names(scan, key)
     selected = "".join(
         f", CAST({scan.columns[name].sql} AS VARCHAR) AS {sql}" for name, sql in names.items()
@@ -65,7 +65,7 @@ def check_described(engine: Engine, scan: Scan | None) -> None:
 
 def _names(scan: Scan, key: str) -> dict[str, str]:
     """Every column but the key, and what it is called in items.parquet."""
-    title = find_spelling(list(scan.columns), "title", scan.name)
+    title = find_description(list(scan.columns), "title", scan.name)
     taken = set(_RESERVED)
     names: dict[str, str] = {}
     for name in scan.columns:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from foretaste.data.config import PrepareConfig
-from foretaste.errors import SettingError
+from foretaste.errors import InputError, SettingError
+
+# A name as sets have it; a file's has an ending, a path or a pattern.
+_WORD = re.compile(r"[\w-]{1,100}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,8 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
     """The set that ``source`` names; None where it is a path, or anything else.
 
     A file or folder that has the name of a set goes before the set, unless it is the set's own
-    folder, unpacked. Raises SettingError where ``source_dir`` is given for what is not a set.
+    folder, unpacked. Raises SettingError where ``source_dir`` is given for what is not a set,
+    InputError where a word names neither a set nor anything that is there.
     """
     if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == 1:
         source = source[0]
@@ -122,5 +127,15 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
                 f"{', '.join(NAMED_SETS)}"
             )
         return named
+    if named is None and isinstance(source, str | Path) and _WORD.fullmatch(str(source)):
+        _refuse_unknown(str(source))
     is_taken = named is not None and Path(named.name).exists() and not named.is_unpacked_here
     return None if is_taken else named
+
+
+def _refuse_unknown(word: str) -> None:
+    if not Path(word).exists():
+        raise InputError(
+            f"{word}: there is no such file, nor a named set of that name; the named sets are "
+            f"{', '.join(NAMED_SETS)}"
+        )

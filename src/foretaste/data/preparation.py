@@ -136,10 +136,15 @@ def _found(raw: Raw, output: Path, config: PrepareConfig) -> Dataset:
 
 def _prepare(raw: Raw, output: Path, config: PrepareConfig, overwrite: bool) -> Dataset:
     plan = _plan(raw, config)
-    with written_whole(output, overwrite=overwrite) as directory:
-        with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
-            manifest = _run_steps(engine, raw, directory, plan, config)
-        manifest.write(directory)
+    try:
+        with written_whole(output, overwrite=overwrite) as directory:
+            with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
+                manifest = _run_steps(engine, raw, directory, plan, config)
+            manifest.write(directory)
+    except OSError as error:
+        raise DatasetError(
+            f"{output}: cannot be written: {error.strerror or error}; make room, or write elsewhere"
+        ) from None
     return Dataset(output, manifest)
 
 
@@ -210,7 +215,7 @@ def _validation(plan: Plan, config: PrepareConfig) -> str:
 def _plan(raw: Raw, config: PrepareConfig) -> Plan:
     """The plan for the columns of the first file, which every other file must have too."""
     first = raw.scans[0]
-    roles = find_roles(list(first.columns), config, first.name)
+    roles = find_roles(list(first.columns), config, first.name, first.header)
     plan = make_plan(config, roles, raw.parts)
     ignores_times = bool(raw.parts) or config.protocol not in ("auto", "leave-one-out")
     for scan in raw.scans[1:]:

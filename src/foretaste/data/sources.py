@@ -76,6 +76,14 @@ class Scan:
     place: int = 0
     """Which part of a split that was brought along the rows belong to; training is 0."""
 
+    @property
+    def header(self) -> FileFormat | None:
+        """What was said of the text file whose first line the column names are; None where they
+        come from elsewhere."""
+        if self.dialect is None or not self.dialect.has_header:
+            return None
+        return self.dialect.said
+
     def locate(self, column: str, value: str | None) -> str:
         """Where a column first has this value, as ``file, line 3`` where lines can be told."""
         if self.path is None or self.dialect is None:

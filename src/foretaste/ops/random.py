@@ -8,12 +8,12 @@ every chunking and rank count, and there is no generator state to store. The has
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import overload
 
 import torch
 from torch import Tensor
 
-_GOLDEN = 0x9E3779B97F4A7C15
-GOLDEN = _GOLDEN - (1 << 64)
+GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 """Distance between neighbouring counters before mixing: word n is ``mix(n * GOLDEN + key)``."""
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
@@ -37,10 +37,10 @@ class Purpose(IntEnum):
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
     """The 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer..."""
-    key = seed & _MASK_64
+    key = seed
     for part in (int(purpose), *parts):
-        key = _mix_int((key + (part + 1) * _GOLDEN) & _MASK_64)
-    return _signed(key)
+        key = _next_key(key, part)
+    return key
 
 
 def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Tensor:
@@ -49,12 +49,7 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
     At least one of them is an int64 tensor. What is captured as a CUDA graph takes its keys so.
     """
     for part in (int(purpose), *parts):
-        if isinstance(part, Tensor):
-            key = mix_((part + 1) * GOLDEN + key)
-        elif isinstance(key, Tensor):
-            key = mix_(key + _signed((part + 1) * _GOLDEN & _MASK_64))
-        else:
-            key = _signed(_mix_int((key + (part + 1) * _GOLDEN) & _MASK_64))
+        key = _next_key(key, part)
     assert isinstance(key, Tensor)
     return key
 
@@ -147,6 +142,19 @@ def _feistel(key: int, position: Tensor, num_bits: int) -> Tensor:
 
 def _round_word(key: int, round_number: int, half: Tensor) -> Tensor:
     return hash_words(stream_key(key, Purpose.SHUFFLE, round_number), half)
+
+
+@overload
+def _next_key(key: int, part: int) -> int: ...
+@overload
+def _next_key(key: int | Tensor, part: int | Tensor) -> int | Tensor: ...
+def _next_key(key: int | Tensor, part: int | Tensor) -> int | Tensor:
+    """``mix(key + (part + 1) * GOLDEN)`` modulo 2**64, on a device where either is a tensor."""
+    distance = (part + 1) * GOLDEN
+    if isinstance(distance, int):
+        distance = _signed(distance & _MASK_64)
+    word = key + distance
+    return mix_(word) if isinstance(word, Tensor) else _signed(_mix_int(word & _MASK_64))
 
 
 def _mix_int(word: int) -> int:

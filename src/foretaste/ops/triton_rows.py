@@ -11,9 +11,11 @@ from foretaste.ops.triton_support import kernel
 
 
 @kernel
-def load_vector(pointer: tl.tensor, WIDTH: tl.constexpr, PADDED: tl.constexpr) -> tl.tensor:
-    """A float32 vector."""
-    column_W = tl.arange(0, PADDED)
+def load_vector(
+    pointer: tl.tensor, WIDTH: tl.constexpr, PADDED: tl.constexpr, first: tl.tensor = 0
+) -> tl.tensor:
+    """``PADDED`` numbers from ``first`` on of a vector, float32; zeros beyond its ``WIDTH``."""
+    column_W = tl.arange(0, PADDED) + first
     return tl.load(pointer + column_W, mask=column_W < WIDTH, other=0.0).to(tl.float32)
 
 
@@ -22,12 +24,12 @@ def load_rows(
     pointer: tl.tensor,
     row_S: tl.tensor,
     valid_S: tl.tensor,
-    FIRST: tl.constexpr,
+    first: tl.tensor,
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Columns of rows of a table [rows, WIDTH], float32; zeros where not valid."""
-    column_C = tl.arange(0, COLUMNS) + FIRST
+    """Columns of rows of a table [rows, WIDTH] from ``first`` on, float32; zeros if not valid."""
+    column_C = tl.arange(0, COLUMNS) + first
     place_SC = row_S.to(tl.int64)[:, None] * WIDTH + column_C[None, :]
     mask_SC = valid_S[:, None] & (column_C < WIDTH)[None, :]
     return tl.load(pointer + place_SC, mask=mask_SC, other=0.0).to(tl.float32)

@@ -54,7 +54,10 @@ def check_output(path: Path, overwrite: bool) -> Path:
     if path.is_dir():
         raise SettingError(f"output {path} is a directory; name a file in it")
     if path.exists() and not overwrite:
-        raise SettingError(f"output {path} exists already; choose another or overwrite it")
+        raise SettingError(
+            f"output {path} exists already; replace it with --overwrite (overwrite=True in Python) "
+            "or name another"
+        )
     return path
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretaste.data.dataset import Dataset, Split
+from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.runs.origin import dataset_of
@@ -58,8 +59,7 @@ class Comparison:
     """By label, in the order given."""
 
     differences: dict[str, dict[str, Difference]]
-    """How much higher each later run is than the first, by label and metric; empty for one run, and
-    where the runs were not trained on the same dataset."""
+    """How much higher each later run is than the first, by label and metric."""
 
     paths: dict[str, Path]
     """The run behind each label."""
@@ -67,10 +67,6 @@ class Comparison:
     def notes(self, metrics: Sequence[str]) -> list[str]:
         """Lines to print below the numbers: the run behind each label, and what was measured."""
         lines = [f"{label}: {path}" for label, path in self.paths.items()]
-        if not self.differences and len(self.paths) > 1:
-            lines.append(
-                "the runs were trained on different datasets: their numbers do not compare"
-            )
         definitions = [
             line
             for evaluation in self.evaluations.values()
@@ -88,11 +84,13 @@ def compare_runs(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Comparison:
-    """Every run measured on its dataset in the same way.
+    """Every run measured on their dataset in the same way.
 
     ``dataset_path`` says where the dataset of all of them is now. ``progress`` is told the number
-    of users done and in all, of one run after the other.
+    of users done and in all, of one run after the other. Raises SettingError where the runs were
+    trained on different datasets.
     """
+    _check_same_dataset(runs)
     labelled = dict(zip(_labels(runs), runs, strict=True))
     evaluations = {
         label: evaluate_run(
@@ -107,16 +105,25 @@ def compare_runs(
     }
     return Comparison(
         evaluations=evaluations,
-        differences=_differences(runs, evaluations),
+        differences=_differences(evaluations),
         paths={label: run.path for label, run in labelled.items()},
     )
 
 
-def _differences(
-    runs: Sequence[Run], evaluations: dict[str, Evaluation]
-) -> dict[str, dict[str, Difference]]:
-    if len({run.config.dataset.digest for run in runs}) > 1:
-        return {}
+def _check_same_dataset(runs: Sequence[Run]) -> None:
+    """Held-out parts that differ give numbers that differ, whatever the models are worth."""
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = first.config.dataset, run.config.dataset
+        if ours.digest != theirs.digest:
+            raise SettingError(
+                f"{first.path} and {run.path} were trained on different datasets, {ours.path} and "
+                f"{theirs.path}, so their numbers do not compare; train both on one dataset, or "
+                "measure each alone with foretaste evaluate"
+            )
+
+
+def _differences(evaluations: dict[str, Evaluation]) -> dict[str, dict[str, Difference]]:
     (_, first), *others = evaluations.items()
     return {label: compare_evaluations(first, second) for label, second in others}
 

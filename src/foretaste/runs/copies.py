@@ -3,16 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from foretaste.atomic import atomic_file
-from foretaste.errors import RunError
+from foretaste.errors import RunError, SettingError
 from foretaste.runs.metrics_log import MetricsLog, as_line
 
+_ARGS, _METRICS = "args.json", "metrics.json"
+_KINDS = ("epoch", "evaluation", "summary")
 _CHANGES_RESULTS = ("evaluation", "summary")
+_NUM_TELLING_LINES = 2
+"""Of a log: its schema, and when the training started."""
+
+
+def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Raise SettingError where writing a log to ``path`` would lose another one.
+
+    ``events`` are those of the log so far. What is no ordinary file, such as a pipe, may be written
+    to, and so may an empty one.
+    """
+    if path.is_dir():
+        raise SettingError(f"log_path is {path}, which is a directory; name a file")
+    if not path.is_file() or not path.stat().st_size:
+        return
+    known = {as_line(event) for event in events}
+    with path.open(encoding="utf-8", errors="replace") as file:
+        told = [line for line in islice(file, _NUM_TELLING_LINES) if line.endswith("\n")]
+    if not told or not known.issuperset(told):
+        raise SettingError(
+            f"log_path is {path}, which is there already and not of this training; nothing is "
+            "written over: name another file or remove it"
+        )
+
+
+def check_results_dir(directory: Path, events: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Raise SettingError where ``directory`` holds results of another training.
+
+    ``events`` are those of the log so far.
+    """
+    found = [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
+    if found and not (events and _are_told(directory / _METRICS, events)):
+        raise SettingError(
+            f"results_dir is {directory}, where {' and '.join(found)} are not of this training; "
+            "nothing is written over: name another directory or remove them"
+        )
+
+
+def _are_told(path: Path, events: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the first event of each kind in a ``metrics.json`` is one of a log."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        firsts = [{"event": kind, **document[kind][0]} for kind in _KINDS if document[kind]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return all(first in events for first in firsts)
 
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
@@ -26,7 +74,7 @@ def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
 
 
 class LogCopy:
-    """The log itself, line by line; an earlier file there is replaced."""
+    """The log itself, line by line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +104,7 @@ class Results:
         self._events = list(events)
         with _writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._write("args.json", self.settings)
+            self._write(_ARGS, self.settings)
             self._write_metrics()
 
     def add(self, event: dict[str, Any]) -> None:
@@ -69,7 +117,7 @@ class Results:
         """Everything is written already."""
 
     def _write_metrics(self) -> None:
-        by_kind: dict[str, list[dict[str, Any]]] = {"epoch": [], "evaluation": [], "summary": []}
+        by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
         units: Mapping[str, str] = {}
         for event in self._events:
             rest = {name: value for name, value in event.items() if name != "event"}
@@ -77,7 +125,7 @@ class Results:
                 units = event["units"]
             elif event["event"] in by_kind:
                 by_kind[event["event"]].append(rest)
-        self._write("metrics.json", {"units": units, **by_kind})
+        self._write(_METRICS, {"units": units, **by_kind})
 
     def _write(self, name: str, document: Mapping[str, Any]) -> None:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)

@@ -16,7 +16,6 @@ from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
-from foretaste.training.history_batches import HistoryBatches as HistoryBatches
 
 
 class Batch(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from foretaste.checks import check_choice, check_number, check_whole
+from foretaste.errors import SettingError
 from foretaste.evaluation.config import CandidateRule, check_evaluation_batch
 
 Auto = Literal["auto"]
@@ -113,31 +114,40 @@ class LogConfig:
     """What a training writes beside its run directory's log, and where."""
 
     log_path: Path | None = None
-    """Copy metrics.jsonl to this file as it is written."""
+    """Copy metrics.jsonl to this file as it is written. Its folder is made; what another training
+    wrote there is never replaced."""
 
     results_dir: Path | None = None
-    """Directory for args.json, every setting, and metrics.json, every number of the training."""
+    """Directory for args.json, every setting, and metrics.json, every number of the training. It is
+    made; what another training wrote there is never replaced."""
 
     tensorboard: bool = False
     """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
 
     trace: bool = False
-    """Profile the first steps of the second epoch and of the evaluation that follows, into
-    trace.json in the run directory, for ui.perfetto.dev. That epoch takes longer."""
+    """Profile the first steps of the second epoch (of a single one, a few that follow its first)
+    and of the evaluation that follows, into trace.json in the run directory, for ui.perfetto.dev.
+    That epoch takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
     """NeuMF's start from its two halves trained alone (He et al. 2017, section 3.4.1)."""
 
-    pretrained_gmf: Path
+    pretrained_gmf: Path | None = None
     """Run of GMF that the factors start from; together with pretrained_mlp."""
 
-    pretrained_mlp: Path
+    pretrained_mlp: Path | None = None
     """Run of MLP that the tower starts from; together with pretrained_gmf."""
 
     pretrained_alpha: float = 0.5
     """Share of GMF in the first scores; the tower has the rest."""
 
     def __post_init__(self) -> None:
+        if self.pretrained_gmf is None or self.pretrained_mlp is None:
+            missing = "pretrained_gmf" if self.pretrained_gmf is None else "pretrained_mlp"
+            raise SettingError(
+                "a NeuMF begins with both of its halves, --pretrained-gmf RUN and --pretrained-mlp "
+                f"RUN (pretrained_gmf=... and pretrained_mlp=... in Python); {missing} is not given"
+            )
         check_number("pretrained_alpha", self.pretrained_alpha, at_least=0.0, at_most=1.0)

@@ -17,9 +17,10 @@ from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.buffers import keep_freed_memory
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run
-from foretaste.training.batches import Batches, HistoryBatches, InteractionBatches
+from foretaste.training.batches import Batches, InteractionBatches
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
+from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.judging import Judging
 from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from foretaste.errors import SettingError
-from foretaste.runs.copies import LogCopy, Results
+from foretaste.runs.copies import LogCopy, Results, check_log_path, check_results_dir
 from foretaste.runs.run import Run
 from foretaste.runs.tensorboard import DIRECTORY, TensorBoard, check_tensorboard
 from foretaste.training.config import LogConfig
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from foretaste.runs.metrics_log import Follower
 
 
-def check_logs(logs: LogConfig, *, in_steps: bool) -> None:
-    """Raise before a run exists what would otherwise be found out too late.
+def check_logs(logs: LogConfig, *, in_steps: bool, run: Run | None = None) -> None:
+    """Raise before a run exists, or ``run`` goes on, what would otherwise be found out too late.
 
     That is SettingError for a trace of a model that is fitted in one pass and for paths that
-    cannot be written to, MissingExtraError where TensorBoard is not installed.
+    cannot be written to or hold what another training wrote, MissingExtraError where TensorBoard is
+    not installed.
     """
     if logs.trace and not in_steps:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
     if logs.tensorboard:
         check_tensorboard()
-    if logs.log_path is not None and logs.log_path.is_dir():
-        raise SettingError(f"log_path is {logs.log_path}, which is a directory; name a file")
     for name, path in (("log_path", logs.log_path), ("results_dir", logs.results_dir)):
         if path is None:
             continue
@@ -36,6 +35,11 @@ def check_logs(logs: LogConfig, *, in_steps: bool) -> None:
         found = next(part for part in (place, *place.absolute().parents) if part.exists())
         if not found.is_dir():
             raise SettingError(f"{name} is {path}, but {found} is not a directory")
+    events = [] if run is None else run.log.read()
+    if logs.log_path is not None:
+        check_log_path(logs.log_path, events)
+    if logs.results_dir is not None:
+        check_results_dir(logs.results_dir, events)
 
 
 @contextmanager

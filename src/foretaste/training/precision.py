@@ -17,15 +17,14 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from foretaste.checks import check_choice, check_number
 from foretaste.errors import SettingError, TrainingError
-
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+from foretaste.training.config import Precision
 
 _COMPUTE_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ROUGH_SUMS = (
@@ -54,7 +53,7 @@ class PrecisionPolicy:
     """A fixed scale of the loss, for fp16 only; None adapts it to the gradients."""
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, get_args(Precision))
         _check_device(self.precision, self.device)
         if self.loss_scale is None:
             return

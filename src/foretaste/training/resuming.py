@@ -39,7 +39,7 @@ def resume(
     if not isinstance(run, Run):
         run = Run.open(run)
     logs = logs or LogConfig()
-    check_logs(logs, in_steps=run.config.model not in CLOSED_FORMS)
+    check_logs(logs, in_steps=run.config.model not in CLOSED_FORMS, run=run)
     with run.in_training():
         if run.is_finished:
             run.discard_state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,21 @@ TRACE = "trace.json"
 NUM_STEPS = 3
 NUM_RANKING_BATCHES = 3
 
+NUM_SLOW_STEPS = 3
+"""The first of a training take longer than those that follow: memory is new, nothing recorded."""
+
+_SILENCE = ("KINETO_LOG_LEVEL", "6")
+"""In the environment before its first profile, PyTorch's profiler does not say on stderr that it
+starts and stops. That has a higher level than its errors, which are silenced with it."""
+
 
 class Tracer(Progress):
     """Profiles the first steps of the second epoch, and the first ranking that follows.
 
-    Of a training of one epoch, that one; counted from where a resumed training goes on. The spans
-    are data, forward, backward, step (one for the last three where the step is a recorded CUDA
-    graph) and evaluate, one per batch. Both profiles have the same clock, so they become one file:
-    Chrome's trace event format.
+    Where the training goes on or begins in its last epoch, steps of that one: its first are left
+    out if it has others. The spans are data, forward, backward, step (one for the last three where
+    the step is a recorded CUDA graph) and evaluate, one per batch. Both profiles have the same
+    clock, so they become one file: Chrome's trace event format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,17 +52,22 @@ class Tracer(Progress):
         assert start.plan is not None, "only trainings in steps are traced"
         self._plan = start.plan
         self._has_ranking = start.selection_split is None
-        if start.plan.epochs == 1:
+        if start.plan.epochs * start.num_batches == 1:
             self._begin(NUM_STEPS)
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        is_last = step == num_steps
+        is_last, is_last_epoch = step == num_steps, epoch == self._plan.epochs
         if self._num_left:
             self._has_steps = True
             self._count(ends=is_last)
-        ranking_follows = is_last and self._has_steps and self._plan.evaluates(epoch)
-        if ranking_follows and not self._has_ranking:
-            self._begin(NUM_RANKING_BATCHES)
+        if is_last:
+            due = self._has_steps or is_last_epoch
+            if due and self._plan.evaluates(epoch) and not self._has_ranking:
+                self._begin(NUM_RANKING_BATCHES)
+        elif is_last_epoch and not (self._num_left or self._has_steps):
+            if_enough_follow = min(NUM_SLOW_STEPS, num_steps - NUM_STEPS)
+            if step >= if_enough_follow:
+                self._begin(NUM_STEPS)
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         if self._num_left:
@@ -63,7 +76,7 @@ class Tracer(Progress):
 
     def epoch_done(self, report: EpochReport) -> None:
         self.close()
-        if not self._has_steps:
+        if not self._has_steps and report.epoch < self._plan.epochs:
             self._begin(NUM_STEPS)
 
     def close(self) -> None:
@@ -72,6 +85,7 @@ class Tracer(Progress):
         self._profiled.close()
 
     def _begin(self, num_calls: int) -> None:
+        os.environ.setdefault(*_SILENCE)
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)

@@ -23,12 +23,10 @@ from foretaste.ops.segments import Segments
 
 
 @dataclass(frozen=True)
-class _Entries:
-    """The entries that dropout keeps, by user."""
+class _Kept:
+    """The entries that dropout keeps."""
 
-    row_index_n: Tensor
-    item_index_n: Tensor
-    offsets: Tensor
+    histories: HistoryTensors
     weight_B1: Tensor
     """1 / sqrt(length of the history), scaled for what dropout keeps; one for all its entries."""
 
@@ -42,43 +40,42 @@ def encode(
     buffers: Buffers | None = None,
 ) -> Tensor:
     """As `reference.encode`, differentiable once with respect to the table."""
-    entries = _entries(histories, dropout, key, table_IH.dtype)
-    result = _Bags.apply(table_IH, entries, buffers or Buffers())  # type: ignore[no-untyped-call]
+    kept = _kept(histories, dropout, key, table_IH.dtype)
+    result = _Bags.apply(table_IH, kept, buffers or Buffers())  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 
 
-def _entries(
+def _kept(
     histories: HistoryTensors, dropout: float, key: int | Tensor, dtype: torch.dtype
-) -> _Entries:
-    row_index, item_index = histories.row_index(), histories.item_index
-    offsets, scale = histories.offsets, 1.0
-    if dropout > 0.0:
-        is_kept = kept_entries(row_index.numel(), dropout, key, row_index.device)
-        kept = is_kept.nonzero().squeeze(1)
-        row_index, item_index = row_index.index_select(0, kept), item_index.index_select(0, kept)
-        rows = torch.arange(len(histories) + 1, device=row_index.device)
-        offsets, scale = torch.searchsorted(row_index, rows), keep_scale(dropout)
-    weight_B = scale * histories.lengths().clamp_(min=1).to(dtype).rsqrt_()
-    return _Entries(row_index, item_index, offsets, weight_B[:, None])
+) -> _Kept:
+    weight_B = histories.lengths().clamp_(min=1).to(dtype).rsqrt_()
+    if dropout == 0.0:
+        return _Kept(histories, weight_B[:, None])
+    item_index_N = histories.item_index
+    is_kept_N = kept_entries(item_index_N.numel(), dropout, key, item_index_N.device)
+    kept_n = is_kept_N.nonzero().squeeze(1)
+    offsets = torch.searchsorted(kept_n, histories.offsets)
+    kept = HistoryTensors(offsets, item_index_N.index_select(0, kept_n), histories.num_items)
+    return _Kept(kept, weight_B.mul_(keep_scale(dropout))[:, None])
 
 
 class _Bags(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table_IH: Tensor, entries: _Entries, buffers: Buffers) -> Tensor:
-        ctx.num_items, ctx.entries, ctx.buffers = table_IH.shape[0], entries, buffers
-        offsets = entries.offsets.to(torch.int32)
+    def forward(ctx: Any, table_IH: Tensor, kept: _Kept, buffers: Buffers) -> Tensor:
+        ctx.kept, ctx.buffers = kept, buffers
+        offsets = kept.histories.offsets.to(torch.int32)
         sums_BH = F.embedding_bag(
-            entries.item_index_n, table_IH, offsets, mode="sum", include_last_offset=True
+            kept.histories.item_index, table_IH, offsets, mode="sum", include_last_offset=True
         )
-        return sums_BH.mul_(entries.weight_B1)
+        return sums_BH.mul_(kept.weight_B1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> Any:
-        entries = ctx.entries
-        sums_IH = Segments(entries.item_index_n, ctx.num_items).sum(
-            upstream[0] * entries.weight_B1,
-            entries.row_index_n,
+        histories = ctx.kept.histories
+        sums_IH = Segments(histories.item_index, histories.num_items).sum(
+            upstream[0] * ctx.kept.weight_B1,
+            histories.row_index(),
             buffers=ctx.buffers,
             name="encoder gradient",
         )

@@ -12,6 +12,7 @@ from foretaste.ops.random import hash_words
 
 _LEVELS = 1 << 16
 _SIGN = 1 << 15
+_SIGNS = 0x8000_8000_8000_8000 - (1 << 64)
 
 
 def drop_threshold(rate: float) -> int:
@@ -30,6 +31,5 @@ def kept_entries(num_entries: int, rate: float, key: int | Tensor, device: torch
     Entries are counted from the batch's first user on.
     """
     word = hash_words(key, torch.arange(-(-num_entries // 4), device=device))
-    # flipping the sign lets a signed comparison order unsigned bits
-    level_N = word.view(torch.int16)[:num_entries] ^ -_SIGN
-    return level_N >= drop_threshold(rate) - _SIGN
+    word ^= _SIGNS  # which lets a signed comparison order unsigned bits
+    return word.view(torch.int16)[:num_entries] >= drop_threshold(rate) - _SIGN

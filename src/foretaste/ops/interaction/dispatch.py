@@ -5,6 +5,7 @@ Shape suffixes: B rows, K candidates per row, I items, F factors, H and D tower 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -54,14 +55,35 @@ def loss(
 
 
 def logits(
-    inputs: InteractionInputs, item_index_BK: Tensor, *, implementation: Implementation = "auto"
+    inputs: InteractionInputs,
+    item_index_BK: Tensor,
+    user_index_B: Tensor | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+    implementation: Implementation = "auto",
 ) -> Tensor:
-    """Logits [B, K] of each row's candidates; gradients and unbounded memory with ``reference``."""
+    """Logits [B, K] of each row's candidates; gradients and unbounded memory with ``reference``.
+
+    Args:
+        user_index_B: which of the inputs' user rows each row is; None means all, as they come.
+        compute_dtype: of the tower's products; None means as the inputs are.
+        implementation: as in `loss`, but ``auto`` takes ``triton`` on a GPU for float32 too, whose
+            products are then float32, and ``compiled`` is ``chunked``.
+    """
     _check_inputs(inputs)
-    assert item_index_BK.shape[0] == inputs.num_rows, (item_index_BK.shape, inputs.num_rows)
+    num_rows = inputs.num_rows if user_index_B is None else user_index_B.shape[0]
+    assert item_index_BK.shape[0] == num_rows, (item_index_BK.shape, num_rows)
+    if _triton_scores(inputs, compute_dtype, implementation):
+        from foretaste.ops.interaction import triton_logits
+
+        return triton_logits.logits(
+            inputs, item_index_BK, user_index_B, compute_dtype=compute_dtype
+        )
+    if user_index_B is not None:
+        inputs = _rows(inputs, user_index_B)
     if implementation == "reference":
-        return reference.logits(inputs, item_index_BK)
-    return chunked.logits(inputs, item_index_BK)
+        return reference.logits(_in_dtype(inputs, compute_dtype), item_index_BK)
+    return chunked.logits(inputs, item_index_BK, compute_dtype=compute_dtype)
 
 
 def catalogue_logits(
@@ -69,6 +91,10 @@ def catalogue_logits(
 ) -> Tensor:
     """Logits [B, I] of every item for every row; see `logits`."""
     _check_inputs(inputs)
+    if _triton_scores(inputs, None, implementation):
+        from foretaste.ops.interaction import triton_logits
+
+        return triton_logits.catalogue_logits(inputs)
     if implementation == "reference":
         item_index_I = torch.arange(inputs.num_items, device=inputs.device)
         return reference.logits(inputs, item_index_I.expand(inputs.num_rows, -1))
@@ -81,6 +107,27 @@ def _triton_serves(inputs: InteractionInputs, samples: Samples, dtype: torch.dty
     from foretaste.ops.interaction import triton_loss
 
     return triton_loss.supports(inputs, samples, dtype)
+
+
+def _triton_scores(
+    inputs: InteractionInputs, dtype: torch.dtype | None, implementation: Implementation
+) -> bool:
+    """Whether logits come from the fused kernel."""
+    if implementation != "auto":
+        return implementation == "triton"
+    if inputs.device.type != "cuda" or not triton_support.is_installed():
+        return False
+    from foretaste.ops.interaction import triton_logits
+
+    return triton_logits.supports(inputs, dtype or inputs.item_tower_IH.dtype)
+
+
+def _rows(inputs: InteractionInputs, user_index_B: Tensor) -> InteractionInputs:
+    return replace(
+        inputs,
+        user_product_BF=inputs.user_product_BF.index_select(0, user_index_B),
+        user_tower_BH=inputs.user_tower_BH.index_select(0, user_index_B),
+    )
 
 
 def _in_dtype(inputs: InteractionInputs, dtype: torch.dtype | None) -> InteractionInputs:

@@ -28,24 +28,24 @@ Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from foretaste.ops.dropout import drop_threshold, keep_rate
 from foretaste.ops.given_gradients import giving_gradients
-from foretaste.ops.interaction.triton_step import (
-    Compared,
-    Tables,
-    Weights,
-    Written,
-    interaction_step,
+from foretaste.ops.interaction.triton_sizes import (
+    DTYPES,
+    constants,
+    float32_precision,
+    padded,
+    shared_limit,
+    tower_widths,
 )
+from foretaste.ops.interaction.triton_step import Compared, Written, interaction_step
+from foretaste.ops.interaction.triton_tile import Tables, Weights
 from foretaste.ops.interaction.triton_tower import Shape
 from foretaste.ops.interaction.types import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.interaction.units import unit_of
@@ -54,23 +54,14 @@ from foretaste.ops.random import key_on
 from foretaste.ops.triton_segments import Pieces, sum_rows
 from foretaste.ops.triton_support import launch
 
-_DTYPES = {
-    torch.float32: tl.float32,
-    torch.float16: tl.float16,
-    torch.bfloat16: tl.bfloat16,
-}
 _BLOCK = 64
 _CHUNK = 64
 _NUM_WARPS = 4
 _NUM_STAGES = 1
 _PROGRAMS_PER_PROCESSOR = 2
 _INTERPRETED_PROGRAMS = 2
-_NARROWEST = 16
-"""The least width `tl.dot` multiplies."""
 _WIDEST = 512
 """A tile of samples this wide still fits the registers."""
-_RESERVED_BYTES = 1 << 10
-_UNLIMITED = 1 << 62
 
 
 def loss(
@@ -97,30 +88,22 @@ def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) ->
     NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
     products read weights as they are; older ones hold them twice, once transposed.
     """
-    widths = _widths(inputs)
+    widths = tower_widths(inputs)
     return (
-        dtype in _DTYPES
-        and all(tensor.dtype in _DTYPES for tensor in inputs.tensors())
+        dtype in DTYPES
+        and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
         and samples.item_index_BK.shape[1] <= _BLOCK
         and max(*widths, inputs.output_product_F.numel()) <= _WIDEST
-        and _shared_bytes(widths, dtype, inputs.device) <= _shared_limit(inputs.device)
+        and _shared_bytes(widths, dtype, inputs.device) <= shared_limit(inputs.device)
     )
 
 
 def _shared_bytes(widths: list[int], dtype: torch.dtype, device: torch.device) -> int:
     """Shared memory of a program: the weights, and a tile on its way between layouts."""
-    num_weights = sum(_padded(width) * _padded(after) for width, after in pairwise(widths))
+    num_weights = sum(padded(width) * padded(after) for width, after in pairwise(widths))
     reads_as_is = dtype.itemsize == 2 and _capability(device) >= (9, 0)
     copies = 1 if reads_as_is else 2
-    return dtype.itemsize * (copies * num_weights + _BLOCK * _padded(max(widths)))
-
-
-def _shared_limit(device: torch.device) -> int:
-    """Shared memory that one program may have."""
-    if device.type != "cuda":
-        return _UNLIMITED
-    processor = torch.cuda.get_device_properties(device)
-    return int(processor.shared_memory_per_multiprocessor) - _RESERVED_BYTES
+    return dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
 
 
 def _capability(device: torch.device) -> tuple[int, int]:
@@ -140,7 +123,7 @@ class _Step:
         self.inputs = inputs
         self.samples = samples
         self.dtype = dtype
-        self.widths = _widths(inputs)
+        self.widths = tower_widths(inputs)
         self.rate = 0.0 if dropout is None else dropout.rate
         self.key_1 = key_on(inputs.device, 0 if dropout is None else dropout.key)
         self.scale = 1.0 / keep_rate(self.rate)
@@ -194,9 +177,9 @@ class _Step:
             Compared(
                 samples.item_index_BK.contiguous(),
                 label_BK,
-                _constants(label_BK.stride()),
+                constants(label_BK.stride()),
                 weight_BK,
-                _constants(weight_BK.stride()),
+                constants(weight_BK.stride()),
                 self.unit_2,
             ),
             Weights(
@@ -254,46 +237,33 @@ class _Step:
     def _sum_lengths(self) -> list[int]:
         """Of what is added up of each tile: losses, slopes, output weights, biases (last first)."""
         factors = self.inputs.output_product_F.numel()
-        widths = [_padded(width) for width in self.widths]
-        return [1, 1, _padded(factors), widths[-1], *widths[:0:-1]]
+        widths = [padded(width) for width in self.widths]
+        return [1, 1, padded(factors), widths[-1], *widths[:0:-1]]
 
     def _shape(self) -> Shape:
         num_candidates = self.samples.item_index_BK.shape[1]
         num_factors = self.inputs.output_product_F.numel()
         tile_rows = _BLOCK // num_candidates
-        precision = _float32_precision()
+        precision = float32_precision()
         half = self.dtype.itemsize == 2
-        chunk = _padded(self.widths[0])
+        chunk = padded(self.widths[0])
         if len(self.widths) > 1:
             chunk = min(chunk, _CHUNK)
         return Shape(
             candidates=tl.constexpr(num_candidates),
             factors=tl.constexpr(num_factors),
-            padded_factors=tl.constexpr(_padded(num_factors)),
-            widths=_constants(self.widths),
-            padded=_constants(_padded(width) for width in self.widths),
+            padded_factors=tl.constexpr(padded(num_factors)),
+            widths=constants(self.widths),
+            padded=constants(padded(width) for width in self.widths),
             chunk=tl.constexpr(chunk),
             threshold=tl.constexpr(drop_threshold(self.rate)),
             block=tl.constexpr(_BLOCK),
-            padded_rows=tl.constexpr(_padded(tile_rows)),
-            dtype=tl.constexpr(_DTYPES[self.dtype]),
+            padded_rows=tl.constexpr(padded(tile_rows)),
+            dtype=tl.constexpr(DTYPES[self.dtype]),
             precision=tl.constexpr(precision),
             product_precision=tl.constexpr("tf32" if half else precision),
             num_sums=tl.constexpr(sum(self._sum_lengths())),
         )
-
-
-def _constants(values: Iterable[int]) -> tuple[Any, ...]:
-    return tuple(tl.constexpr(value) for value in values)
-
-
-def _widths(inputs: InteractionInputs) -> list[int]:
-    """Of the tower's layers, the first included."""
-    return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
-
-
-def _padded(width: int) -> int:
-    return max(_NARROWEST, int(triton.next_power_of_2(width)))
 
 
 def _gradient_dtype(tensor: Tensor) -> torch.dtype:
@@ -305,11 +275,6 @@ def _gradient_of(tensor: Tensor) -> Tensor:
     return torch.empty_like(
         tensor, dtype=_gradient_dtype(tensor), memory_format=torch.contiguous_format
     )
-
-
-def _float32_precision() -> str:
-    """As `torch.backends.cuda.matmul.fp32_precision` has it."""
-    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 def _max_programs(device: torch.device) -> int:

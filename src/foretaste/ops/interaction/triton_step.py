@@ -11,17 +11,9 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from foretaste.ops.interaction import triton_tower as tower
+from foretaste.ops.interaction.triton_tile import first_chunk, gathered_product
 from foretaste.ops.triton_rows import load_rows, load_vector, store_rows
 from foretaste.ops.triton_support import kernel
-
-
-class Tables(NamedTuple):
-    """What is gathered."""
-
-    user_product_BF: Any
-    item_product_IF: Any
-    user_tower_BH: Any
-    item_tower_IH: Any
 
 
 class Compared(NamedTuple):
@@ -35,16 +27,6 @@ class Compared(NamedTuple):
     unit_2: Any
     """What weights are multiplied by, so that no gradient is too small for half precision, and its
     inverse."""
-
-
-class Weights(NamedTuple):
-    """What all samples share; the scale of dropout is within ``hidden`` and ``output_tower_D``."""
-
-    output_product_F: Any
-    output_tower_D: Any
-    output_bias_1: Any
-    hidden: Any
-    biases: Any
 
 
 class Written(NamedTuple):
@@ -96,7 +78,7 @@ def interaction_step(
         last_SW = (chunks + activations)[-1].to(tl.float32)
         output_F = load_vector(weights.output_product_F, shape.factors, shape.padded_factors)
         output_W = load_vector(weights.output_tower_D, shape.widths[-1], shape.padded[-1])
-        user_SF, item_SF = _gathered_product(tables, tile, shape)
+        user_SF, item_SF = gathered_product(tables, tile, 0, shape.padded_factors, shape)
         product_SF = user_SF * item_SF
         logit_S = tl.sum(product_SF * output_F[None, :], axis=1)
         logit_S += tl.sum(last_SW * output_W[None, :], axis=1)
@@ -149,28 +131,11 @@ def _first_layer(
     chunks: tl.tuple = ()
     for number in tl.static_range(shape.padded[0] // shape.chunk):
         first = number * shape.chunk
-        user_SC = load_rows(
-            tables.user_tower_BH, tile.row_S, tile.valid_S, first, shape.chunk, WIDTH
-        )
-        item_SC = load_rows(
-            tables.item_tower_IH, tile.item_S, tile.valid_S, first, shape.chunk, WIDTH
-        )
-        chunk_SC = tower.activated(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
+        chunk_SC = first_chunk(tables, tile, key, first, shape)
         if len(shape.widths) > 1:
             store_rows(written.activations[0], tile.sample_S, tile.valid_S, chunk_SC, first, WIDTH)
         chunks = chunks + (chunk_SC,)  # noqa: RUF005
     return chunks
-
-
-@kernel
-def _gathered_product(tables: tl.tuple, tile: tl.tuple, shape: tl.tuple) -> tl.tuple:
-    user_SF = load_rows(
-        tables.user_product_BF, tile.row_S, tile.valid_S, 0, shape.padded_factors, shape.factors
-    )
-    item_SF = load_rows(
-        tables.item_product_IF, tile.item_S, tile.valid_S, 0, shape.padded_factors, shape.factors
-    )
-    return user_SF, item_SF
 
 
 @kernel

@@ -53,7 +53,7 @@ def load_first_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
     loaded: tl.tuple = ()
     if len(shape.widths) > 1:
         for number in tl.static_range(shape.padded[0] // shape.chunk):
-            weight = _load_weight(
+            weight = load_weight(
                 weights[0],
                 number * shape.chunk,
                 shape.chunk,
@@ -70,7 +70,7 @@ def load_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
     """The weights [out, in] of the layers after the second."""
     loaded: tl.tuple = ()
     for n in tl.static_range(2, len(shape.widths)):
-        weight = _load_weight(
+        weight = load_weight(
             weights[n - 1],
             0,
             shape.padded[n - 1],
@@ -83,15 +83,16 @@ def load_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
 
 
 @kernel
-def _load_weight(
+def load_weight(
     pointer: tl.tensor,
-    FIRST: tl.constexpr,
+    first: tl.tensor,
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
     NUM_ROWS: tl.constexpr,
     PADDED_ROWS: tl.constexpr,
 ) -> tl.tensor:
-    row_W, column_C = tl.arange(0, PADDED_ROWS), tl.arange(0, COLUMNS) + FIRST
+    """Columns [out, C] from ``first`` on of the weights [out, in] of a layer."""
+    row_W, column_C = tl.arange(0, PADDED_ROWS), tl.arange(0, COLUMNS) + first
     mask = (row_W < NUM_ROWS)[:, None] & (column_C < WIDTH)[None, :]
     return tl.load(pointer + row_W[:, None] * WIDTH + column_C[None, :], mask=mask, other=0.0)
 
@@ -102,22 +103,39 @@ def activated(
     key: tl.tensor,
     sample_S: tl.tensor,
     LAYER: tl.constexpr,
-    FIRST: tl.constexpr,
+    first: tl.tensor,
     shape: tl.tuple,
 ) -> tl.tensor:
-    """Relu, then zero for what dropout drops, of a layer's columns from ``FIRST`` on."""
+    """Relu, then zero for what dropout drops, of a layer's columns from ``first`` on.
+
+    Where anything is dropped, ``first`` is a `tl.constexpr`.
+    """
     activation_SC = tl.maximum(preactivation_SC, 0.0)
     if shape.threshold > 0:
         keep_SC = keep(
             layer_key(key, LAYER),
             sample_S,
-            FIRST,
+            first,
             preactivation_SC.shape[1],
             shape.widths[LAYER],
             shape.threshold,
         )
         activation_SC = tl.where(keep_SC, activation_SC, 0.0)
     return activation_SC.to(shape.dtype)
+
+
+@kernel
+def next_activation(
+    product_SW: tl.tensor,
+    biases: tl.tuple,
+    key: tl.tensor,
+    sample_S: tl.tensor,
+    LAYER: tl.constexpr,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """The activation of a layer after the first, from the product with its weights."""
+    bias_W = load_vector(biases[LAYER - 1], shape.widths[LAYER], shape.padded[LAYER])
+    return activated(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
 
 
 @kernel
@@ -139,14 +157,12 @@ def forward(
             product_SW = tl.dot(
                 chunks[number], weight_CW, product_SW, input_precision=shape.precision
             )
-        product_SW += load_vector(biases[0], shape.widths[1], shape.padded[1])[None, :]
-        activations = (activated(product_SW, key, sample_S, 1, 0, shape),)
+        activations = (next_activation(product_SW, biases, key, sample_S, 1, shape),)
         for n in tl.static_range(2, len(shape.widths)):
             product_SW = tl.dot(
                 activations[n - 2], tl.trans(weights[n - 2]), input_precision=shape.precision
             )
-            product_SW += load_vector(biases[n - 1], shape.widths[n], shape.padded[n])[None, :]
-            next_SW = activated(product_SW, key, sample_S, n, 0, shape)
+            next_SW = next_activation(product_SW, biases, key, sample_S, n, shape)
             activations = activations + (next_SW,)  # noqa: RUF005
     return activations
 

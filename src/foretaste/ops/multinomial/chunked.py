@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.given_gradients import giving_gradients
@@ -105,7 +106,7 @@ class _Pass:
         self.bias_I = (bias_I * _LOG2_E).to(dtype)
         self.weight_ID = weight_ID
         if weight_ID.dtype != dtype:
-            self.weight_ID = self._empty("weight", weight_ID.shape, dtype).copy_(weight_ID)
+            self._copy_padded(weight_ID)
         self.chunks = _chunks(len(targets), self.weight_ID)
         self.powers = self._powers(targets, implementation)
         self.gradients: list[Tensor] = []
@@ -116,6 +117,15 @@ class _Pass:
                 weight_gradient_ID,
                 torch.zeros_like(bias_I),
             ]
+
+    def _copy_padded(self, weight_ID: Tensor) -> None:
+        """The weights in the products' dtype, with items that nobody has up to a round number."""
+        num_items, width = weight_ID.shape
+        padded = -(-num_items // _ALIGNED) * _ALIGNED
+        self.weight_ID = self._empty("weight", (padded, width), self.dtype)
+        self.weight_ID[:num_items] = weight_ID
+        self.weight_ID[num_items:] = 0.0
+        self.bias_I = F.pad(self.bias_I, (0, padded - num_items), value=-math.inf)
 
     def run(self) -> Tensor:
         """The scaled loss; afterwards ``gradients`` are complete."""
@@ -154,7 +164,7 @@ class _Pass:
     def _add_gradients(self, slope_cI: Tensor, rows: slice, factor_c: Tensor) -> None:
         """The two backward products; the bias rides along as one more column of the hidden rows."""
         hidden_gradient_BD, weight_gradient_ID, bias_gradient_I = self.gradients
-        hidden_cD, width = self.hidden_BD[rows], self.hidden_BD.shape[1]
+        hidden_cD, (num_items, width) = self.hidden_BD[rows], weight_gradient_ID.shape
         factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
         weighted_cE = hidden_cD.new_zeros(len(hidden_cD), -(-(width + 1) // _ALIGNED) * _ALIGNED)
         torch.mul(hidden_cD, factor_c1.to(self.dtype), out=weighted_cE[:, :width])
@@ -163,6 +173,7 @@ class _Pass:
             slope_ct = slope_cI[:, items]
             hidden_gradient_BD[rows] += product(slope_ct, self.weight_ID[items]).to(self.sum_dtype)
             both_tE = product(slope_ct.T, weighted_cE)
+            both_tE = both_tE[: num_items - items.start]
             bias_gradient_I[items] += both_tE[:, width]
             if rows.start == 0:
                 weight_gradient_ID[items] = both_tE[:, :width]

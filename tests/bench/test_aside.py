@@ -1,0 +1,50 @@
+"""The plain loop in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from foretaste.bench.aside import PlainCase, PlainProcess
+from foretaste.bench.generated import load_histories
+from foretaste.bench.shapes import parse_shape
+from foretaste.bench.subject import Subject
+from foretaste.errors import TrainingError
+from foretaste.models.vae.config import VAEConfig
+
+
+@pytest.fixture
+def case() -> PlainCase:
+    subject = Subject(model=VAEConfig(hidden=(8,), latent=4))
+    plan = subject.plan("fp32", 20, 1, 1, torch.device("cpu"))
+    histories = load_histories(parse_shape("60x30x400", "vae"), None)
+    return PlainCase(subject, histories, plan, "fp32", 10, 1)
+
+
+@pytest.fixture
+def plain(case: PlainCase) -> Iterator[PlainProcess]:
+    process = PlainProcess(case)
+    yield process
+    process.close()
+
+
+def test_epochs_are_trained_when_asked_for(plain: PlainProcess) -> None:
+    assert plain.built.chunk == 10
+    assert plain.built.build_s > 0
+    epochs = [plain.epoch() for _ in range(2)]
+    assert all(epoch.seconds > 0 and epoch.memory_is for epoch in epochs)
+
+
+def test_its_errors_are_ours(case: PlainCase) -> None:
+    plan = dataclasses.replace(case.plan, device="elsewhere")
+    with pytest.raises(RuntimeError, match="elsewhere"):
+        PlainProcess(dataclasses.replace(case, plan=plan))
+
+
+def test_a_killed_process_is_told_of(plain: PlainProcess) -> None:
+    plain._process.kill()
+    with pytest.raises(TrainingError, match=r"exit code -9.*smaller --shape"):
+        plain.epoch()
