@@ -68,7 +68,10 @@ def temporary_sibling(path: Path, purpose: str = "tmp") -> Path:
 
 def flush(path: Path) -> None:
     """Have a file or directory on the disk before going on."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no directories
+    # and flushes what may be written to
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

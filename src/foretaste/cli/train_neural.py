@@ -53,8 +53,8 @@ def neumf(
     *,
     model: Annotated[NeuMFConfig | None, _MODEL] = None,
     sampling: Sampling = None,
-    pretraining: Pretraining = None,
     options: Options = None,
+    pretraining: Pretraining = None,
 ) -> None:
     """Train NeuMF (He et al. 2017): a matrix factorisation and a multilayer tower, joined.
 

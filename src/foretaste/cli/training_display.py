@@ -191,9 +191,11 @@ def _shown_lengths(summary: TrainingSummary) -> tuple[int, ...]:
 
 
 def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
-    memory = f"memory      {summary.memory_mib:,.0f} MiB at the peak"
+    memory = []
+    if summary.memory_mib is not None:
+        memory = [f"memory      {summary.memory_mib:,.0f} MiB at the peak"]
     if summary.select_by is None:
-        return [f"fitted in   {summary.train_s:.3g} s", memory]
+        return [f"fitted in   {summary.train_s:.3g} s", *memory]
     throughput = f"{compact(summary.samples_per_s)} samples/s in training"
     if summary.best_value is not None:
         throughput += f", {compact(summary.evaluated_users_per_s)} users/s in evaluation"
@@ -206,7 +208,7 @@ def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
         f"epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s{warm_up}, "
         f"all {summary.train_s:.3g} s",
         f"throughput  {throughput}",
-        memory,
+        *memory,
     ]
 
 

@@ -74,9 +74,9 @@ class Logs(LogConfig):
     """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
 
     trace: Annotated[bool, FLAG] = LogConfig.trace
-    """Profile the first steps of the second epoch (of a single one, a few that follow its first)
-    and of the evaluation that follows, into trace.json in the run directory, for ui.perfetto.dev.
-    That epoch takes longer."""
+    """Profile three steps, and the evaluation that follows, into trace.json in the run directory,
+    for ui.perfetto.dev: the first of the second epoch or, where there is only one, those after its
+    first three. That epoch takes longer."""
 
     verbose: Annotated[bool, FLAG] = False
     """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from foretaste.data.directory import written_whole
 from foretaste.data.downloads import download, file_md5
 from foretaste.errors import InputError, SettingError
+from foretaste.locks import try_lock
 
 if TYPE_CHECKING:
     from foretaste.data.named_sets import NamedSet
     from foretaste.data.splitting import Progress
 
-if sys.platform != "win32":
-    import fcntl
-
 URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
 """Names another server that has the same archives, by the address of their folder."""
+
+_WAIT_S = 0.2
 
 _URL = "https://files.grouplens.org/datasets/movielens"
 
@@ -137,10 +137,8 @@ def _unpack(named: NamedSet, archive: Path, folder: Path) -> None:
 def _alone(lock: Path, tell: Progress) -> Iterator[None]:
     """Keeps other processes from the same work while the block runs; waits for theirs to end."""
     with lock.open("ab") as file:
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                tell("wait for another process that does the same")
-                fcntl.flock(file, fcntl.LOCK_EX)
+        if not try_lock(file.fileno()):
+            tell("wait for another process that does the same")
+            while not try_lock(file.fileno()):
+                time.sleep(_WAIT_S)
         yield

@@ -21,6 +21,8 @@ FORMAT = "foretaste run"
 FORMAT_VERSION = 2
 
 _JSON_TYPES = {"str": str, "int": int, "DatasetReference": dict}
+_CAME_LATER = {"hardware"}
+"""Fields that configs of this format version lack where an earlier foretaste wrote them."""
 
 
 def installed_versions() -> dict[str, str]:
@@ -95,9 +97,11 @@ class RunConfig:
     dataset: DatasetReference
     """What it was trained on."""
     start: Mapping[str, Any] = field(default_factory=dict)
-    """The runs whose weights it began with, and the digests of these; empty for weights by seed."""
+    """The runs of its warm start, and the digests of their weights; empty for weights by seed."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     """Versions of foretaste, Python, torch and numpy."""
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    """What of the machine decides its numbers: name of the GPU, or number of CPU threads."""
     created: str = field(default_factory=_now)
     """When the run began, ISO 8601 in UTC."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +135,8 @@ def _checked_values(kind: type[Any], document: dict[str, Any], path: Path) -> di
     """The values of the fields of ``kind``, each there and of its JSON type."""
     values = {}
     for wanted in fields(kind):
+        if wanted.name in _CAME_LATER - document.keys():
+            continue
         value = document.get(wanted.name)
         expected = _JSON_TYPES.get(str(wanted.type), dict)
         if not isinstance(value, expected) or isinstance(value, bool):

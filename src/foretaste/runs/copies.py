@@ -69,7 +69,7 @@ def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
         log = MetricsLog(path)
-        log.start()
+        log.declare()
         log.append("evaluation", evaluation=evaluation)
 
 

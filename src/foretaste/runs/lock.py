@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from socket import gethostname
 
 from foretaste.errors import RunError
+from foretaste.locks import try_lock
 
 LOCK = "training.lock"
 
@@ -18,8 +18,8 @@ LOCK = "training.lock"
 def training_lock(run_path: Path) -> Iterator[None]:
     """Keep other processes from training into a run while the block runs; RunError names them.
 
-    It is the kernel that locks, not the file's being there, so what a dead process left behind
-    locks nobody out. A file system that knows no locks lets everybody in.
+    The file is gone afterwards, but on Windows, where what is open cannot be removed. A file system
+    that knows no locks lets everybody in.
     """
     path = run_path / LOCK
     try:
@@ -54,11 +54,9 @@ def _acquired(path: Path) -> int:
 
 def _lock(descriptor: int, path: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
-        raise RunError(
-            f"{path.parent} is being trained by {holder}; wait for it or stop it first"
-        ) from None
+        is_ours = try_lock(descriptor)
     except OSError:
         return
+    if not is_ours:
+        holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
+        raise RunError(f"{path.parent} is being trained by {holder}; wait for it or stop it first")

@@ -42,6 +42,7 @@ UNITS = {
     "samples_per_s": "samples per second",
     "started_from": "runs whose weights it began with, and users and items found there",
     "versions": "of what decides the numbers",
+    "hardware": "that decides the numbers: name of the GPU, or number of CPU threads",
     "stopped_because": "why training ended",
     "min_epoch_s": "seconds",
     "avg_epoch_s": "seconds",
@@ -56,7 +57,7 @@ class Follower(Protocol):
     """Keeps what a log says somewhere else too."""
 
     def begin(self, events: list[dict[str, Any]]) -> None:
-        """These are all events of the log; what was told before counts no more."""
+        """These are the events of the log so far."""
         ...
 
     def add(self, event: dict[str, Any]) -> None:
@@ -80,15 +81,16 @@ class MetricsLog:
         """Within, ``followers`` are told of what is written, and first of what was."""
         self._followers = followers
         try:
-            self._tell_anew()
+            for follower in followers:
+                follower.begin(self.read())
             yield
         finally:
             self._followers = ()
             for follower in followers:
                 follower.close()
 
-    def start(self, units: Mapping[str, str] = UNITS) -> None:
-        """Write the first line."""
+    def declare(self, units: Mapping[str, str] = UNITS) -> None:
+        """Write the first line, which says what the others may hold."""
         self._write({"event": "schema", "not finite": "null", "units": dict(units)})
 
     def append(self, event: str, **values: Any) -> None:
@@ -106,24 +108,27 @@ class MetricsLog:
     def flush(self) -> int:
         """The length in bytes, once everything written so far is on the disk."""
         try:
-            with self.path.open("rb") as file:
+            with self.path.open("r+b") as file:
                 os.fsync(file.fileno())
                 return os.fstat(file.fileno()).st_size
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error}") from error
 
-    def cut(self, num_bytes: int) -> None:
-        """Forget what was written after the log was so long; RunError where it never was."""
+    def check_was(self, num_bytes: int) -> None:
+        """RunError where no line ends after so many bytes: the log never was so long."""
         text = self.path.read_bytes()[:num_bytes]
         if len(text) < num_bytes or not text.endswith(b"\n"):
             raise RunError(
                 f"{self.path} is torn or was changed: it has no line that ends after "
                 f"{num_bytes} bytes, where the saved training state belongs"
             )
-        os.truncate(self.path, num_bytes)
-        self._tell_anew()
 
-    def restart(self) -> None:
+    def cut(self, num_bytes: int) -> None:
+        """Forget what was written after the log was so long; RunError where it never was."""
+        self.check_was(num_bytes)
+        os.truncate(self.path, num_bytes)
+
+    def clear(self) -> None:
         """Forget every event; the first line stays."""
         self.cut(self.path.read_bytes().find(b"\n") + 1)
 
@@ -160,12 +165,6 @@ class MetricsLog:
             raise RunError(f"{self.path} cannot be written: {error}") from error
         for follower in self._followers:
             follower.add(event)
-
-    def _tell_anew(self) -> None:
-        if self._followers:
-            events = self.read()
-            for follower in self._followers:
-                follower.begin(events)
 
     def _drop_torn_line(self) -> None:
         with self.path.open("r+b") as file:

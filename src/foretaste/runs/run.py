@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,18 @@ ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedState:
+    """What a training goes on from."""
+
+    tensors: dict[str, Tensor]
+    """All that changes from update to update, by name."""
+    position: dict[str, Any]
+    """The rest of it, as JSON values."""
+    log_bytes: int
+    """How long the log was then."""
+
+
 class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
 
@@ -61,7 +73,7 @@ class Run:
                 files = {name: file_sha256(temporary / name) for name in (USERS, ITEMS, HISTORIES)}
                 config = replace(config, files=files)
                 (temporary / CONFIG).write_text(config.to_json(), encoding="utf-8")
-                MetricsLog(temporary / METRICS).start()
+                MetricsLog(temporary / METRICS).declare()
         except FileExistsError:
             check_is_new(path)
             raise
@@ -129,17 +141,19 @@ class Run:
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
-        from foretaste.runs.tensor_file import read_tensors
+        return self.load_signed_weights()[0]
 
-        self._check_has_weights()
-        return read_tensors(self.path / WEIGHTS, self._owner())[0]
+    def load_signed_weights(self) -> tuple[dict[str, Tensor], str]:
+        """The same with their digest, which is equal for equal weights of a model."""
+        from foretaste.runs.tensor_file import DIGEST, read_tensors
 
-    def weights_digest(self) -> str:
-        """A digest of the best weights: equal for equal ones; RunError where there are none."""
-        from foretaste.runs.tensor_file import read_digest
-
-        self._check_has_weights()
-        return read_digest(self.path / WEIGHTS)
+        if not self.has_weights:
+            raise RunError(
+                f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
+                f"go on with it: foretaste train --resume {self.path}"
+            )
+        weights, note = read_tensors(self.path / WEIGHTS, self._owner())
+        return weights, note[DIGEST]
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
@@ -159,38 +173,27 @@ class Run:
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         write_tensors(self.path / STATE, tensors, self._state_owner() | note)
 
-    def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The saved tensors and position, the log cut to what it was then; None without a state.
+    def load_state(self) -> SavedState | None:
+        """The saved training state, None where there is none; the log keeps what came after it.
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
+        from foretaste.runs.tensor_file import read_tensors
+
         if not (self.path / STATE).exists():
             return None
         try:
-            tensors, note = self.read_state()
-            self.log.cut(note["log_bytes"])
+            tensors, note = read_tensors(self.path / STATE, self._state_owner())
+            self.log.check_was(note["log_bytes"])
         except RunError as error:
             raise RunError(
                 f"{error}. Remove {self.path / STATE} to begin this training anew"
             ) from error
-        return tensors, note["position"]
-
-    def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The saved tensors and their note; RunError as from ``load_state``, the log left alone."""
-        from foretaste.runs.tensor_file import read_tensors
-
-        return read_tensors(self.path / STATE, self._state_owner())
+        return SavedState(tensors=tensors, position=note["position"], log_bytes=note["log_bytes"])
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
         (self.path / STATE).unlink(missing_ok=True)
-
-    def _check_has_weights(self) -> None:
-        if not self.has_weights:
-            raise RunError(
-                f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
-                f"go on with it: foretaste train --resume {self.path}"
-            )
 
     def _state_owner(self) -> dict[str, Any]:
         return {"config_sha256": file_sha256(self.path / CONFIG)}

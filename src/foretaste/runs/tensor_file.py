@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _METADATA_KEY = "foretaste"
 """The note is one JSON under one key: with several keys the file's bytes would vary."""
 
-_DIGEST = "sha256"
+DIGEST = "sha256"
+"""The note's entry with the digest of the tensors and the rest of the note."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
@@ -30,7 +31,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, 
     Raises RunError where they cannot be written, such as on a full disk.
     """
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    signed = {**note, _DIGEST: _digest(on_cpu, note)}
+    signed = {**note, DIGEST: _digest(on_cpu, note)}
     metadata = {_METADATA_KEY: json.dumps(signed, sort_keys=True)}
     try:
         with atomic_file(path) as temporary:
@@ -52,23 +53,14 @@ def read_tensors(path: Path, owner: Mapping[str, Any]) -> tuple[dict[str, Tensor
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path} is torn or not a safetensors file: {error}") from error
-    if _digest(tensors, note) != note[_DIGEST]:
+    if _digest(tensors, note) != note[DIGEST]:
         raise RunError(f"{path} is torn or was changed: its content does not match its digest")
     return tensors, note
 
 
-def read_digest(path: Path) -> str:
-    """The digest that the note of ``path`` claims for its content."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return str(_read_note(path, file.metadata() or {})[_DIGEST])
-    except (SafetensorError, OSError) as error:
-        raise RunError(f"{path} is torn or not a safetensors file: {error}") from error
-
-
 def _digest(tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> str:
     """sha256 of the note and of every tensor's name, type, shape and bytes."""
-    signed = {name: value for name, value in note.items() if name != _DIGEST}
+    signed = {name: value for name, value in note.items() if name != DIGEST}
     digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -82,7 +74,7 @@ def _read_note(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         note = json.loads(metadata.get(_METADATA_KEY, ""))
     except ValueError:
         note = None
-    if not isinstance(note, dict) or _DIGEST not in note:
+    if not isinstance(note, dict) or DIGEST not in note:
         raise RunError(f"{path} was not written by foretaste: its metadata say nothing of a run")
     return note
 

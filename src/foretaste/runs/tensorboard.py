@@ -33,7 +33,6 @@ class TensorBoard:
     def begin(self, events: list[dict[str, Any]]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         self._writer = SummaryWriter(self.directory)
         for event in events:

@@ -97,14 +97,9 @@ def _check_weights(run: Run) -> str:
 
 
 def _check_state(run: Run) -> str:
-    tensors, note = run.read_state()
-    log = (run.path / METRICS).read_bytes()[: note["log_bytes"]]
-    if len(log) < note["log_bytes"] or not log.endswith(b"\n"):
-        raise RunError(
-            f"{run.path / METRICS} has no line that ends after {note['log_bytes']} bytes, where "
-            f"{STATE} belongs; remove {STATE} to begin this training anew"
-        )
-    return f"{len(tensors):,} tensors: digest, owner, place in the log"
+    state = run.load_state()
+    assert state is not None
+    return f"{len(state.tensors):,} tensors: digest, owner, place in the log"
 
 
 def _refuse_missing(path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,100 +14,88 @@ import torch
 from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError, TrainingError
 from foretaste.evaluation.scoring import to_device
-from foretaste.models.base import ClosedFormModel, NeuralModel
+from foretaste.models.base import ClosedFormModel, NeuralModel, RecommenderModel
 from foretaste.models.neumf.config import SamplingConfig
-from foretaste.models.registry import SAMPLING_MODELS, build_model
+from foretaste.models.registry import CLOSED_FORMS, SAMPLING_MODELS, build_model
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import RunConfig
 from foretaste.runs.loading import model_config
 from foretaste.runs.run import CONFIG, Run
-from foretaste.training.interruption import Interruptible
-from foretaste.training.job import prepared_batches, train_closed_form, train_neural
+from foretaste.training.checkpoints import Checkpoints
+from foretaste.training.config import LogConfig
+from foretaste.training.interruption import Interruption
+from foretaste.training.job import (
+    prepared_batches,
+    prepared_step,
+    train_closed_form,
+    train_neural,
+)
 from foretaste.training.judging import Judging
+from foretaste.training.logs import logged
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.progress import Progress
+from foretaste.training.reporting import announce, announce_again
 from foretaste.training.resolve import TrainingPlan
+from foretaste.training.state import TrainingState
 from foretaste.training.step import check_compiler
 from foretaste.training.warm_start import WarmStart
 
 
-class Training:
-    """One training, ready to be carried out into its run.
+def assemble(config: RunConfig, dataset: Dataset, config_path: Path = Path(CONFIG)) -> Training:
+    """The training of a config, which was read from ``config_path``.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
     """
+    kind = ClosedFormTraining if config.model in CLOSED_FORMS else NeuralTraining
+    return kind(config, dataset, config_path)
 
-    def __init__(
-        self, config: RunConfig, dataset: Dataset, config_path: Path = Path(CONFIG)
-    ) -> None:
+
+class Training(ABC):
+    """One training, ready to be carried out into its run."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset, config_path: Path) -> None:
         self.config = config
         self.config_path = config_path
         self.dataset = dataset
-        self.device = resolve_device(config.resolved["device"])
-        self.histories = _training_histories(dataset, self.device)
-        num_users, num_items = len(self.histories), self.histories.num_items
-        settings = model_config(config, config_path)
-        self.model = build_model(config.model, settings, num_users, num_items)
-        if isinstance(self.model, ClosedFormModel):
-            self.model.check_fits(self.device)
-        self.model.to(self.device).count_items(self.histories)
-        self._warm_start: WarmStart | None = None
-        if isinstance(self.model, ClosedFormModel):
-            return
-        self.plan: TrainingPlan = self._settings(TrainingPlan, config.resolved)
-        self.precision = PrecisionPolicy(
-            precision=self.plan.precision, device=self.device, loss_scale=self.plan.loss_scale
-        )
-        if self.plan.compile:
-            check_compiler(self.device)
+        self.histories = _training_histories(dataset, resolve_device(config.resolved["device"]))
 
-    def open_start(self) -> RunConfig:
-        """The config with what is to be known of the runs whose weights the training begins with.
+    @property
+    def device(self) -> torch.device:
+        return self.histories.device
 
-        Raises what `WarmStart.open` raises.
-        """
-        if not self.config.start:
-            return self.config
-        assert isinstance(self.model, NeuralModel)
-        self._warm_start = WarmStart.open(self.config.start, self.model, self.dataset)
-        return replace(self.config, start=self._warm_start.record())
+    @abstractmethod
+    def recorded_config(self) -> RunConfig:
+        """The config with all that the run is to keep. Raises what `WarmStart.open` raises."""
 
-    def carry_out(self, run: Run, progress: Progress) -> None:
+    def carry_out(self, run: Run, logs: LogConfig, progress: Progress) -> None:
         """Train from where the run stands to the end; nobody else may be at it.
 
-        Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C or SIGTERM.
+        Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C or SIGTERM;
+        RunError, with the run as it was, where its saved state does not fit.
         """
-        with Interruptible(progress, run.path) as told:
-            asked = self.config.asked
-            judging = Judging(
-                dataset=self.dataset,
-                candidates=asked["candidates"],
-                validation_users=asked["validation_users"],
-                evaluation_batch=asked["evaluation_batch"],
-                progress=told,
-            )
-            if isinstance(self.model, ClosedFormModel):
-                train_closed_form(run, self.model, self.histories, judging)
-                return
-            assert isinstance(self.model, NeuralModel)
-            sampling = (
-                self._settings(SamplingConfig, asked)
-                if self.config.model in SAMPLING_MODELS
-                else None
-            )
-            batches = prepared_batches(self.model, self.histories, sampling, self.plan)
-            train_neural(run, self.model, batches, self.plan, self.precision, judging, self._start)
+        with Interruption(run.path) as interruption:
+            train, asked = self._prepared(run), self.config.asked
+            with logged(run, logs, progress) as told:
+                judging = Judging(
+                    dataset=self.dataset,
+                    candidates=asked["candidates"],
+                    validation_users=asked["validation_users"],
+                    evaluation_batch=asked["evaluation_batch"],
+                    progress=told,
+                    interruption=interruption,
+                )
+                train(judging)
 
-    def _start(self, model: NeuralModel) -> dict[str, Any]:
-        """Replace the first weights where that was asked for; returns what was found where."""
-        if self._warm_start is None:
-            self.open_start()
-        if self._warm_start is None:
-            return {}
-        self._warm_start.apply(model)
-        return self._warm_start.summary()
+    @abstractmethod
+    def _prepared(self, run: Run) -> Callable[[Judging], None]:
+        """What trains and judges. The run keeps what it has until all that may not fit does."""
+
+    def _built_model(self) -> RecommenderModel:
+        settings = model_config(self.config, self.config_path)
+        num_users, num_items = len(self.histories), self.histories.num_items
+        return build_model(self.config.model, settings, num_users, num_items)
 
     def _settings(self, kind: type[Any], values: Mapping[str, Any]) -> Any:
         """An instance of a settings class from those of ``values`` that are its fields."""
@@ -116,6 +106,76 @@ class Training:
                 f"{self.config_path} does not say what this foretaste needs to know ({error}); "
                 "go on with the version that began the run"
             ) from error
+
+
+class ClosedFormTraining(Training):
+    """A model fitted in one pass."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset, config_path: Path) -> None:
+        super().__init__(config, dataset, config_path)
+        model = self._built_model()
+        assert isinstance(model, ClosedFormModel)
+        model.check_fits(self.device)
+        self.model = model.to(self.device)
+        self.model.count_items(self.histories)
+
+    def recorded_config(self) -> RunConfig:
+        return self.config
+
+    def _prepared(self, run: Run) -> Callable[[Judging], None]:
+        run.log.clear()
+        return partial(train_closed_form, run, self.model, self.histories)
+
+
+class NeuralTraining(Training):
+    """A model that learns in steps."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset, config_path: Path) -> None:
+        super().__init__(config, dataset, config_path)
+        model = self._built_model()
+        assert isinstance(model, NeuralModel)
+        self.model = model.to(self.device)
+        self.model.count_items(self.histories)
+        self.plan: TrainingPlan = self._settings(TrainingPlan, config.resolved)
+        self.precision = PrecisionPolicy(
+            precision=self.plan.precision, device=self.device, loss_scale=self.plan.loss_scale
+        )
+        if self.plan.compile:
+            check_compiler(self.device)
+
+    @cached_property
+    def warm_start(self) -> WarmStart:
+        """Opened when it is first needed: a training that goes on from its state needs none."""
+        return WarmStart.open(self.config.start, self.model, self.dataset)
+
+    def recorded_config(self) -> RunConfig:
+        return replace(self.config, start=self.warm_start.record())
+
+    def _prepared(self, run: Run) -> Callable[[Judging], None]:
+        batches = prepared_batches(self.model, self.histories, self._sampling(), self.plan)
+        step = prepared_step(self.model, batches, self.plan, self.precision)
+        state = TrainingState.begin(
+            self.plan,
+            num_batches=batches.num_batches,
+            num_samples=batches.num_samples,
+            device=self.device,
+        )
+        checkpoints = Checkpoints(run, step, state)
+        if checkpoints.load():
+            tell = partial(announce_again, run, self.model, state)
+        else:
+            self.warm_start.apply(self.model)
+            found = self.warm_start.summary()
+            del self.warm_start  # the weights that it holds
+            run.log.clear()
+            tell = partial(announce, run, self.model, state, found)
+        return partial(train_neural, batches, checkpoints, tell)
+
+    def _sampling(self) -> SamplingConfig | None:
+        if self.config.model not in SAMPLING_MODELS:
+            return None
+        sampling: SamplingConfig = self._settings(SamplingConfig, self.config.asked)
+        return sampling
 
 
 def _training_histories(dataset: Dataset, device: torch.device) -> HistoryTensors:

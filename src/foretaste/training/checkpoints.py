@@ -40,18 +40,21 @@ class Checkpoints:
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
-        """Go on from the saved state; False, with everything as it was, where there is none."""
+        """Go on from the saved state, the log cut to what it was then; False where there is none.
+
+        Raises RunError, with the run as it was, where the state is not whole or does not fit.
+        """
         saved = self.run.load_state()
         if saved is None:
             return False
-        tensors, position = saved
         try:
-            losses = tensors.pop(_LOSSES)
-            self.step.load_state_dict(tensors)
-            self.state.go_on_from(position, losses)
+            losses = saved.tensors.pop(_LOSSES)
+            self.step.load_state_dict(saved.tensors)
+            self.state.go_on_from(saved.position, losses)
         except (KeyError, TypeError, RuntimeError) as error:
             raise RunError(
                 f"{self.run.path / STATE} does not fit {self.run.config.model}: {error}. "
                 "It was saved by another version of foretaste; remove it to begin anew"
             ) from error
+        self.run.log.cut(saved.log_bytes)
         return True

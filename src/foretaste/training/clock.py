@@ -22,26 +22,26 @@ class Clock:
     evaluate_s: float = 0.0
     num_evaluated: int = 0
 
-    _started: float | None = field(default=None, init=False)
+    _going_since: float | None = field(default=None, init=False)
 
-    def start(self) -> None:
+    def go(self) -> None:
         """Go on with the epoch under way."""
-        self._started = time.perf_counter()
+        self._going_since = time.perf_counter()
 
     def stop(self) -> None:
         """Stand still: evaluations and files are not training. What is queued must be done."""
-        if self._started is not None:
-            self.running_s += time.perf_counter() - self._started
-            self._started = None
+        if self._going_since is not None:
+            self.running_s += time.perf_counter() - self._going_since
+            self._going_since = None
 
     @contextmanager
     def standing(self) -> Iterator[None]:
         """Stand still while the block runs."""
-        was_running = self._started is not None
+        was_going = self._going_since is not None
         self.stop()
         yield
-        if was_running:
-            self.start()
+        if was_going:
+            self.go()
 
     def next_epoch(self) -> None:
         """The epoch under way is over."""

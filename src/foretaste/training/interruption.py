@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in a training: it ends at the next step, where its state is whole."""
+"""Ctrl-C and SIGTERM in a training: it ends where its state is whole."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from foretaste.errors import Interrupted
-from foretaste.training.progress import Progress, Several
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interruptible(Several):
-    """Passes on what a training tells; once a signal came, the next step raises `Interrupted`.
+class Interruption:
+    """Signals are noted while the block runs, for whoever may stop there to `check`.
 
-    Signals are caught while the block runs, in the main thread alone: no other may. A second one
-    acts at once, as it would have without us. What the process was started to ignore stays ignored.
+    They are caught in the main thread alone: no other may. A second one acts at once, as it would
+    have without us. What the process was started to ignore stays ignored.
     """
 
-    def __init__(self, inner: Progress, run_path: Path) -> None:
-        super().__init__(inner)
+    def __init__(self, run_path: Path) -> None:
         self.run_path = run_path
         self._previous: dict[int, Any] = {}
         self._caught: int | None = None
@@ -43,24 +41,17 @@ class Interruptible(Several):
     ) -> None:
         self._let_go()
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        super().stepped(epoch, step, num_steps)
-        self._check(f"in epoch {epoch}, after step {step} of {num_steps}")
-
-    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        super().evaluating(split, num_done, num_users)
-        self._check(f"while ranking the {split} part")
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._caught = number
-        self._let_go()
-
-    def _check(self, where: str) -> None:
+    def check(self, where: str) -> None:
+        """Raise `Interrupted` once a signal came; ``where`` says how far the training is."""
         if self._caught is not None:
             path = shlex.quote(str(self.run_path))
             raise Interrupted(
                 f"interrupted {where}; go on with: foretaste train --resume {path}", self._caught
             )
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._caught = number
+        self._let_go()
 
     def _let_go(self) -> None:
         while self._previous:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -24,34 +22,26 @@ from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.judging import Judging
 from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.reporting import announce, announce_again, finish, report
+from foretaste.training.reporting import announce_fit, finish, report
 from foretaste.training.resolve import TrainingPlan
-from foretaste.training.state import TrainingState
 from foretaste.training.step import CudaGraphRecorder, RecordedStep, Step
 
 
 def train_neural(
-    run: Run,
-    model: NeuralModel,
-    batches: Batches,
-    plan: TrainingPlan,
-    precision: PrecisionPolicy,
-    judging: Judging,
-    warm_start: Callable[[NeuralModel], dict[str, Any]],
+    batches: Batches, checkpoints: Checkpoints, tell: Callable[[Judging], None], judging: Judging
 ) -> None:
-    """Train by gradient steps from where the run stands, up to the best epoch's weights.
+    """Train by gradient steps from where the checkpoints stand, up to the best epoch's weights.
 
-    ``warm_start`` changes the first weights and returns what the log is to tell of it; it is not
-    called where the run has a saved state.
+    ``tell`` is called first, for the log and whoever watches.
     """
-    step = prepared_step(model, batches, plan, precision)
-    sizes = {"num_batches": batches.num_batches, "num_samples": batches.num_samples}
-    state = TrainingState.begin(plan, device=model.device, **sizes)
-    checkpoints = Checkpoints(run, step, state)
-    if checkpoints.load():
-        announce_again(run, model, judging, state)
-    else:
-        announce(run, model, judging, plan, warm_start(model), **sizes)
+    run, step, state = checkpoints.run, checkpoints.step, checkpoints.state
+    model, plan = step.model, state.plan
+
+    def checkpoint() -> None:
+        checkpoints.save_if_due()
+        judging.interruption.check(state.what_is_done())
+
+    tell(judging)
     evaluate = None
     if judging.selection_split is not None:
         evaluate = partial(judging.select, model, plan.select_by)
@@ -64,7 +54,7 @@ def train_neural(
                 evaluate=evaluate,
                 keep=lambda: run.save_weights(model.state_dict()),
                 report=partial(report, run, judging),
-                checkpoint=checkpoints.save_if_due,
+                checkpoint=checkpoint,
                 progress=judging.progress,
             )
         except Interrupted:
@@ -147,9 +137,11 @@ def train_closed_form(
     run: Run, model: ClosedFormModel, histories: HistoryTensors, judging: Judging
 ) -> None:
     """Fit in one pass."""
-    announce(run, model, judging, None, {}, num_batches=1, num_samples=len(histories))
-    started = time.perf_counter()
+    announce_fit(run, model, len(histories), judging)
+    clock = Clock()
+    clock.go()
     model.fit(histories)
-    clock = Clock(epoch_s=[time.perf_counter() - started])
+    clock.stop()
+    clock.next_epoch()
     run.save_weights(model.state_dict())
     finish(run, model, judging, clock, len(histories), None, "fitted in one pass")

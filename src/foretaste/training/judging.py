@@ -14,6 +14,7 @@ from foretaste.evaluation.definitions import parse_metric
 from foretaste.evaluation.evaluate import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
+from foretaste.training.interruption import Interruption
 from foretaste.training.progress import Progress
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
@@ -41,6 +42,7 @@ class Judging:
     validation_users: int
     evaluation_batch: int | None
     progress: Progress
+    interruption: Interruption
 
     @property
     def selection_split(self) -> Split | None:
@@ -91,5 +93,9 @@ class Judging:
             seed=manifest.seed,
             users=users,
             batch=self.evaluation_batch,
-            progress=partial(self.progress.evaluating, heldout.split),
+            progress=partial(self._ranked, heldout.split),
         )
+
+    def _ranked(self, split: str, num_done: int, num_users: int) -> None:
+        self.progress.evaluating(split, num_done, num_users)
+        self.interruption.check(f"while ranking the {split} part")

@@ -12,7 +12,7 @@ from foretaste.models.neumf.config import SamplingConfig
 from foretaste.runs.loading import model_config
 from foretaste.runs.run import CONFIG, Run
 from foretaste.training.config import PretrainingConfig, TrainingConfig
-from foretaste.training.warm_start import start_arguments
+from foretaste.training.warm_start import warm_start_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def repeated_settings(run: Run) -> Settings:
         model_config=model_config(run.config, run.path / CONFIG),
         config=TrainingConfig(**chosen),
         sampling=SamplingConfig(**sampling) if sampling else None,
-        **start_arguments(run.config.start),
+        **warm_start_arguments(run.config.start),
     )
 
 

@@ -31,7 +31,8 @@ def fit(
         evaluate: ranks the held-out users; without it the last epoch is the best.
         keep: saves the weights, after every evaluation that is the best so far.
         report: told of every epoch.
-        checkpoint: called wherever model and ``state`` agree on what was done.
+        checkpoint: called wherever model and ``state`` agree on what was done. The training may be
+            stopped here, by raising: it can go on from what both are then.
 
     Returns why training ended. Raises TrainingError for a loss that is not finite.
     """
@@ -40,7 +41,7 @@ def fit(
     while (reason := state.reason_to_stop()) is None:
         epoch = state.epoch
         model.train()
-        state.clock.start()
+        state.clock.go()
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):
             state.count(step(batch), batch.num_samples)
             progress.stepped(epoch, state.num_done, num_batches)

@@ -71,8 +71,8 @@ class TrainingSummary:
     best_epoch: int | None
     best_value: float | None
     target_epoch: int | None
-    memory_mib: float
-    """Peak memory of the process (CPU) or of the allocator (GPU)."""
+    memory_mib: float | None
+    """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None
 
     def as_event(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from typing import Any
 
@@ -13,60 +12,71 @@ from foretaste.models.base import RecommenderModel
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
 from foretaste.training.clock import Clock
+from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import Judging
 from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
 from foretaste.training.state import TrainingState
 
+if sys.platform != "win32":
+    import resource
+
 
 def announce(
     run: Run,
     model: RecommenderModel,
-    judging: Judging,
-    plan: TrainingPlan | None,
+    state: TrainingState,
     started_from: dict[str, Any],
-    *,
-    num_batches: int,
-    num_samples: int,
+    judging: Judging,
 ) -> None:
-    """Begin the log, and tell of a training that begins."""
-    start = _training_start(model, judging, plan, num_batches, num_samples, started_from)
-    run.log.restart()
+    """Tell of a training in steps that begins."""
+    sizes = (state.num_batches, state.num_samples)
+    start = _training_start(model, judging, state.plan, *sizes, started_from=started_from)
+    _announce(run, judging, start)
+
+
+def announce_fit(run: Run, model: RecommenderModel, num_samples: int, judging: Judging) -> None:
+    """Tell of a training in one pass."""
+    _announce(run, judging, _training_start(model, judging, None, 1, num_samples))
+
+
+def announce_again(
+    run: Run, model: RecommenderModel, state: TrainingState, judging: Judging
+) -> None:
+    """Tell of a training that goes on."""
+    versions, hardware = installed_versions(), deciding_hardware(model.device)
+    where = state.where() + _remark_on_changes(run, versions | hardware)
+    run.log.append(
+        "resume",
+        epoch=state.epoch,
+        step=state.num_steps(),
+        versions=versions,
+        hardware=hardware,
+    )
+    sizes = (state.num_batches, state.num_samples)
+    start = _training_start(model, judging, state.plan, *sizes, resumed_at=where)
+    judging.progress.started(start)
+
+
+def _announce(run: Run, judging: Judging, start: TrainingStart) -> None:
     run.log.append(
         "start",
         num_users=start.num_users,
         num_items=start.num_items,
         num_interactions=start.num_interactions,
         num_parameters=start.num_parameters,
-        num_samples=num_samples,
-        num_steps=num_batches,
-        started_from=started_from,
+        num_samples=start.num_samples,
+        num_steps=start.num_batches,
+        started_from=start.started_from,
     )
     judging.progress.started(start)
 
 
-def announce_again(
-    run: Run, model: RecommenderModel, judging: Judging, state: TrainingState
-) -> None:
-    """Tell of a training that goes on."""
-    sizes = (len(state.loss_S), state.num_samples)
-    where = state.where() + _changed_versions(run)
-    start = _training_start(model, judging, state.plan, *sizes, {}, resumed_at=where)
-    run.log.append(
-        "resume", epoch=state.epoch, step=state.num_steps(), versions=installed_versions()
-    )
-    judging.progress.started(start)
-
-
-def _changed_versions(run: Run) -> str:
-    """A remark where it was begun with other versions of what decides the numbers."""
-    now = installed_versions().items()
-    changed = [
-        f"{name} {run.config.versions.get(name)}"
-        for name, version in now
-        if run.config.versions.get(name) != version
-    ]
+def _remark_on_changes(run: Run, now: dict[str, Any]) -> str:
+    """A remark where other versions or other hardware than ``now`` decided the numbers so far."""
+    begun = {**run.config.versions, **run.config.hardware}
+    changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
     if not changed:
         return ""
     return f" (begun with {', '.join(changed)}: last digits may differ)"
@@ -78,7 +88,8 @@ def _training_start(
     plan: TrainingPlan | None,
     num_batches: int,
     num_samples: int,
-    started_from: dict[str, Any],
+    *,
+    started_from: dict[str, Any] | None = None,
     resumed_at: str | None = None,
 ) -> TrainingStart:
     if model.device.type == "cuda":
@@ -96,7 +107,7 @@ def _training_start(
         num_samples=num_samples,
         num_batches=num_batches,
         selection_split=judging.selection_split,
-        started_from=started_from,
+        started_from=started_from or {},
         resumed_at=resumed_at,
     )
 
@@ -159,9 +170,11 @@ def finish(
     judging.progress.finished(summary)
 
 
-def _peak_memory_mib(device: torch.device) -> float:
-    """Peak memory of this process, or of the GPU's allocator."""
+def _peak_memory_mib(device: torch.device) -> float | None:
+    """Peak memory of this process, or of the GPU's allocator; None where Python does not tell."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    if sys.platform == "win32":
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)

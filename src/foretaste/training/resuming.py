@@ -9,9 +9,9 @@ from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
 from foretaste.runs.origin import dataset_of
 from foretaste.runs.run import CONFIG, Run
-from foretaste.training.assembly import Training
+from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig
-from foretaste.training.logs import check_logs, logged
+from foretaste.training.logs import check_logs
 from foretaste.training.progress import Progress
 
 
@@ -48,9 +48,8 @@ def resume(
                 f"further, begin a new run with --from {run.path}"
             )
         _check_device(run)
-        training = Training(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
-        with logged(run, logs, progress or Progress()) as told:
-            training.carry_out(run, told)
+        training = assemble(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
+        training.carry_out(run, logs, progress or Progress())
     return run
 
 

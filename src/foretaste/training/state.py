@@ -45,6 +45,11 @@ class TrainingState:
         loss_S = torch.zeros(num_batches, device=device)
         return cls(plan, num_samples, loss_S, Selection(plan))
 
+    @property
+    def num_batches(self) -> int:
+        """Updates in an epoch."""
+        return len(self.loss_S)
+
     def count(self, loss: Tensor, num_samples: int) -> None:
         """Take in the mean loss of an update's samples; does not wait for the device."""
         torch.mul(loss, num_samples, out=self.loss_S[self.num_done])
@@ -84,11 +89,17 @@ class TrainingState:
 
     def where(self) -> str:
         """The position, for people."""
-        return f"epoch {self.epoch}, step {self.num_done} of {len(self.loss_S)}"
+        return f"epoch {self.epoch}, step {self.num_done} of {self.num_batches}"
+
+    def what_is_done(self) -> str:
+        """The same said of what lies behind, after the first update."""
+        if self.num_done == 0:
+            return f"after epoch {self.epoch - 1}"
+        return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_batches}"
 
     def num_steps(self) -> int:
         """Updates since the start."""
-        return (self.epoch - 1) * len(self.loss_S) + self.num_done
+        return (self.epoch - 1) * self.num_batches + self.num_done
 
     def report(
         self,
@@ -128,7 +139,7 @@ class TrainingState:
 
     def _diverged(self, what: str, step: int) -> TrainingError:
         return TrainingError(
-            f"{what} in epoch {self.epoch}, step {step} of {len(self.loss_S)}; "
+            f"{what} in epoch {self.epoch}, step {step} of {self.num_batches}; "
             f"lower --learning-rate (now {self.plan.learning_rate:g})"
         )
 

@@ -57,17 +57,15 @@ class Tracer(Progress):
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
         is_last, is_last_epoch = step == num_steps, epoch == self._plan.epochs
+        is_warm = step >= min(NUM_SLOW_STEPS, num_steps - NUM_STEPS)
         if self._num_left:
             self._has_steps = True
             self._count(ends=is_last)
-        if is_last:
-            due = self._has_steps or is_last_epoch
-            if due and self._plan.evaluates(epoch) and not self._has_ranking:
-                self._begin(NUM_RANKING_BATCHES)
-        elif is_last_epoch and not (self._num_left or self._has_steps):
-            if_enough_follow = min(NUM_SLOW_STEPS, num_steps - NUM_STEPS)
-            if step >= if_enough_follow:
-                self._begin(NUM_STEPS)
+        elif is_last_epoch and not (self._has_steps or is_last) and is_warm:
+            self._begin(NUM_STEPS)
+        ranking_follows = is_last and self._plan.evaluates(epoch)
+        if ranking_follows and (self._has_steps or is_last_epoch) and not self._has_ranking:
+            self._begin(NUM_RANKING_BATCHES)
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         if self._num_left:

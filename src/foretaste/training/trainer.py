@@ -22,13 +22,14 @@ from foretaste.models.registry import (
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.run import Run, check_is_new, default_run_name, unused_run_path
-from foretaste.training.assembly import Training
+from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
+from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import check_candidates
-from foretaste.training.logs import check_logs, logged
+from foretaste.training.logs import check_logs
 from foretaste.training.progress import Progress
 from foretaste.training.resolve import TrainingSize, resolve
-from foretaste.training.warm_start import start_record
+from foretaste.training.warm_start import warm_start_record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -72,8 +73,8 @@ def train(
     check_logs(logs, in_steps=model not in CLOSED_FORMS)
     settings = _checked_settings(model, model_config, asked)
     sampling = _checked_sampling(model, sampling)
-    start = start_record(model, start_from, pretraining)
-    if start and model in CLOSED_FORMS:
+    warm_start = warm_start_record(model, start_from, pretraining)
+    if warm_start and model in CLOSED_FORMS:
         raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
     if run_path is not None:
         check_is_new(Path(run_path))
@@ -87,12 +88,13 @@ def train(
         resolved=_resolved(model, asked, dataset, sampling, device),
         seed=asked.seed,
         dataset=DatasetReference.of(dataset),
-        start=start,
+        start=warm_start,
+        hardware=deciding_hardware(device),
     )
-    training = Training(run_config, dataset)
-    run = _new_run(training.open_start(), dataset, run_path, Path(runs_root))
-    with run.in_training(), logged(run, logs, progress or Progress()) as told:
-        training.carry_out(run, told)
+    training = assemble(run_config, dataset)
+    run = _new_run(training.recorded_config(), dataset, run_path, Path(runs_root))
+    with run.in_training():
+        training.carry_out(run, logs, progress or Progress())
     return run
 
 

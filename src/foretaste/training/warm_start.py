@@ -63,6 +63,8 @@ class Origin:
 
     run: Run
     weights: dict[str, Tensor]
+    digest: str
+    """Of these weights."""
     matches: dict[str, Match]
     """By kind, ``users`` and ``items``: of those that the model has rows for."""
 
@@ -88,7 +90,8 @@ class Origin:
             )
         has_rows = {"users": model.user_rows, "items": model.item_rows}
         matches = {kind: match for kind, match in matches.items() if has_rows[kind]}
-        return cls(run=run, weights=run.load_weights(), matches=matches)
+        weights, digest = run.load_signed_weights()
+        return cls(run=run, weights=weights, digest=digest, matches=matches)
 
     def check_sizes(self, model: NeuralModel, begin: tuple[str, ...]) -> None:
         """SettingError where parameters whose names so begin are of other sizes than the model's.
@@ -136,7 +139,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WarmStart:
-    """The first weights of a training: those of a run of the same model, or of NeuMF's halves."""
+    """First weights from a run of the same model or from NeuMF's halves; from nowhere if empty."""
 
     origins: dict[str, Origin]
     """By role: ``from``, or ``gmf`` and ``mlp``."""
@@ -151,14 +154,14 @@ class WarmStart:
         """
         origins = {}
         for role, named in _runs(record):
-            run = Run.open(named["path"])
-            digest = named.get("weights_sha256")
-            if digest is not None and run.weights_digest() != digest:
+            kind = model.name if role == _SAME else role
+            origin = Origin.open(Run.open(named["path"]), kind, model, dataset)
+            if origin.digest != named.get("weights_sha256", origin.digest):
                 raise RunError(
-                    f"{run.path} has other weights than when this training began with them, so it "
-                    "cannot begin again; train anew"
+                    f"{origin.run.path} has other weights than when this training began with them, "
+                    "so it cannot begin again; train anew"
                 )
-            origins[role] = Origin.open(run, model.name if role == _SAME else role, model, dataset)
+            origins[role] = origin
         for role, origin in origins.items():
             origin.check_sizes(model, _PROVIDES[role])
         return cls(origins=origins, alpha=record.get("alpha"))
@@ -166,10 +169,7 @@ class WarmStart:
     def record(self) -> dict[str, Any]:
         """What ``config.json`` keeps of it."""
         runs = {
-            role: {
-                "path": str(origin.run.path.resolve()),
-                "weights_sha256": origin.run.weights_digest(),
-            }
+            role: {"path": str(origin.run.path.resolve()), "weights_sha256": origin.digest}
             for role, origin in self.origins.items()
         }
         return runs if self.alpha is None else runs | {"alpha": self.alpha}
@@ -190,7 +190,7 @@ class WarmStart:
             join_outputs(model, gmf, mlp, self.alpha)
 
 
-def start_record(
+def warm_start_record(
     model: str, start_from: Run | Path | str | None, pretraining: PretrainingConfig | None
 ) -> dict[str, Any]:
     """What `WarmStart.open` takes, of the arguments of `train`; empty for weights by seed."""
@@ -210,7 +210,7 @@ def start_record(
     }
 
 
-def start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
+def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `train` that a record was made of."""
     paths = {role: Path(named["path"]) for role, named in _runs(record)}
     pretraining = None

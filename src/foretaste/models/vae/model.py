@@ -1,7 +1,7 @@
 """Mult-VAE and Mult-DAE (Liang et al. 2018, arXiv 1802.05814).
 
 Shape suffixes: B users, I items, H first hidden width, D last hidden width, L latent width,
-K candidates per user, c users of a chunk.
+C width of the code, K candidates per user, c users of a chunk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.ops import multinomial, triton_support
+from foretaste.ops import gaussian, multinomial, triton_support
 from foretaste.ops.activations import tanh
 from foretaste.ops.dense import dense
 from foretaste.ops.histories import HistoryTensors
@@ -77,17 +77,11 @@ class MultVAE(NeuralModel):
     def forward(self, batch: HistoryBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
         dropout = self.config.dropout if self.training else 0.0
-        mean_BL, log_variance_BL = self._encode(batch.histories, dropout, batch.dropout_key)
-        latent_BL, divergence = mean_BL, None
-        if log_variance_BL is not None:
-            deviation_BL = torch.exp(0.5 * log_variance_BL)
-            if isinstance(self.config, VAEConfig) and self.config.anneal_cap > 0.0:
-                divergence = _kl(mean_BL, log_variance_BL, deviation_BL)
-            if self.training:
-                noise_BL = self._noise(mean_BL.shape, batch.noise_key)
-                latent_BL = torch.addcmul(mean_BL, noise_BL, deviation_BL)
+        latent_BL = code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
+        if isinstance(self.config, VAEConfig):
+            latent_BL, divergence = gaussian.draw(code_BC, self._noise(code_BC, batch.noise_key))
         loss = self._likelihood(self._decode(latent_BL), batch)
-        if isinstance(self.config, VAEConfig) and divergence is not None:
+        if isinstance(self.config, VAEConfig) and self.config.anneal_cap > 0.0:
             anneal_steps = _anneal_steps(self.config, batch.updates_per_epoch)
             beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
             loss = loss + beta / len(batch.histories) * divergence
@@ -121,8 +115,8 @@ class MultVAE(NeuralModel):
 
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
-    ) -> tuple[Tensor, Tensor | None]:
-        """Mean and log-variance [B, L] of the latent vector; no variance for the DAE."""
+    ) -> Tensor:
+        """Means, then log-variances [B, C] of the latent vector; the DAE's vector itself."""
         first_BH = encode(
             self.encoder_table, histories, dropout=dropout, key=key, buffers=self._memory
         )
@@ -130,11 +124,8 @@ class MultVAE(NeuralModel):
         *middle, last = self.encoder
         for layer in middle:
             hidden = self._activate(self._dense(layer, hidden))
-        code = self._dense(last, hidden)
-        if isinstance(self.config, DAEConfig):
-            return self._activate(code), None
-        mean_BL, log_variance_BL = code.chunk(2, dim=1)
-        return mean_BL, log_variance_BL
+        code_BC = self._dense(last, hidden)
+        return self._activate(code_BC) if isinstance(self.config, DAEConfig) else code_BC
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
         """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
@@ -153,7 +144,11 @@ class MultVAE(NeuralModel):
     def _activate(self, hidden: Tensor) -> Tensor:
         return tanh(hidden) if self.config.activation == "tanh" else torch.relu(hidden)
 
-    def _noise(self, shape: torch.Size, key: Tensor) -> Tensor:
+    def _noise(self, code_BC: Tensor, key: Tensor) -> Tensor:
+        """Standard normal in training, [B, L]; zeros when judged."""
+        shape = torch.Size((len(code_BC), self.config.latent))
+        if not self.training:
+            return code_BC.new_zeros(shape)
         counter = torch.arange(-(-shape.numel() // 2), device=self.device)
         return normals(key, counter).view(-1)[: shape.numel()].view(shape)
 
@@ -162,7 +157,7 @@ class MultVAE(NeuralModel):
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
-        return (self._encode(histories)[0],)
+        return (self._encode(histories)[:, : self.config.latent],)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return F.linear(self._decoded(state), self.output.weight, self.output.bias)
@@ -189,9 +184,3 @@ def _anneal_steps(config: VAEConfig, updates_per_epoch: int) -> float:
     if config.anneal_epochs is None:
         return config.anneal_steps
     return config.anneal_epochs * updates_per_epoch
-
-
-def _kl(mean_BL: Tensor, log_variance_BL: Tensor, deviation_BL: Tensor) -> Tensor:
-    """Sum over users of KL(N(mean, variance) || N(0, 1)) (Kingma & Welling 2014, appendix B)."""
-    squares_BL = mean_BL.square() + deviation_BL.square()
-    return 0.5 * (squares_BL - log_variance_BL - 1.0).sum()

@@ -113,7 +113,7 @@ class _Pass:
         if wants_gradients:
             weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
             self.gradients = [
-                torch.zeros_like(hidden_BD, dtype=self.sum_dtype),
+                torch.empty_like(hidden_BD, dtype=self.sum_dtype),
                 weight_gradient_ID,
                 torch.zeros_like(bias_I),
             ]
@@ -171,15 +171,17 @@ class _Pass:
         weighted_cE[:, width] = factor_c1.squeeze(1)
         for items in self._tiles():
             slope_ct = slope_cI[:, items]
-            hidden_gradient_BD[rows] += product(slope_ct, self.weight_ID[items]).to(self.sum_dtype)
-            both_tE = product(slope_ct.T, weighted_cE)
-            both_tE = both_tE[: num_items - items.start]
+            product_cD = product(slope_ct, self.weight_ID[items]).to(self.sum_dtype)
+            if items.start == 0:
+                torch.mul(product_cD, factor_c1, out=hidden_gradient_BD[rows])
+            else:
+                hidden_gradient_BD[rows].addcmul_(product_cD, factor_c1)
+            both_tE = product(slope_ct.T, weighted_cE)[: num_items - items.start]
             bias_gradient_I[items] += both_tE[:, width]
             if rows.start == 0:
                 weight_gradient_ID[items] = both_tE[:, :width]
             else:
                 weight_gradient_ID[items] += both_tE[:, :width].to(weight_gradient_ID.dtype)
-        hidden_gradient_BD[rows] *= factor_c1
 
     def _tiles(self) -> Iterator[slice]:
         num_items = len(self.weight_ID)

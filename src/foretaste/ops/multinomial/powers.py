@@ -36,7 +36,7 @@ class Powers:
         self.headroom = headroom
         self.count_B = targets.lengths().to(sum_dtype)
         self.row_index_N = targets.row_index()
-        self.item_index_N = targets.item_index.long()
+        self.item_index_N = targets.item_index
         bounds = targets.offsets[[*starts, len(targets)]].tolist()
         self.entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
 
@@ -47,8 +47,10 @@ class Powers:
         """
         count_c, logits_flat = self.count_B[rows], logits_cI.view(-1)
         entries = self.entries[rows.start]
-        row_index_N = self.row_index_N[entries] - rows.start
-        position_N = row_index_N * logits_cI.shape[1] + self.item_index_N[entries]
+        row_index_N = self.row_index_N[entries]
+        if rows.start:
+            row_index_N = row_index_N - rows.start
+        position_N = self.item_index_N[entries] + row_index_N * logits_cI.shape[1]
         chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest_c, total_c = self._powers_(logits_cI)
         value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
