@@ -282,13 +282,17 @@ def test_an_option_of_testing_acts(option: str, foretaste: Foretaste) -> None:
 
 def test_an_evaluation_is_logged(foretaste: Foretaste, tmp_path: Path) -> None:
     log = tmp_path / "logs" / "test.json"
-    log.parent.mkdir()
-    log.write_text("from before\n")
-    done = foretaste(f"train vae --test --checkpoint_dir runs/vae --log_path {log}")
+    line = f"train vae --test --checkpoint_dir runs/vae --log_path {log}"
+    done = foretaste(line)
     assert done.status == 0, done.err
     schema, event = map(json.loads, log.read_text().splitlines())
     assert schema["event"] == "schema"
     assert event["evaluation"]["split"] == "test"
+    before, again = log.read_bytes(), foretaste(line)
+    assert again.status == 2
+    assert f"error: log_path is {log}, which is there already" in again.err
+    assert again.out == ""
+    assert log.read_bytes() == before
 
 
 def test_what_is_said_of_training_is_left_aside_in_a_test(foretaste: Foretaste) -> None:

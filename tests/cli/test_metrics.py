@@ -77,16 +77,24 @@ def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
     assert {record["metric"] for record in records} >= {"ndcg@5", "recall@50", "hr@5"}
 
 
-def test_runs_of_other_datasets_are_not_held_against_each_other(
-    foretaste: Foretaste, tmp_path: Path
-) -> None:
+def test_runs_of_other_datasets_do_not_compare(foretaste: Foretaste, tmp_path: Path) -> None:
     foretaste(f"prepare ratings.csv --protocol held-out-users -o {tmp_path}/data")
     foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/run")
-    done = foretaste(f"compare runs/popularity {tmp_path}/run")
+    done = foretaste(f"compare runs/popularity runs/vae {tmp_path}/run")
+    assert done.status == 2
+    assert done.out == ""
+    assert done.err.startswith(
+        f"error: runs/popularity and {tmp_path}/run were trained on different datasets, "
+    )
+    assert done.err.count("\n") == 1
+
+
+def test_runs_of_the_same_data_in_two_places_compare(foretaste: Foretaste, tmp_path: Path) -> None:
+    shutil.copytree("data", tmp_path / "data")
+    foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/run")
+    done = foretaste(f"compare runs/vae {tmp_path}/run")
     assert done.status == 0, done.err
-    assert "Difference" not in done.out
-    assert "trained on different datasets: their numbers do not compare" in done.out
-    assert "protocol held-out-users" in done.out
+    assert "Difference to vae on the same users" in done.out
 
 
 def test_a_dataset_that_moved(foretaste: Foretaste, tmp_path: Path) -> None:

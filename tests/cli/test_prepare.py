@@ -130,8 +130,8 @@ def test_validation_is_a_choice_without_a_split(foretaste: Foretaste, tmp_path: 
     [
         ("prepare ratings.csv --validation some", "ratings.csv and --validation some are both"),
         ("prepare ratings.csv --test-fold-in x.csv", "--test-fold-in x.csv are both given"),
-        ("prepare --test ratings.csv", "needs its training part, train"),
-        ("prepare --train ratings.csv", "needs a test or a validation part beside train"),
+        ("prepare --test ratings.csv", "needs its training part: --train (GivenSplit"),
+        ("prepare --train ratings.csv", "needs a held-out part beside the training part: --test"),
         ("prepare", "there is no source; name at least one file"),
         ("prepare ratings.csv --columns a", "columns must be two or more different names"),
         ("prepare ratings.csv --encoding cp1252", 'Invalid value "cp1252" for --encoding'),

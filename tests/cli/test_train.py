@@ -47,6 +47,24 @@ def test_an_epoch_without_validation_has_no_number(foretaste: Foretaste, tmp_pat
     assert len(first) == len(second)
 
 
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ("--pretrained-gmf runs/gmf", "pretrained_mlp"),
+        ("--pretrained-mlp runs/gmf", "pretrained_gmf"),
+        ("--pretrained-alpha 0.3", "pretrained_gmf"),
+    ],
+)
+def test_half_a_pretraining_is_refused(foretaste: Foretaste, options: str, missing: str) -> None:
+    done = foretaste(f"train neumf data {options}")
+    assert done.status == 2
+    assert done.err.startswith(
+        "error: a NeuMF begins with both of its halves, --pretrained-gmf RUN"
+    )
+    assert done.err.endswith(f"; {missing} is not given\n")
+    assert done.err.count("\n") == 1
+
+
 def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"train ease data --l2 20 --candidates sampled-9 --run {tmp_path}/ease")
     assert done.status == 0, done.err

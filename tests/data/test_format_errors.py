@@ -80,7 +80,7 @@ def test_what_text_needs_a_hint(write: WriteFile) -> None:
 
 
 def test_headerless_files_are_said_to_be(write: WriteFile) -> None:
-    hint = "--columns, in order, such as user_id,item_id,rating,timestamp"
+    hint = r"--columns \(.*\), in order, such as user_id,item_id,rating,timestamp"
     refuse(write("1::1193::5::978300760\n", "ratings.dat"), hint)
 
 

@@ -183,12 +183,14 @@ def test_protocol_none_trains_on_every_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"train": None, "test": 1}, "needs its training part, train"),
-        ({"train": 1}, "needs a test or a validation part beside train; .* protocol none"),
+        ({"train": None, "test": 1}, r"needs its training part: --train \(GivenSplit\(train="),
+        ({"train": 1}, "needs a held-out part .*: --test .* or --validation .*; .* protocol none"),
         ({"train": 1, "test": 1, "validation_fold_in": 1},
-         "validation_fold_in is given without validation, the items to be found"),
-        ({"train": 1, "validation": 1, "test_fold_in": 1}, "test_fold_in is given without test"),
-        ({"train": 1, "validation": 1, "test_candidates": 1}, "test_candidates is given without"),
+         "--validation-fold-in .* is given without the items to be found, --validation "),
+        ({"train": 1, "validation": 1, "test_fold_in": 1},
+         "--test-fold-in .* is given without .*--test "),
+        ({"train": 1, "validation": 1, "test_candidates": 1},
+         "--test-candidates .* is given without"),
     ],
 )  # fmt: skip
 def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:

@@ -110,7 +110,9 @@ def test_a_value_wrong_in_one_of_several_files(write: WriteFile, output: Path) -
         (b"a,b\n1,2\n", r"raw\.csv: none of its columns looks like user_id: 'a', 'b'\. "
                         r"Name it with --user-column \(user_column=\.\.\. in Python\)"),
         (b"user,b\n1,2\n", r"none of its columns looks like item_id: .*--item-column"),
-        (b"196,242,3\n1,2,3\n", "The first line looks like data: .*--columns, in order"),
+        (b"196,242,3\n1,2,3\n", r"The first line looks like data: .*--columns \(.*\), in order"),
+        (b"alice,42,5\n", "'alice', '42', '5'.*The first line looks like data: .*--columns"),
+        (b"ana,nocturne,2020-12-31 10:00:00\n", "The first line looks like data: .*--columns"),
         (b"user_id,userId,item\n1,2,3\n", "'user_id' and 'userId' could both be user_id"),
         (b"user,item,item\n1,2,3\n", r"raw\.csv, line 1: column 'item' is there more than once"),
         (b"user,it\xffem\n1,2\n", r"raw\.csv, line 1: is not UTF-8 text"),
@@ -125,6 +127,27 @@ def test_files_without_usable_columns(
 def test_columns_named_and_not_there(write: WriteFile, output: Path) -> None:
     message = r"has no column 'buyer', asked for with --user-column .* 'user_id', 'item_id'"
     refuse(write(HEADER + ROWS), output, message, user_column="buyer")
+
+
+def test_a_column_asked_for_of_a_file_without_names(write: WriteFile, output: Path) -> None:
+    message = r"has no column 'user', .* 'alice', '42', '5'\. The first line looks like data: "
+    refuse(write("alice,42,5\n"), output, message, user_column="user")
+
+
+@pytest.mark.parametrize("content", [HEADER + ROWS, "listener,track 1,id2,x-3\n1,2,3,4\n"])
+def test_a_line_of_names_is_not_taken_for_data(
+    write: WriteFile, output: Path, content: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        prepare(write(content), output, PrepareConfig(user_column="buyer"))
+    assert "looks like data" not in str(caught.value)
+
+
+def test_only_text_has_a_first_line(output: Path) -> None:
+    """A frame's columns may be numbers, and --columns is not for it."""
+    with pytest.raises(InputError) as caught:
+        prepare(pa.table({"0": ["ana"], "1": [42]}), output)
+    assert str(caught.value).endswith("Name it with --user-column (user_column=... in Python).")
 
 
 def test_one_column_cannot_be_two_things(write: WriteFile, output: Path) -> None:

@@ -184,6 +184,22 @@ def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["ml-10m", "ML-1M", "netflix", Path("ml-10m"), ["ml-10m"]])
+def test_a_name_that_no_set_has(name: str | Path | list[str], tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"nor a named set of that name; .* ml-100k, ml-1m, ml-20m"
+    ):
+        prepare(name, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["ml-10m.csv", "sets/ml-10m", "ml-*", ["ml-10m", "ml-1m"]])
+def test_what_cannot_be_a_name_is_a_file_that_is_not_there(
+    name: str | list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r": there is no such file$"):
+        prepare(name, tmp_path / "out")
+
+
 def test_settings_that_are_not_for_named_sets(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="source_dir belongs to the named sets"):
         prepare("ratings.csv", source_dir=tmp_path)
@@ -271,7 +287,6 @@ def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare("ml-1m")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no locks of this kind")
 def test_two_at_once_download_once(mirror: FileServer, place: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from dataclasses import replace; from foretaste.data import prepare; "

@@ -217,12 +217,19 @@ def test_a_file_of_other_items_is_refused(write: WriteFile, tmp_path: Path) -> N
     ("content", "message"),
     [
         ("item,title\n1,a\n2,b\n1,c\n", r"items.csv, line 2: item '1' is there more than once"),
-        ("title,year\na,1\n", "none of its columns looks like item_id"),
+        ("title,year\na,1\n", r"like item_id: .*\. Rename the column of the ids to item_id\.$"),
+        ("1,One\n2,Two\n", r"The first line looks like data: .*--items-columns \(.* item_id,title"),
+        ("item_id,itemId\n1,2\n", "could both be item_id; rename one of them"),
+        ("item,name,Name\n1,a,b\n", "could both be title; rename one of them"),
+        ('item,title\n1,"a\n', r"line 2: .*; --items-quote none takes quotes as they are"),
+        ('item,"ti"tle\n1,a\n', r"line 1: .*; --items-quote none takes quotes as they are"),
+        (b"item,title\n1,caf\xe9\n", r"line 2: is not UTF-8 text; .* with --items-encoding \("),
+        (b"item,caf\xe9\n1,a\n", r"line 1: is not UTF-8 text; .* with --items-encoding \("),
         ("item,title\n1,a,b\n", r"items.csv, line 2: expected 2 fields, found 3"),
     ],
 )
 def test_files_of_items_that_cannot_be_used(
-    write: WriteFile, tmp_path: Path, content: str, message: str
+    write: WriteFile, tmp_path: Path, content: str | bytes, message: str
 ) -> None:
     source, items = write("user_id,item_id\n1,1\n"), write(content, "items.csv")
     with pytest.raises(InputError, match=message):

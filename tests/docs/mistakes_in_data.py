@@ -110,6 +110,9 @@ FILES = {
 COLUMNS = {
     "No column of users or items": csv("listener,track\nana,nocturne\n"),
     "No line of column names": csv("196,242,3,881250949\n186,302,3,891717742\n"),
+    "No line of column names, and a column asked for": csv(
+        "alice,42,5\nbob,42,4\n", f"{PREPARE} --user-column user"
+    ),
     "A column that is not there": run(f"{PREPARE} --user-column buyer"),
     "Two columns that could be meant": csv("user_id,userId,item_id\n1,2,3\n"),
     "One column for two roles": run(f"{PREPARE} --user-column item_id"),
@@ -130,6 +133,15 @@ COLUMNS = {
     ),
     "Ids that are no ids": run(
         "prepare ratings.parquet", ratings__parquet=parquet({"user_id": [1.5], "item_id": [2]})
+    ),
+    "No column of items in the file of items": run(
+        f"{PREPARE} --items movies.csv", movies__csv="film,title\n100,One\n"
+    ),
+    "No line of column names in the file of items": run(
+        f"{PREPARE} --items movies.csv", movies__csv="100,One\n101,Two\n"
+    ),
+    "Two columns of the file of items that could be meant": run(
+        f"{PREPARE} --items movies.csv", movies__csv="item_id,title,Title\n100,One,Uno\n"
     ),
     "Several files of items": Mistake(
         command="prepare ratings.csv --items titles",
@@ -205,6 +217,7 @@ SPLITS = {
 }
 
 NAMED_SETS = {
+    "A name that no set has": run("prepare ml-10m"),
     "A folder for what is no named set": run(f"{PREPARE} --source-dir downloads"),
     "A folder without the set": run("prepare ml-1m --source-dir .", make_folder("downloads")),
     "A named set is written in its own way": run("prepare ml-1m --delimiter ;"),

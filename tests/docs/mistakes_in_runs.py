@@ -84,6 +84,11 @@ TRAINING_SETTINGS = {
     "A target that nothing measures": run(f"{_VAE.replace('data', 'everything')} --target 0.3"),
     "A log that is a directory": run(f"{_VAE} --log-path runs"),
     "Results where there is a file": run(f"{_VAE} --results-dir ratings.csv"),
+    "A log that is there already": run(f"{_VAE} --log-path notes.jsonl", notes__jsonl="mine\n"),
+    "Results that are there already": Mistake(
+        command=f"{_VAE} --results-dir results",
+        files={"results/args.json": "{}", "results/metrics.json": "{}"},
+    ),
     "TensorBoard is not installed": Mistake(command=f"{_VAE} --tensorboard", within=no_tensorboard),
     "A trace of what has no steps": python(
         "foretaste.train('ease', 'data', logs=foretaste.LogConfig(trace=True))"
@@ -122,6 +127,7 @@ TRAINING = {
         "foretaste.train('neumf', 'data', start_from='runs/vae', pretraining="
         "foretaste.PretrainingConfig(pretrained_gmf='runs/gmf', pretrained_mlp='runs/gmf'))"
     ),
+    "One half of two": run(f"{_NEUMF} --pretrained-gmf runs/gmf"),
     "Halves for what has none": python(
         "foretaste.train('vae', 'data', pretraining="
         "foretaste.PretrainingConfig(pretrained_gmf='runs/gmf', pretrained_mlp='runs/gmf'))"
@@ -201,6 +207,7 @@ QUESTIONS = {
     "Fixed candidates to measure on": run("evaluate runs/vae --candidates fixed"),
     "Lengths that cannot be": run("evaluate runs/vae -k 0"),
     "One run to compare": run("compare runs/vae"),
+    "Runs of different datasets": run("compare runs/vae runs/heldout"),
 }
 
 COMMAND_LINES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,12 +22,15 @@ from foretaste.ops.interaction import (
     chunked,
     dispatch,
     reference,
+    triton_logits,
     triton_loss,
 )
 from tests.ops.cases import rms
 from tests.ops.interaction.test_chunked import Shape, moved
 from tests.ops.interaction.triton_cases import *  # noqa: F403
 from tests.ops.interaction.triton_cases import make, values
+from tests.ops.interaction.triton_logits_cases import *  # noqa: F403
+from tests.ops.interaction.triton_logits_cases import every_item
 
 NVIDIA = Shape(rows=5_000, candidates=5, items=2_000, factors=64, widths=(256, 128, 64))
 HALVES = [torch.bfloat16, torch.float16]
@@ -90,3 +94,53 @@ def test_half_precision_takes_the_kernel(
     kernel = triton_loss.loss(inputs, samples, compute_dtype=torch.float16)
     assert torch.equal(dispatch.loss(inputs, samples, compute_dtype=torch.float16), kernel)
     assert torch.equal(dispatch.loss(inputs, samples), chunked.loss(inputs, samples))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_logits_are_as_exact_as_in_chunks(
+    dtype: torch.dtype, case: tuple[InteractionInputs, Samples]
+) -> None:
+    """For candidates, and for the catalogue of enough rows that tiles span several."""
+    inputs, samples = case
+    index_BK = samples.item_index_BK
+    truth = reference.logits(moved(inputs, torch.float64), index_BK)
+    found = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
+    chunks = chunked.logits(inputs, index_BK, compute_dtype=dtype)
+    assert rms([found - truth]) <= 1.5 * rms([chunks - truth]) + 2e-7 * rms([truth])
+
+    few = moved(inputs, dtype)
+    few = replace(
+        few, user_product_BF=few.user_product_BF[:99], user_tower_BH=few.user_tower_BH[:99]
+    )
+    truth = reference.logits(moved(few, torch.float64), every_item(few))
+    found, chunks = triton_logits.catalogue_logits(few), chunked.catalogue_logits(few)
+    assert rms([found - truth]) <= 1.5 * rms([chunks - truth]) + 2e-7 * rms([truth])
+
+
+def test_scoring_takes_the_kernel(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    index_BK = samples.item_index_BK
+    for dtype in (torch.float32, torch.float16):
+        kernel = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
+        assert torch.equal(dispatch.logits(inputs, index_BK, compute_dtype=dtype), kernel)
+    kernel = triton_logits.catalogue_logits(inputs)
+    assert torch.equal(dispatch.catalogue_logits(inputs), kernel)
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_scoring_never_waits_for_the_device(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    user_B = torch.arange(inputs.num_rows, device=inputs.device)
+    dispatch.logits(inputs, samples.item_index_BK, user_B, compute_dtype=torch.bfloat16)
+    dispatch.catalogue_logits(inputs)
+
+
+def test_scoring_is_one_launch(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    user_B = torch.arange(inputs.num_rows, device=inputs.device)
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        dispatch.logits(inputs, samples.item_index_BK, user_B, compute_dtype=torch.bfloat16)
+        torch.cuda.synchronize()
+    kernels = [event.name for event in profile.events() if event.device_type.name == "CUDA"]
+    assert kernels == ["interaction_logits"]

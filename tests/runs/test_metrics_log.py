@@ -56,9 +56,10 @@ def test_a_torn_last_line_is_left_out_and_then_dropped(run: Run) -> None:
     assert [event.get("epoch") for event in run.log.read()] == [None, 1, 2]
 
 
-@pytest.mark.parametrize("line", ["not json", "[1, 2]"])
-def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize("line", [b"not json", b"[1, 2]", b"\0\0\xff"])
+def test_a_broken_line_is_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"event": "schema"}\n' + line + "\n")
+    path.write_bytes(b'{"event": "schema"}\n' + line + b'\n{"event": "epoch"}\n')
     with pytest.raises(RunError, match=r"metrics\.jsonl, line 2 is not"):
         MetricsLog(path).read()
+    assert MetricsLog(path).read_sound() == [{"event": "schema"}]

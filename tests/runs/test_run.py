@@ -31,6 +31,7 @@ def test_an_opened_run_holds_what_was_created(run: Run, dataset: Dataset) -> Non
     assert opened.config.dataset.protocol == "held-out-users"
     assert opened.config.dataset.seed == 3
     assert set(opened.config.versions) == {"foretaste", "python", "torch", "numpy"}
+    assert opened.config.hardware == {"num_threads": 3}
     assert opened.num_train_users == dataset.manifest.num_train_users
     assert opened.num_items == dataset.manifest.num_items
 
@@ -154,12 +155,27 @@ def test_another_format_version_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("model", 5), ("seed", "7"), ("seed", True), ("asked", None), ("dataset", [])],
+    [
+        ("model", 5),
+        ("seed", "7"),
+        ("seed", True),
+        ("asked", None),
+        ("dataset", []),
+        ("hardware", "GPU"),
+    ],
 )
 def test_a_damaged_config_names_the_field(run: Run, name: str, value: object) -> None:
     _edit_config(run, **{name: value})
     with pytest.raises(RunError, match=f'config.json is damaged: "{name}"'):
         Run.open(run.path)
+
+
+def test_a_config_from_before_hardware_was_recorded_is_read(run: Run) -> None:
+    path = run.path / "config.json"
+    document = json.loads(path.read_text())
+    del document["hardware"]
+    path.write_text(json.dumps(document))
+    assert Run.open(run.path).config.hardware == {}
 
 
 def test_a_damaged_reference_to_the_dataset_names_the_field(run: Run) -> None:

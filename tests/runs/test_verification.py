@@ -83,7 +83,7 @@ def test_another_config_is_refused(run: Run, content: bytes, said: str) -> None:
         (b"[1]\n", "line 3 is not a JSON object"),
         (b'{"loss": 1.0}\n', "line 3 is no event of this log"),
         (b'{"event": "epoch", "speed": 1}\n', "line 3 is no event of this log"),
-        (b"\xff\n", "is torn or was changed"),
+        (b"\xff\n", "line 3 is not JSON"),
     ],
 )
 def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, said: str) -> None:
@@ -150,7 +150,8 @@ def test_a_saved_state_is_checked_and_the_log_left_alone(run: Run) -> None:
     assert run.log.path.read_bytes() == before
 
     run.log.path.write_bytes(before[:40] + b"\n")
-    assert any("resume.safetensors belongs" in problem for problem in verify_run(run.path).problems)
+    problems = verify_run(run.path).problems
+    assert any("where the saved training state belongs" in problem for problem in problems)
     run.log.path.write_bytes(before)
     save_file({"weight": torch.ones(3)}, run.path / "resume.safetensors")
     assert "resume.safetensors was not written by foretaste" in only_problem(run)

@@ -79,6 +79,7 @@ def run_config(dataset: Dataset, model: str, settings: dict[str, object]) -> Run
         resolved={"batch": 1024, "epochs": 3},
         seed=7,
         dataset=DatasetReference.of(dataset),
+        hardware={"num_threads": 3},
     )
 
 

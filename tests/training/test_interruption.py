@@ -14,7 +14,8 @@ from foretaste.data import Dataset
 from foretaste.errors import Interrupted
 from foretaste.runs import Run
 from foretaste.training import Progress, resume
-from foretaste.training.interruption import Interruptible
+from foretaste.training.interruption import Interruption
+from foretaste.training.progress import EpochReport
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -32,6 +33,9 @@ class Killing(Progress):
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         self._at(split)
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self._at(f"epoch {report.epoch}")
 
     def _at(self, moment: str) -> None:
         if moment == self.moment:
@@ -57,6 +61,7 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     [
         ("step 2-3", "in epoch 2, after step 3 of 4"),
         ("step 1-4", "in epoch 1, after step 4 of 4"),
+        ("epoch 2", "after epoch 2"),
         ("validation", "while ranking the validation part"),
     ],
 )
@@ -92,7 +97,7 @@ def test_a_closed_form_may_be_interrupted_too(dataset: Dataset, tmp_path: Path) 
 
 
 def test_the_second_signal_acts_at_once(tmp_path: Path) -> None:
-    with Interruptible(Progress(), tmp_path):
+    with Interruption(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt) as error:
             os.kill(os.getpid(), signal.SIGINT)
@@ -103,9 +108,9 @@ def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
     """As in a shell's background jobs."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Interruptible(Progress(), tmp_path) as progress:
+        with Interruption(tmp_path) as interruption:
             os.kill(os.getpid(), signal.SIGINT)
-            progress.stepped(1, 1, 1)
+            interruption.check("nowhere")
     finally:
         signal.signal(signal.SIGINT, before)
 

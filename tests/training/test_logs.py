@@ -40,9 +40,7 @@ def scalars(run: Run) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_a_copy_is_as_new_as_the_log(dataset: Dataset, tmp_path: Path) -> None:
-    copy = tmp_path / "logs" / "here.json"
-    copy.parent.mkdir()
-    copy.write_text("from before\n")
+    copy = tmp_path / "logs" / "of" / "here.json"
     watching = Comparing(tmp_path / "run" / "metrics.jsonl", copy)
     run = run_of("gmf", dataset, tmp_path / "run", logs=LogConfig(log_path=copy), progress=watching)
     assert watching.seen == [True] * 3
@@ -69,6 +67,61 @@ def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_pat
     metrics = json.loads((tmp_path / "results" / "metrics.json").read_text())
     assert [epoch["epoch"] for epoch in metrics["epoch"]] == [1, 2, 3]
     assert [step for step, _ in scalars(run)["loss"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("moment", ["step 1-1", "validation", "epoch 1"])
+def test_what_a_training_wrote_is_its_own(moment: str, dataset: Dataset, tmp_path: Path) -> None:
+    """Another training keeps away from it, however early it was interrupted."""
+    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, progress=Killing(moment))
+    for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
+        with pytest.raises(SettingError, match="already; nothing is written over"):
+            run_of("gmf", dataset, tmp_path / "new", logs=kept)
+    assert not (tmp_path / "new").exists()
+    run = resume(tmp_path / "run", logs=logs)
+    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
+
+
+def test_a_resumed_training_keeps_away_from_what_others_wrote(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
+    other = run_of("gmf", dataset, tmp_path / "other", logs=logs)
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 1"))
+    for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
+        with pytest.raises(SettingError, match="already; nothing is written over"):
+            resume(tmp_path / "run", logs=kept)
+    assert (tmp_path / "copy.json").read_bytes() == other.log.path.read_bytes()
+
+
+@pytest.mark.parametrize("content", ["", "mine", "mine\n", '{"event": "schema"}\n{}\n'])
+def test_only_an_empty_file_may_become_a_log(
+    content: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(content)
+    logs = LogConfig(log_path=path)
+    if content:
+        with pytest.raises(SettingError, match=r"log\.jsonl, which is there already;"):
+            run_of("gmf", dataset, tmp_path / "run", logs=logs)
+        assert path.read_text() == content
+    else:
+        run = run_of("gmf", dataset, tmp_path / "run", logs=logs)
+        assert path.read_bytes() == run.log.path.read_bytes()
+
+
+@pytest.mark.parametrize("content", ["not JSON", "[]", "{}", '{"epoch": 3}'])
+def test_results_that_cannot_be_read_are_kept(
+    content: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", progress=Killing("step 2-1"))
+    (tmp_path / "metrics.json").write_text(content)
+    with pytest.raises(SettingError, match=r"which has metrics\.json already;"):
+        resume(tmp_path / "run", logs=LogConfig(results_dir=tmp_path))
+    assert (tmp_path / "metrics.json").read_text() == content
 
 
 def test_results_are_those_of_the_whole_training(dataset: Dataset, tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ def begun(plan: TrainingPlan) -> TrainingState:
     return TrainingState.begin(plan, num_batches=2, num_samples=5, device=torch.device("cpu"))
 
 
+class Stopped(BaseException):
+    """What a checkpoint raises to stop a training."""
+
+
 @dataclass
 class Watched:
     """A call of `fit` and everything it told."""
@@ -107,6 +111,7 @@ class Watched:
     was_training_at_evaluation: list[bool] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     checkpoints: list[tuple[int, int, float]] = field(default_factory=list)
+    stop_at: tuple[int, int] | None = None
 
     def fit(
         self, values: Sequence[float] | None, lr: float = 0.1, **plan: Any
@@ -146,6 +151,8 @@ class Watched:
     def checkpoint(self) -> None:
         weight = self.model.weight.item()
         self.checkpoints.append((self.state.epoch, self.state.num_done, weight))
+        if self.stop_at == (self.state.epoch, self.state.num_done):
+            raise Stopped
 
 
 @pytest.fixture
@@ -271,6 +278,23 @@ def test_model_and_state_agree_at_every_checkpoint(watched: Watched) -> None:
     weights = [weight for _, _, weight in watched.checkpoints]
     assert weights[1] == weights[2] == pytest.approx(weights_by_hand(2)[0])
     assert weights[4] == weights[5] == pytest.approx(weights_by_hand(2)[1])
+
+
+@pytest.mark.parametrize("stop_at", [(1, 1), (1, 2), (2, 0), (2, 1)])
+def test_a_training_stopped_at_a_checkpoint_goes_on(
+    watched: Watched, stop_at: tuple[int, int]
+) -> None:
+    whole = Watched()
+    whole.fit([0.1, 0.2], epochs=2)
+    watched.stop_at = stop_at
+    with pytest.raises(Stopped):
+        watched.fit([0.1, 0.2], epochs=2)
+    assert watched.checkpoints[-1][:2] == stop_at
+    watched.stop_at = None
+    watched.go_on([0.1, 0.2][len(watched.reports) :])
+    assert watched.checkpoints == whole.checkpoints
+    assert [report.loss for report in watched.reports] == [report.loss for report in whole.reports]
+    assert watched.kept == whole.kept
 
 
 @pytest.mark.parametrize("num_done", [0, 1, 2])

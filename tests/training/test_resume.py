@@ -18,7 +18,7 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
 from foretaste.runs import Run
-from foretaste.training import Progress, resume
+from foretaste.training import LogConfig, Progress, resume
 from foretaste.training.batches import Batch
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
@@ -148,9 +148,10 @@ def test_what_was_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> No
     (event,) = events(run, "resume")
     assert (event["epoch"], event["step"]) == (2, 6)
     assert event["versions"]["foretaste"] == foretaste.__version__
+    assert event["hardware"] == run.config.hardware == {"num_threads": torch.get_num_threads()}
 
 
-def test_other_versions_are_remarked_on(
+def test_other_versions_and_threads_are_remarked_on(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str | None] = []
@@ -159,13 +160,33 @@ def test_other_versions_are_remarked_on(
         def started(self, start: TrainingStart) -> None:
             told.append(start.resumed_at)
 
+    torch_threads = torch.get_num_threads()
     run = stopped(dataset, tmp_path / "run")
     now = {**run.config.versions, "torch": "9.9"}
     monkeypatch.setattr("foretaste.training.reporting.installed_versions", lambda: now)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     resume(run, progress=Watching())
-    begun = run.config.versions["torch"]
-    assert told == [f"epoch 2, step 0 of 4 (begun with torch {begun}: last digits may differ)"]
-    assert events(run, "resume")[0]["versions"]["torch"] == "9.9"
+    begun = f"torch {run.config.versions['torch']}, num_threads {torch_threads}"
+    assert told == [f"epoch 2, step 0 of 4 (begun with {begun}: last digits may differ)"]
+    (event,) = events(run, "resume")
+    assert event["versions"]["torch"] == "9.9"
+    assert event["hardware"] == {"num_threads": 7}
+
+
+def test_hardware_that_was_not_recorded_is_not_remarked_on(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str | None] = []
+
+    class Watching(Progress):
+        def started(self, start: TrainingStart) -> None:
+            told.append(start.resumed_at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foretaste.training.trainer.deciding_hardware", lambda device: {})
+        run = stopped(dataset, tmp_path / "run")
+    resume(run, progress=Watching())
+    assert told == ["epoch 2, step 0 of 4"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -221,7 +242,7 @@ def test_what_killed_writers_left_is_removed(whole: Run, dataset: Dataset, tmp_p
         (run.path / f".0badcafe.tmp.{name}" / ".tmpE5PIrR").write_bytes(b"half")
     with run.log.path.open("ab") as log:
         log.write(b'\0\0\xff\n{"event": "summary", "epo')
-    resume(run)
+    resume(run, logs=LogConfig(log_path=tmp_path / "copy.json"))
     assert not list(run.path.glob(".*"))
     assert numbers_of(run) == numbers_of(whole)
 
@@ -323,12 +344,49 @@ def test_a_setting_that_the_config_lost_is_named(dataset: Dataset, tmp_path: Pat
 
 def test_a_state_of_another_version_is_named(dataset: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run")
-    saved = run.load_state()
-    assert saved is not None
-    tensors, position = saved
-    run.save_state({n: t.clone() for n, t in tensors.items() if n != "losses"}, position)
+    rewrite_state(run, lambda tensors, position: tensors.pop("losses"))
     with pytest.raises(RunError, match=r"resume\.safetensors does not fit gmf: 'losses'"):
         resume(run)
+
+
+def rewrite_state(run: Run, change: Callable[[dict[str, Tensor], dict[str, Any]], object]) -> None:
+    """Save a changed state in the place of the saved one."""
+    saved = run.load_state()
+    assert saved is not None
+    tensors = {name: tensor.clone() for name, tensor in saved.tensors.items()}
+    change(tensors, saved.position)
+    run.save_state(tensors, saved.position)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, position: tensors.pop("losses"),
+        lambda tensors, position: tensors.pop("model.item_factors"),
+        lambda tensors, position: tensors.update({"model.item_factors": torch.zeros(3, 4)}),
+        lambda tensors, position: tensors.update({"optimizer.step.gone": torch.zeros(())}),
+        lambda tensors, position: position.pop("epoch"),
+        lambda tensors, position: position["clock"].update(lunch_s=1.0),
+    ],
+)
+def test_a_state_that_does_not_fit_leaves_the_run_as_it_was(
+    change: Callable[[dict[str, Tensor], dict[str, Any]], object], dataset: Dataset, tmp_path: Path
+) -> None:
+    """The log holds more than it did when the state was saved, and TensorBoard's files too."""
+    logs = LogConfig(tensorboard=True)
+    run = stopped(dataset, tmp_path / "run", logs=logs)
+    rewrite_state(run, change)
+    run.log.append("epoch", epoch=9, loss=1.0)
+    before = contents(run.path)
+    assert any("tfevents" in name for name in before)
+    with pytest.raises(RunError, match=r"resume\.safetensors does not fit gmf"):
+        resume(run, logs=logs)
+    assert contents(run.path) == before
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 def test_the_dataset_may_have_moved(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
@@ -427,7 +485,7 @@ def test_saving_is_outside_the_training_clock(monkeypatch: pytest.MonkeyPatch) -
     now = 0.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     clock = Clock()
-    clock.start()
+    clock.go()
     now = 2.0
     with clock.standing():
         assert clock.running_s == 2.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -68,10 +70,61 @@ def test_spans_lie_in_order_on_one_clock(dataset: Dataset, tmp_path: Path) -> No
     assert in_time[-1] == "evaluate"
 
 
-def test_a_single_epoch_is_traced(dataset: Dataset, tmp_path: Path) -> None:
-    run = run_of("gmf", dataset, tmp_path / "run", logs=TRACED, epochs=1, batch_size=10_000)
-    assert spans_of(run)["step"] == 1
+class Profiled(Steps):
+    """Notes which steps of which epoch are profiled."""
+
+    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        if torch.autograd.profiler._is_profiler_enabled:
+            super().stepped(epoch, step, num_steps)
+        self.num_steps = num_steps
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "traced"),
+    [(1, [1]), (2, [2]), (3, [2, 3]), (4, [2, 3, 4]), (6, [4, 5, 6]), (10, [4, 5, 6])],
+)
+def test_a_single_epoch_is_traced_once_it_is_under_way(
+    num_steps: int, traced: list[int], dataset: Dataset, tmp_path: Path
+) -> None:
+    num_samples = dataset.train.num_interactions * 5
+    profiled = Profiled()
+    run = run_of(
+        "gmf",
+        dataset,
+        tmp_path / "run",
+        logs=TRACED,
+        epochs=1,
+        batch_size=-(-num_samples // num_steps),
+        progress=profiled,
+    )
+    assert profiled.num_steps == num_steps
+    assert profiled.seen == [(1, step) for step in traced]
+    assert spans_of(run)["step"] == len(traced)
     assert spans_of(run)["evaluate"] == 1
+
+
+def test_a_training_that_goes_on_in_its_last_epoch_is_traced_there(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, path, batch_size=200, progress=Killing("step 3-1"))
+    profiled = Profiled()
+    run = resume(path, logs=TRACED, progress=profiled)
+    assert {epoch for epoch, _ in profiled.seen} == {3}
+    assert spans_of(run)["step"] == NUM_STEPS
+    assert spans_of(run)["evaluate"] == 1
+
+
+def test_the_profiler_keeps_to_itself(dataset: Dataset, tmp_path: Path) -> None:
+    """In a process of its own: it decides once what it says on the terminal."""
+    command = [sys.executable, "-m", "foretaste", "train", "gmf", dataset.path, "--trace"]
+    options = ["--epochs", "1", "--factors", "2", "--device", "cpu", "--run", tmp_path / "run"]
+    done = subprocess.run(
+        [*map(str, command + options)], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert (tmp_path / "run" / "trace.json").is_file()
 
 
 def test_ranking_is_traced_when_it_comes(dataset: Dataset, tmp_path: Path) -> None:

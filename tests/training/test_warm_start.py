@@ -20,6 +20,7 @@ from foretaste.runs import Run, load_model
 from foretaste.training import PretrainingConfig, Progress, TrainingConfig, resume, train
 from foretaste.training.like import repeated_settings
 from foretaste.training.progress import TrainingStart
+from foretaste.training.warm_start import WarmStart
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
@@ -55,6 +56,10 @@ def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """Short trainings of every neural model."""
     root = tmp_path_factory.mktemp("trained")
     return {name: run_of(name, dataset, root / name) for name in CONFIGS}
+
+
+def digest_of(run: Run) -> str:
+    return run.load_signed_weights()[1]
 
 
 def first_weights(name: str, dataset: Dataset, seed: int) -> dict[str, torch.Tensor]:
@@ -114,7 +119,7 @@ def test_what_was_found_is_told_logged_and_kept(
     assert told[0].started_from == {str(source.path): found}
     assert events(run, "start")[0]["started_from"] == {str(source.path): found}
     assert Run.open(run.path).config.start == {
-        "from": {"path": str(source.path), "weights_sha256": source.weights_digest()}
+        "from": {"path": str(source.path), "weights_sha256": digest_of(source)}
     }
 
 
@@ -159,7 +164,7 @@ def test_neumf_begins_with_the_weighted_scores_of_its_halves(
     torch.testing.assert_close(scores["neumf"], expected, rtol=1e-4, atol=1e-6)
     start = Run.open(run.path).config.start
     assert start["alpha"] == alpha
-    assert start["gmf"]["weights_sha256"] == trained["gmf"].weights_digest()
+    assert start["gmf"]["weights_sha256"] == digest_of(trained["gmf"])
 
 
 def test_halves_of_another_dataset_are_matched_too(
@@ -335,6 +340,24 @@ def test_a_warm_start_is_resumed(
     assert weights_of(run) == weights_of(whole)
 
 
+def test_a_run_replaced_meanwhile_is_recorded_as_it_was(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(trained["gmf"].path, source)
+    manifest = dataset.manifest
+    model = build_model("gmf", CONFIGS["gmf"], manifest.num_train_users, manifest.num_items)
+    assert isinstance(model, NeuralModel)
+    old, digest = parameters(trained["gmf"]), digest_of(trained["gmf"])
+
+    warm_start = WarmStart.open({"from": {"path": str(source)}}, model, dataset)
+    Run.open(source).save_weights({name: tensor + 1 for name, tensor in old.items()})
+
+    warm_start.apply(model)
+    assert torch.equal(model.state_dict()["item_factors"], old["item_factors"])
+    assert warm_start.record()["from"]["weights_sha256"] == digest
+
+
 def test_it_does_not_begin_again_with_other_weights(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -342,8 +365,10 @@ def test_it_does_not_begin_again_with_other_weights(
     shutil.copytree(trained["gmf"].path, source)
     run = stopped_copy(source, dataset, tmp_path / "run")
     Run.open(source).save_weights({n: t + 1 for n, t in parameters(trained["gmf"]).items()})
+    log = run.log.path.read_bytes()
     with pytest.raises(RunError, match="source has other weights than when this training began"):
         resume(run)
+    assert run.log.path.read_bytes() == log
 
 
 def test_repeating_a_run_repeats_its_start(

@@ -1,31 +1,25 @@
 """Scores of independent (user, item) pairs by NeuMF, with the tables projected or not.
 
-Shape suffixes: B pairs, c some of them, I items, U users, H width after the tower's split first
-layer.
+Shape suffixes: B pairs, c some of them, I items, U users, R rows of a table, E embedding width, H
+width after the tower's split first layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.models.neumf.model import NeuMF
-from foretaste.ops.interaction import InteractionInputs, chunked
+from foretaste.ops.interaction import InteractionInputs, dispatch
 
 _PAIRS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 20}
 """Users' rows are gathered for so many: on a CPU what is larger is mapped anew for every call."""
 
-
-@dataclass(frozen=True, eq=False)
-class ProjectedTables:
-    """Every user and every item through its half of the tower's first layer."""
-
-    user_tower_UH: Tensor
-    item_tower_IH: Tensor
+_Tables = tuple[Tensor, Tensor]
+"""Factors [R, F] of users or of items, and rows of the tower: embeddings, or their projections."""
 
 
 class PairScorer:
@@ -34,50 +28,47 @@ class PairScorer:
     def __init__(self, model: NeuMF, compute_dtype: torch.dtype | None = None) -> None:
         self.model = model.eval()
         self.compute_dtype = compute_dtype
-        first = model.tower[0]
-        assert isinstance(first, nn.Linear)
-        self._user_weight_HE, self._item_weight_HE = first.weight.detach().chunk(2, dim=1)
-        self._item_bias_H = first.bias.detach()
-        self._hidden = tuple(
-            parameter.detach() for layer in model.tower[1:] for parameter in layer.parameters()
+        weight_HE, bias_H, *self._hidden = (
+            parameter.detach().to(compute_dtype or parameter.dtype)
+            for layer in model.tower
+            for parameter in layer.parameters()
         )
+        user_weight_HE, item_weight_HE = weight_HE.chunk(2, dim=1)
+        self._user_half = (user_weight_HE, None)
+        self._item_half = (item_weight_HE, bias_H)
+        self._user_tables = (model.user_factors.detach(), model.user_embedding.detach())
+        self._item_tables = (model.item_factors.detach(), model.item_embedding.detach())
 
     @torch.no_grad()
-    def project(self) -> ProjectedTables:
-        """What is computed once when the weights stay as they are."""
-        return ProjectedTables(
-            self._projected(self.model.user_embedding, self._user_weight_HE, None),
-            self._projected(self.model.item_embedding, self._item_weight_HE, self._item_bias_H),
-        )
+    def project(self) -> InteractionInputs:
+        """Every user and every item projected: what is computed once while the weights stay."""
+        return self._inputs(self._users(self._user_tables), self._items(self._item_tables))
 
     @torch.no_grad()
-    def projected(self, tables: ProjectedTables, user_B: Tensor, item_B: Tensor) -> Tensor:
-        """Logits [B] from projected tables."""
-        item_factors = self.model.item_factors.detach()
-
-        def score(user_c: Tensor, item_c: Tensor) -> Tensor:
-            user_tower_cH = tables.user_tower_UH.index_select(0, user_c)
-            return self._logits(user_c, user_tower_cH, item_factors, tables.item_tower_IH, item_c)
-
-        return self._in_parts(score, user_B, item_B)
+    def projected(self, everyone: InteractionInputs, user_B: Tensor, item_B: Tensor) -> Tensor:
+        """Logits [B] from what `project` gave."""
+        return self._in_parts(
+            lambda user_c, item_c: self._logits(everyone, item_c, user_c), user_B, item_B
+        )
 
     @torch.no_grad()
     def unprojected(self, user_B: Tensor, item_B: Tensor) -> Tensor:
         """Logits [B] from the tables as they were trained.
 
-        The items projected are those of the pairs, or the whole table where that is smaller.
+        The users and the items projected are those of the pairs, or all where those are fewer.
         """
-        model = self.model
-        factors, embedding = model.item_factors.detach(), model.item_embedding.detach()
-        if len(item_B) < model.num_items:
-            factors, embedding = (table.index_select(0, item_B) for table in (factors, embedding))
+        item_tables = self._item_tables
+        if len(item_B) < self.model.num_items:
+            item_tables = _rows(item_tables, item_B)
             item_B = torch.arange(len(item_B), device=item_B.device)
-        item_tower_H = self._projected(embedding, self._item_weight_HE, self._item_bias_H)
+        items = self._items(item_tables)
+        if len(user_B) >= self.model.num_users:
+            everyone = self._inputs(self._users(self._user_tables), items)
+            return self.projected(everyone, user_B, item_B)
 
         def score(user_c: Tensor, item_c: Tensor) -> Tensor:
-            user_embedding_cE = model.user_embedding.index_select(0, user_c)
-            user_tower_cH = self._projected(user_embedding_cE, self._user_weight_HE, None)
-            return self._logits(user_c, user_tower_cH, factors, item_tower_H, item_c)
+            users = self._users(_rows(self._user_tables, user_c))
+            return self._logits(self._inputs(users, items), item_c)
 
         return self._in_parts(score, user_B, item_B)
 
@@ -85,34 +76,43 @@ class PairScorer:
         self, score: Callable[[Tensor, Tensor], Tensor], user_B: Tensor, item_B: Tensor
     ) -> Tensor:
         at_once = _PAIRS_AT_ONCE[user_B.device.type]
+        if len(user_B) <= at_once:
+            return score(user_B, item_B)
         parts = zip(*(torch.split(index_B, at_once) for index_B in (user_B, item_B)), strict=True)
         return torch.cat([score(user_c, item_c) for user_c, item_c in parts])
 
-    def _projected(self, embedding: Tensor, weight_HE: Tensor, bias_H: Tensor | None) -> Tensor:
-        dtype = self.compute_dtype or embedding.dtype
-        bias_H = None if bias_H is None else bias_H.to(dtype)
-        return F.linear(embedding.to(dtype), weight_HE.to(dtype), bias_H)
+    def _users(self, tables: _Tables) -> _Tables:
+        return tables[0], self._projection(tables[1], *self._user_half)
 
-    def _logits(
-        self,
-        user_B: Tensor,
-        user_tower_BH: Tensor,
-        item_product: Tensor,
-        item_tower: Tensor,
-        item_B: Tensor,
-    ) -> Tensor:
-        model = self.model
-        output = model.output.weight.detach()[0]
-        factors = model.user_factors.shape[1]
-        inputs = InteractionInputs(
-            user_product_BF=model.user_factors.detach().index_select(0, user_B),
-            item_product_IF=item_product,
-            user_tower_BH=user_tower_BH,
-            item_tower_IH=item_tower,
+    def _items(self, tables: _Tables) -> _Tables:
+        return tables[0], self._projection(tables[1], *self._item_half)
+
+    def _projection(self, embedding_RE: Tensor, weight_HE: Tensor, bias_H: Tensor | None) -> Tensor:
+        return F.linear(embedding_RE.to(weight_HE.dtype), weight_HE, bias_H)
+
+    def _inputs(self, users: _Tables, items: _Tables) -> InteractionInputs:
+        output = self.model.output.weight.detach()[0]
+        factors = self.model.user_factors.shape[1]
+        return InteractionInputs(
+            user_product_BF=users[0],
+            item_product_IF=items[0],
+            user_tower_BH=users[1],
+            item_tower_IH=items[1],
             output_product_F=output[:factors],
             output_tower_D=output[factors:],
-            output_bias_1=model.output.bias.detach(),
-            hidden=self._hidden,
+            output_bias_1=self.model.output.bias.detach(),
+            hidden=tuple(self._hidden),
         )
-        logits_B1 = chunked.logits(inputs, item_B[:, None], compute_dtype=self.compute_dtype)
+
+    def _logits(
+        self, inputs: InteractionInputs, item_B: Tensor, user_B: Tensor | None = None
+    ) -> Tensor:
+        logits_B1 = dispatch.logits(
+            inputs, item_B[:, None], user_B, compute_dtype=self.compute_dtype
+        )
         return logits_B1.squeeze(1)
+
+
+def _rows(tables: _Tables, index_B: Tensor) -> _Tables:
+    factors, embedding = tables
+    return factors.index_select(0, index_B), embedding.index_select(0, index_B)

@@ -35,8 +35,8 @@ def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None
         told = [line for line in islice(file, _NUM_TELLING_LINES) if line.endswith("\n")]
     if not told or not known.issuperset(told):
         raise SettingError(
-            f"log_path is {path}, which is there already and not of this training; nothing is "
-            "written over: name another file or remove it"
+            f"log_path is {path}, which is there already; nothing is written over: name another "
+            "file or remove it"
         )
 
 
@@ -48,8 +48,8 @@ def check_results_dir(directory: Path, events: Sequence[Mapping[str, Any]] = ())
     found = [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
     if found and not (events and _are_told(directory / _METRICS, events)):
         raise SettingError(
-            f"results_dir is {directory}, where {' and '.join(found)} are not of this training; "
-            "nothing is written over: name another directory or remove them"
+            f"results_dir is {directory}, which has {' and '.join(found)} already; nothing is "
+            "written over: name another directory or remove them"
         )
 
 

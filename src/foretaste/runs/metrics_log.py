@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -144,17 +144,27 @@ class MetricsLog:
 
         Raises RunError naming the line that is not a JSON object.
         """
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        return [self._parse(number, line) for number, line in enumerate(lines[:-1], start=1)]
+        return list(self._events())
 
-    def _parse(self, number: int, line: str) -> dict[str, Any]:
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise RunError(f"{self.path}, line {number} is not JSON: {error}") from error
-        if not isinstance(event, dict):
-            raise RunError(f"{self.path}, line {number} is not a JSON object: {line[:80]}")
-        return event
+    def read_sound(self) -> list[dict[str, Any]]:
+        """The events before the first line that is none, such as a power failure leaves."""
+
+        def sound() -> Iterator[dict[str, Any]]:
+            with suppress(RunError):
+                yield from self._events()
+
+        return list(sound())
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        lines = self.path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                event = json.loads(line)
+            except ValueError as error:
+                raise RunError(f"{self.path}, line {number} is not JSON: {error}") from error
+            if not isinstance(event, dict):
+                raise RunError(f"{self.path}, line {number} is not a JSON object: {event!s:.80}")
+            yield event
 
     def _write(self, event: dict[str, Any]) -> None:
         event = _finite(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -144,13 +145,13 @@ class Run:
         return self.load_signed_weights()[0]
 
     def load_signed_weights(self) -> tuple[dict[str, Tensor], str]:
-        """The same with their digest, which is equal for equal weights of a model."""
+        """The best weights and, from the same reading, their digest: equal for equal weights."""
         from foretaste.runs.tensor_file import DIGEST, read_tensors
 
         if not self.has_weights:
             raise RunError(
                 f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
-                f"go on with it: foretaste train --resume {self.path}"
+                f"go on with it: foretaste train --resume {shlex.quote(str(self.path))}"
             )
         weights, note = read_tensors(self.path / WEIGHTS, self._owner())
         return weights, note[DIGEST]
@@ -195,6 +196,19 @@ class Run:
         """Remove the saved training state, which nobody needs any more."""
         (self.path / STATE).unlink(missing_ok=True)
 
+    def check_is_there(self, name: str) -> None:
+        """RunError where a file of the directory is missing."""
+        if not (self.path / name).is_file():
+            raise RunError(f"{self.path / name} is missing: the run is not whole")
+
+    def check_is_unchanged(self, name: str) -> None:
+        """RunError where a file that was written with the run is missing or not as it was."""
+        self.check_is_there(name)
+        if file_sha256(self.path / name) != self.config.files.get(name):
+            raise RunError(
+                f"{self.path / name} is torn or was changed: its sha256 is not the one in {CONFIG}"
+            )
+
     def _state_owner(self) -> dict[str, Any]:
         return {"config_sha256": file_sha256(self.path / CONFIG)}
 
@@ -208,15 +222,9 @@ class Run:
         }
 
     def _check_files(self) -> None:
-        for name in (USERS, ITEMS, HISTORIES, METRICS):
-            if not (self.path / name).is_file():
-                raise RunError(f"{self.path / name} is missing: the run is not whole")
+        self.check_is_there(METRICS)
         for name in (USERS, ITEMS, HISTORIES):
-            if file_sha256(self.path / name) != self.config.files.get(name):
-                raise RunError(
-                    f"{self.path / name} is torn or was changed: its sha256 is not the one in "
-                    f"{CONFIG}"
-                )
+            self.check_is_unchanged(name)
 
     def _id_table(self, name: str, expected: int) -> IdTable:
         table = IdTable.read(self.path / name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from foretaste.data.manifest import FILE_NAME, file_sha256
+from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
@@ -56,26 +56,20 @@ def _check_config(path: Path) -> str:
 
 
 def _check_part(run: Run, name: str) -> str:
-    path = run.path / name
-    _refuse_missing(path)
-    if file_sha256(path) != run.config.files.get(name):
-        raise RunError(f"{path} is torn or was changed: its sha256 is not the one in {CONFIG}")
+    run.check_is_unchanged(name)
     if name == HISTORIES:
         return f"{run.histories.num_interactions:,} interactions: bytes, order, range"
     ids = run.users if name == USERS else run.items
     if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
-        raise RunError(f"{path}: an id is there more than once")
+        raise RunError(f"{run.path / name}: an id is there more than once")
     return f"{len(ids):,} rows: bytes, ids"
 
 
 def _check_log(run: Run) -> str:
     path = run.path / METRICS
-    _refuse_missing(path)
-    try:
-        events = run.log.read()
-        is_torn = not path.read_bytes().endswith(b"\n")
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path} is torn or was changed: {error}") from None
+    run.check_is_there(METRICS)
+    events = run.log.read()
+    is_torn = not path.read_bytes().endswith(b"\n")
     if not events or events[0].get("event") != "schema":
         raise RunError(f"{path}, line 1 does not declare names and units")
     declared = events[0]["units"].keys()
@@ -100,8 +94,3 @@ def _check_state(run: Run) -> str:
     state = run.load_state()
     assert state is not None
     return f"{len(state.tensors):,} tensors: digest, owner, place in the log"
-
-
-def _refuse_missing(path: Path) -> None:
-    if not path.is_file():
-        raise RunError(f"{path} is missing: the run is not whole")

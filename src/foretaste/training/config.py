@@ -132,7 +132,7 @@ class LogConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
-    """NeuMF's start from its two halves trained alone (He et al. 2017, section 3.4.1)."""
+    """NeuMF's warm start from its two halves trained alone (He et al. 2017, section 3.4.1)."""
 
     pretrained_gmf: Path | None = None
     """Run of GMF that the factors start from; together with pretrained_mlp."""

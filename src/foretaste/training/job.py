@@ -15,6 +15,7 @@ from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.buffers import keep_freed_memory
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run
+from foretaste.training.adam import Adam
 from foretaste.training.batches import Batches, InteractionBatches
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
@@ -22,7 +23,7 @@ from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.judging import Judging
 from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.reporting import announce_fit, finish, report
+from foretaste.training.reporting import announce_fit, finish, report_epoch
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.step import CudaGraphRecorder, RecordedStep, Step
 
@@ -53,7 +54,7 @@ def train_neural(
                 state,
                 evaluate=evaluate,
                 keep=lambda: run.save_weights(model.state_dict()),
-                report=partial(report, run, judging),
+                report=partial(report_epoch, run, judging),
                 checkpoint=checkpoint,
                 progress=judging.progress,
             )
@@ -82,7 +83,8 @@ def _advice(run: Run) -> Iterator[None]:
 def _what_is_kept(run: Run) -> str:
     if not run.has_weights:
         return "No epoch was evaluated before it, so no weights are kept"
-    return f"The weights of the best epoch before it are kept: --from {run.path} starts from them"
+    path = shlex.quote(str(run.path))
+    return f"The weights of the best epoch before it are kept: --from {path} starts from them"
 
 
 def prepared_step(
@@ -123,7 +125,7 @@ def prepared_batches(
 
 def adam(model: torch.nn.Module, plan: TrainingPlan) -> torch.optim.Optimizer:
     """The optimizer of a plan: Adam over every parameter, each step in one fused pass."""
-    return torch.optim.Adam(
+    return Adam(
         [parameter for parameter in model.parameters() if parameter.numel()],
         lr=plan.learning_rate,
         betas=(plan.beta1, plan.beta2),

@@ -30,8 +30,8 @@ class Settings:
 def repeated_settings(run: Run) -> Settings:
     """The settings a run was trained with, for as many epochs as its best one took.
 
-    What ``auto`` chose is kept as chosen, and so are the runs it started from; the device is found
-    anew; nothing stops the training early. Raises RunError where the run was never finished.
+    What ``auto`` chose is kept as chosen, and so is the warm start; the device is found anew;
+    nothing stops the training early. Raises RunError where the run was never finished.
     """
     asked, resolved = run.config.asked, run.config.resolved
     chosen = {**_fields_of(TrainingConfig, asked), **_fields_of(TrainingConfig, resolved)}

@@ -35,7 +35,7 @@ def check_logs(logs: LogConfig, *, in_steps: bool, run: Run | None = None) -> No
         found = next(part for part in (place, *place.absolute().parents) if part.exists())
         if not found.is_dir():
             raise SettingError(f"{name} is {path}, but {found} is not a directory")
-    events = [] if run is None else run.log.read()
+    events = [] if run is None else run.log.read_sound()
     if logs.log_path is not None:
         check_log_path(logs.log_path, events)
     if logs.results_dir is not None:

@@ -112,7 +112,8 @@ def _training_start(
     )
 
 
-def report(run: Run, judging: Judging, report: EpochReport) -> None:
+def report_epoch(run: Run, judging: Judging, report: EpochReport) -> None:
+    """Log and tell of an epoch, its evaluation too."""
     run.log.append(
         "epoch",
         epoch=report.epoch,

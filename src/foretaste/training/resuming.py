@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from foretaste.errors import RunError, SettingError
@@ -45,7 +46,7 @@ def resume(
             run.discard_state()
             raise RunError(
                 f"{run.path} is finished: there is nothing to go on with; to train its weights "
-                f"further, begin a new run with --from {run.path}"
+                f"further, begin a new run with --from {shlex.quote(str(run.path))}"
             )
         _check_device(run)
         training = assemble(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
@@ -61,5 +62,5 @@ def _check_device(run: Run) -> None:
     except SettingError as error:
         raise RunError(
             f"{run.path} was being trained on {device}, which is not here; go on where it is, or "
-            f"begin a new run with --from {run.path}"
+            f"begin a new run with --from {shlex.quote(str(run.path))}"
         ) from error

@@ -92,7 +92,7 @@ class TrainingState:
         return f"epoch {self.epoch}, step {self.num_done} of {self.num_batches}"
 
     def what_is_done(self) -> str:
-        """The same said of what lies behind, after the first update."""
+        """What lies behind that position, for people; from the first update on."""
         if self.num_done == 0:
             return f"after epoch {self.epoch - 1}"
         return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_batches}"

@@ -86,12 +86,12 @@ class Step:
         if not self.model.compiled and self.model.device.type != "cuda":
             return 0.0
         batch = next(iter(batches.epoch(0)))
-        started = time.perf_counter()
+        since = time.perf_counter()
         self._add_gradients(batch)
         self.optimizer.zero_grad(set_to_none=True)
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
-        return time.perf_counter() - started
+        return time.perf_counter() - since
 
     def _add_gradients(self, batch: Batch) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
@@ -205,8 +205,8 @@ class RecordedStep(Step):
 
 def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What ``state`` has under a prefix, without it."""
-    start = f"{prefix}."
-    return {name.removeprefix(start): v for name, v in state.items() if name.startswith(start)}
+    dotted = f"{prefix}."
+    return {name.removeprefix(dotted): v for name, v in state.items() if name.startswith(dotted)}
 
 
 def _shapes(batch: Batch) -> tuple[torch.Size, ...]:

@@ -37,9 +37,10 @@ def run(*arguments: str, **variables: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kernels_are_right_in_the_interpreter() -> None:
-    cases = str(HERE / "triton_cases.py")
-    output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", cases, TRITON_INTERPRET="1")
+@pytest.mark.parametrize("cases", ["triton_cases.py", "triton_logits_cases.py"])
+def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
+    path = str(HERE / cases)
+    output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", path, TRITON_INTERPRET="1")
     assert "passed" in output
 
 
@@ -51,6 +52,7 @@ def test_kernels_compile(capability: str, tmp_path: Path) -> None:
     script = str(HERE / "compile_kernels.py")
     output = run(script, capability, TRITON_CACHE_DIR=str(tmp_path), PYTHONPATH=_path())
     assert "interaction_step" in output
+    assert "interaction_logits" in output
     assert "_sum_pieces" in output
 
 

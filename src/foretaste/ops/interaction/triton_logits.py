@@ -15,7 +15,8 @@ Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H a
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton.language as tl
@@ -27,7 +28,6 @@ from foretaste.ops.interaction.triton_sizes import (
     constants,
     float32_precision,
     padded,
-    shared_limit,
     tower_widths,
 )
 from foretaste.ops.interaction.triton_tile import Tables, Weights
@@ -35,17 +35,20 @@ from foretaste.ops.interaction.types import InteractionInputs
 from foretaste.ops.triton_support import launch
 
 _BLOCK = 64
-_NUM_WARPS = 4
-_NUM_STAGES = 1
-_HALF_CHUNK = 64
-_FLOAT32_CHUNK = 16
-"""Threads hold all of a chunk that they multiply: twice as much is spilled to memory."""
+_CHUNK = {2: 32, 4: 16}
+"""Columns multiplied at a time, by the bytes of a number: twice as many are spilled to memory in
+float32, and cost half precision a third of the programs that run side by side."""
 _FACTORS_CHUNK = 32
 _INT32_MOST = (1 << 31) - _BLOCK
+"""Samples whose numbers, padding's too, are int32."""
 _CATALOGUE_ROWS = 8
 """Rows and items of a catalogue's tile, `_BLOCK` together, are best equally many."""
-_WIDEST = 256
-"""The products of a tile this wide still fit the registers."""
+_WIDEST = {2: 256, 4: 128}
+"""The products of a tile this wide fit the registers; wider ones in float32 take minutes to
+compile."""
+_FEWEST_WARPS = 4
+_WIDTH_OF_WARP = 32
+_NUM_STAGES = 1
 
 
 @torch.no_grad()
@@ -61,15 +64,20 @@ def logits(
     Everything else is float32. `supports` says what it can take.
     """
     num_rows, num_candidates = item_index_BK.shape
-    dtype = compute_dtype or inputs.item_tower_IH.dtype
     logits_BK = _empty(inputs, num_rows, num_candidates)
     item_index_BK = item_index_BK.contiguous()
     asked = Asked(item_index_BK, item_index_BK)
     if user_index_B is not None:
         asked = Asked(item_index_BK, user_index_B.contiguous())
-    shape = _shape(inputs, dtype, logits_BK, indexed=user_index_B is not None)
-    num_tiles = -(-logits_BK.numel() // _BLOCK)
-    _launch(inputs, asked, logits_BK, num_tiles, shape)
+    plan = _plan(
+        tuple(tower_widths(inputs)),
+        inputs.output_product_F.numel(),
+        compute_dtype or inputs.item_tower_IH.dtype,
+        float32_precision(),
+        indexed=user_index_B is not None,
+        wide=logits_BK.numel() > _INT32_MOST,
+    )
+    _launch(inputs, asked, logits_BK, -(-logits_BK.numel() // _BLOCK), plan)
     return logits_BK
 
 
@@ -79,29 +87,41 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     num_rows, num_items = inputs.num_rows, inputs.num_items
     logits_BI = _empty(inputs, num_rows, num_items)
     tile_rows = 1 if num_rows < _CATALOGUE_ROWS else _CATALOGUE_ROWS
-    shape = _shape(inputs, inputs.item_tower_IH.dtype, logits_BI, tile_rows=tile_rows)
+    plan = _plan(
+        tuple(tower_widths(inputs)),
+        inputs.output_product_F.numel(),
+        inputs.item_tower_IH.dtype,
+        float32_precision(),
+        tile_rows=tile_rows,
+    )
     num_tiles = -(-num_rows // tile_rows) * -(-num_items // (_BLOCK // tile_rows))
-    _launch(inputs, Asked(logits_BI, logits_BI), logits_BI, num_tiles, shape)
+    _launch(inputs, Asked(logits_BI, logits_BI), logits_BI, num_tiles, plan)
     return logits_BI
 
 
 def supports(inputs: InteractionInputs, dtype: torch.dtype) -> bool:
-    """Whether `logits` and `catalogue_logits` can compute this: dtypes, and widths that fit."""
-    widths = tower_widths(inputs)
+    """Whether `logits` and `catalogue_logits` can compute this: dtypes, and layers that fit."""
     return (
         dtype in DTYPES
         and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
-        and max(widths[1:], default=0) <= _WIDEST
-        and _shared_bytes(widths, dtype) <= shared_limit(inputs.device)
+        and max(tower_widths(inputs)[1:], default=0) <= _WIDEST[dtype.itemsize]
     )
 
 
+class _Plan(NamedTuple):
+    """How the kernel is compiled."""
+
+    shape: ScoresShape
+    num_warps: int
+
+
 def _launch(
-    inputs: InteractionInputs, asked: Asked, logits: Tensor, num_tiles: int, shape: ScoresShape
+    inputs: InteractionInputs, asked: Asked, logits: Tensor, num_tiles: int, plan: _Plan
 ) -> None:
     if num_tiles == 0:
         return
     num_rows, num_candidates = logits.shape
+    layers = inputs.layers
     launch(
         interaction_logits,
         num_tiles,
@@ -115,15 +135,15 @@ def _launch(
             inputs.output_product_F.contiguous(),
             inputs.output_tower_D.contiguous(),
             inputs.output_bias_1,
-            tuple(weight.contiguous() for weight, _ in inputs.layers),
-            tuple(bias.contiguous() for _, bias in inputs.layers),
+            tuple(weight.contiguous() for weight, _ in layers),
+            tuple(bias.contiguous() for _, bias in layers),
         ),
         asked,
         logits,
         num_rows,
         num_candidates,
-        shape,
-        num_warps=_NUM_WARPS,
+        plan.shape,
+        num_warps=plan.num_warps,
         num_stages=_NUM_STAGES,
     )
 
@@ -134,42 +154,35 @@ def _empty(inputs: InteractionInputs, num_rows: int, num_columns: int) -> Tensor
     return users.new_empty(num_rows, num_columns, dtype=dtype)
 
 
-def _shape(
-    inputs: InteractionInputs,
+@cache
+def _plan(
+    widths: tuple[int, ...],
+    factors: int,
     dtype: torch.dtype,
-    logits: Tensor,
+    precision: str,
     *,
-    tile_rows: int = 0,
     indexed: bool = False,
-) -> ScoresShape:
-    factors = inputs.output_product_F.numel()
-    widths = tower_widths(inputs)
-    padded_factors = padded(factors) if factors else 0
-    return ScoresShape(
+    wide: bool = False,
+    tile_rows: int = 0,
+) -> _Plan:
+    """Made once: Triton recognises the same object sooner than an equal one.
+
+    More warps for wide layers, whose products no four have the registers for.
+    """
+    shape = ScoresShape(
         factors=tl.constexpr(factors),
-        padded_factors=tl.constexpr(padded_factors),
+        padded_factors=tl.constexpr(padded(factors) if factors else 0),
         factors_chunk=tl.constexpr(min(_FACTORS_CHUNK, padded(factors))),
         widths=constants(widths),
         padded=constants(padded(width) if width else 0 for width in widths),
-        chunk=tl.constexpr(min(_chunk(dtype), padded(widths[0]))),
+        chunk=tl.constexpr(min(_CHUNK[dtype.itemsize], padded(widths[0]))),
         threshold=tl.constexpr(0),
         block=tl.constexpr(_BLOCK),
         tile_rows=tl.constexpr(tile_rows),
         indexed=tl.constexpr(indexed),
-        wide=tl.constexpr(logits.numel() > _INT32_MOST),
+        wide=tl.constexpr(wide),
         dtype=tl.constexpr(DTYPES[dtype]),
-        precision=tl.constexpr(float32_precision()),
+        precision=tl.constexpr(precision),
     )
-
-
-def _chunk(dtype: torch.dtype) -> int:
-    return _HALF_CHUNK if dtype.itemsize == 2 else _FLOAT32_CHUNK
-
-
-def _shared_bytes(widths: list[int], dtype: torch.dtype) -> int:
-    """Shared memory of a program at most: a tile between two layouts, and a chunk of weights."""
-    chunk = _chunk(dtype)
-    return max(
-        (4 * _BLOCK * padded(after) + dtype.itemsize * chunk * (_BLOCK + padded(after)))
-        for _, after in pairwise(widths)
-    )
+    widest = max(map(padded, widths[1:]), default=0)
+    return _Plan(shape, max(_FEWEST_WARPS, widest // _WIDTH_OF_WARP))

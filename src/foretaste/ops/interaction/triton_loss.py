@@ -41,7 +41,6 @@ from foretaste.ops.interaction.triton_sizes import (
     constants,
     float32_precision,
     padded,
-    shared_limit,
     tower_widths,
 )
 from foretaste.ops.interaction.triton_step import Compared, Written, interaction_step
@@ -62,6 +61,8 @@ _PROGRAMS_PER_PROCESSOR = 2
 _INTERPRETED_PROGRAMS = 2
 _WIDEST = 512
 """A tile of samples this wide still fits the registers."""
+_RESERVED_BYTES = 1 << 10
+_UNLIMITED = 1 << 62
 
 
 def loss(
@@ -94,7 +95,7 @@ def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) ->
         and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
         and samples.item_index_BK.shape[1] <= _BLOCK
         and max(*widths, inputs.output_product_F.numel()) <= _WIDEST
-        and _shared_bytes(widths, dtype, inputs.device) <= shared_limit(inputs.device)
+        and _shared_bytes(widths, dtype, inputs.device) <= _shared_limit(inputs.device)
     )
 
 
@@ -104,6 +105,14 @@ def _shared_bytes(widths: list[int], dtype: torch.dtype, device: torch.device) -
     reads_as_is = dtype.itemsize == 2 and _capability(device) >= (9, 0)
     copies = 1 if reads_as_is else 2
     return dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
+
+
+def _shared_limit(device: torch.device) -> int:
+    """Shared memory that one program may have."""
+    if device.type != "cuda":
+        return _UNLIMITED
+    processor = torch.cuda.get_device_properties(device)
+    return int(processor.shared_memory_per_multiprocessor) - _RESERVED_BYTES
 
 
 def _capability(device: torch.device) -> tuple[int, int]:

@@ -79,15 +79,15 @@ def interaction_logits(
         tile = _catalogue_tile(num_rows, num_candidates, shape)
     else:
         tile = _pairs_tile(asked, num_rows, num_candidates, shape)
-    logit_S = tl.zeros((shape.block,), tl.float32) + tl.load(weights.output_bias_1).to(tl.float32)
+    if len(shape.widths) > 1:
+        logit_S = _deep(tables, weights, tile, shape)
+    else:
+        logit_S = _shallow(tables, weights, tile, shape)
     for first in range(0, shape.padded_factors, shape.factors_chunk):
         user_SC, item_SC = gathered_product(tables, tile, first, shape.factors_chunk, shape)
         output_C = load_vector(weights.output_product_F, shape.factors, shape.factors_chunk, first)
         logit_S += tl.sum(user_SC * item_SC * output_C[None, :], axis=1)
-    if len(shape.widths) > 1:
-        logit_S += _deep(tables, weights, tile, shape)
-    else:
-        logit_S += _shallow(tables, weights, tile, shape)
+    logit_S += tl.load(weights.output_bias_1).to(tl.float32)
     tl.store(logits_S + tile.sample_S, logit_S, mask=tile.valid_S)
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of the interaction are compiled for, and what a device has room for."""
+"""Sizes, dtypes and precision that the kernels of the interaction are compiled for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 
 from foretaste.ops.interaction.types import InteractionInputs
@@ -18,8 +17,6 @@ DTYPES = {
 }
 _NARROWEST = 16
 """The least width `tl.dot` multiplies."""
-_RESERVED_BYTES = 1 << 10
-_UNLIMITED = 1 << 62
 
 
 def constants(values: Iterable[int]) -> tuple[Any, ...]:
@@ -34,17 +31,9 @@ def tower_widths(inputs: InteractionInputs) -> list[int]:
 
 def padded(width: int) -> int:
     """The least width that kernels can hold ``width`` columns in: a power of two."""
-    return max(_NARROWEST, int(triton.next_power_of_2(width)))
+    return max(_NARROWEST, 1 << (width - 1).bit_length())
 
 
 def float32_precision() -> str:
     """As `torch.backends.cuda.matmul.fp32_precision` has it."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
-
-
-def shared_limit(device: torch.device) -> int:
-    """Shared memory that one program may have, in bytes."""
-    if device.type != "cuda":
-        return _UNLIMITED
-    processor = torch.cuda.get_device_properties(device)
-    return int(processor.shared_memory_per_multiprocessor) - _RESERVED_BYTES
