@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -38,10 +39,13 @@ class Windows:
     LK_NBLCK = 2
 
     def __init__(self) -> None:
+        self.has_locks = True
         self.holder: int | None = None
         self.places: list[int] = []
 
     def locking(self, descriptor: int, mode: int, num_bytes: int) -> None:
+        if not self.has_locks:
+            raise OSError(errno.EINVAL, "Invalid argument")
         assert (mode, num_bytes) == (self.LK_NBLCK, 1)
         self.places.append(os.lseek(descriptor, 0, os.SEEK_CUR))
         if self.holder not in (None, descriptor):
@@ -82,6 +86,17 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         assert try_lock(third.fileno())
 
 
+def test_a_file_system_without_locks_lets_everybody_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with (tmp_path / "lock").open("ab") as file:
+        assert try_lock(file.fileno())
+
+
 def test_one_at_a_time_under_windows(windows: Windows, tmp_path: Path) -> None:
     """What is locked lies behind what is to be read, and reading begins where it did."""
     path = tmp_path / "lock"
@@ -92,6 +107,10 @@ def test_one_at_a_time_under_windows(windows: Windows, tmp_path: Path) -> None:
         assert not module.try_lock(second.fileno())
         assert second.read() == b"process 1"
     assert min(windows.places) > path.stat().st_size
+    windows.has_locks = False
+    with path.open("rb", buffering=0) as file:
+        assert module.try_lock(file.fileno())
+        assert file.read() == b"process 1"
 
 
 def test_training_needs_no_module_that_windows_lacks(tmp_path: Path) -> None:

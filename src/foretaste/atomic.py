@@ -70,7 +70,7 @@ def flush(path: Path) -> None:
     """Have a file or directory on the disk before going on."""
     if os.name == "nt" and path.is_dir():
         return  # Windows opens no directories
-    # and flushes what may be written to
+    # Windows flushes only what is open for writing.
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def call(*tokens: object) -> Done:
 
 
 @pytest.fixture(scope="session")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with raw files, a dataset and three runs, made by the commands."""
     root = tmp_path_factory.mktemp("shop")
     generated = generate(SHAPE)
@@ -59,6 +60,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
             done = call(*command.split())
             assert done.status == 0, done.err
     return root
+
+
+@pytest.fixture
+def shop(model_shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy for each test, so that none finds what another left."""
+    return shutil.copytree(model_shop, tmp_path_factory.mktemp("shops") / "shop")
 
 
 @pytest.fixture

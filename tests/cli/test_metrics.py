@@ -47,6 +47,26 @@ def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
     assert "\n coverage" not in done.out
 
 
+def test_a_place_that_holds_no_log_is_refused_before_ranking(
+    foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.report.evaluate_run", lambda *_, **__: pytest.fail("ranked"))
+    (tmp_path / "file").touch()
+    done = foretaste(f"evaluate runs/gmf --log-path {tmp_path}/file/log.jsonl")
+    assert done.status == 2
+    assert done.err == (
+        f"error: log_path is {tmp_path}/file/log.jsonl, but {tmp_path}/file is not a directory\n"
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_numbers_are_shown_even_where_their_log_cannot_be_written(foretaste: Foretaste) -> None:
+    done = foretaste("evaluate runs/gmf --format json --log-path /dev/full")
+    assert done.status == 2
+    assert "/dev/full cannot be written: " in done.err
+    assert {record["split"] for record in json.loads(done.out)} == {"test"}
+
+
 def test_compare_takes_metrics_in_any_case(foretaste: Foretaste) -> None:
     done = foretaste("compare runs/popularity runs/vae -m NDCG@10 --format markdown")
     assert done.status == 0

@@ -1,8 +1,11 @@
-"""A disk that is full while a dataset is made: one sentence, and nothing is left behind."""
+"""A disk that is full or fails while a dataset is made: one sentence, nothing is left behind."""
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from foretaste.data import PrepareConfig, prepare
+from foretaste.data.dialects import Dialect
 from foretaste.data.engine import Engine
 from foretaste.data.manifest import Manifest
-from foretaste.errors import DatasetError
+from foretaste.errors import DatasetError, InputError
 from tests.data.conftest import WriteFile
 
 ROWS = "user_id,item_id\n" + "".join(f"{n % 50},{n // 7}\n" for n in range(2_000))
@@ -44,16 +48,58 @@ def test_a_part_that_does_not_fit(write: WriteFile, tmp_path: Path) -> None:
     assert said == f"{output}: cannot be written: File too large; make room, or write elsewhere"
 
 
-def test_a_manifest_that_does_not_fit(
-    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "make room, or write elsewhere"),
+        (errno.EDQUOT, "make room, or write elsewhere"),
+        (errno.EIO, "write elsewhere"),
+        (errno.EROFS, "write elsewhere"),
+    ],
+)
+def test_a_manifest_that_cannot_be_written(
+    number: int, advice: str, write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """To make room helps only where there is none."""
+
     def fail(manifest: Manifest, directory: Path) -> None:
-        raise OSError(28, "No space left on device", str(directory / "manifest.json"))
+        raise OSError(number, os.strerror(number), str(directory / "manifest.json"))
 
     monkeypatch.setattr(Manifest, "write", fail)
     said = refused(write(ROWS), tmp_path / "out")
-    assert said.endswith("out: cannot be written: No space left on device; make room, or write "
-                         "elsewhere")  # fmt: skip
+    assert said == f"{tmp_path}/out: cannot be written: {os.strerror(number)}; {advice}"
+
+
+def test_a_source_that_cannot_be_read_again_is_named(
+    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find the line of an empty id; nothing is the matter with the output."""
+
+    def fail(*given: object) -> None:
+        raise OSError("Truncated compressed stream")
+
+    monkeypatch.setattr(Dialect, "find", fail)
+    source = write("user_id,item_id\n1,\n")
+    with pytest.raises(InputError, match=r"raw\.csv: cannot be read: Truncated compressed stream"):
+        prepare(source, tmp_path / "out")
+
+
+def test_a_dataset_stands_though_the_one_before_it_stays(
+    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, output = PrepareConfig(protocol="none"), tmp_path / "out"
+    prepare(write("user_id,item_id\n1,1\n"), output, config)
+    rmtree = shutil.rmtree
+
+    def fail(path: Path, *, ignore_errors: bool = False) -> None:
+        if ".previous." not in path.name:
+            rmtree(path, ignore_errors=ignore_errors)
+        elif not ignore_errors:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", fail)
+    found = prepare(write(ROWS), output, config, overwrite=True)
+    assert len(found.items) == len({row.split(",")[1] for row in ROWS.splitlines()[1:]})
 
 
 def test_no_room_to_spill_is_not_too_little_memory(tmp_path: Path) -> None:

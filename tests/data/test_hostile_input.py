@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz_targets import HEADER, ROWS, SEPARATOR, TARGETS, attack, check_whole, corpus
 from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
+from foretaste.data.config import FileFormat
 from foretaste.data.preparation import open_or_prepare
+from foretaste.data.sources import open_scans
 from foretaste.errors import DatasetError, ForetasteError, InputError
 from foretaste.recommend import read_ids
 from tests.data.conftest import WriteFile
@@ -247,6 +249,23 @@ def test_a_file_that_changes_while_it_is_read(write: WriteFile, tmp_path: Path, 
     with pytest.raises(InputError, match=r"raw\.csv: changed while it was read; prepare it again"):
         prepare(source, tmp_path / "out", progress=change)
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (Path.unlink, r"raw\.csv: cannot be read: No such file or directory"),
+        (lambda source: source.write_text(""), r"raw\.csv: changed while it was read"),
+    ],
+)
+def test_a_line_is_looked_for_only_in_the_file_that_was_read(
+    change: Callable[[Path], object], message: str, write: WriteFile
+) -> None:
+    source = write(HEADER + ROWS)
+    (scan,) = open_scans(source, FileFormat())
+    change(source)
+    with pytest.raises(InputError, match=message):
+        scan.locate(next(iter(scan.columns)), "nobody")
 
 
 @pytest.mark.parametrize("step", ["checksum", "read"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -268,12 +269,24 @@ def test_a_full_disk_while_unpacking_leaves_the_archive(
     assert cached(tmp_path) == ["movies.dat", "ratings.dat"]
 
 
+def test_a_cache_without_locks_lets_everybody_in(
+    mirror: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS
+
+
 def test_a_cache_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"file/foretaste: cannot be written: Not a directory"):
+    with pytest.raises(
+        InputError, match=r"file/foretaste: cannot be written: Not a directory; keep downloads"
+    ):
         prepare("ml-1m")
 
 

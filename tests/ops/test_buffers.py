@@ -17,6 +17,12 @@ from foretaste.ops.buffers import Buffers, keep_freed_memory
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def without_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def empty(
     kept: Buffers, *shape: int, name: str = "a", dtype: torch.dtype = torch.float32
 ) -> Tensor:

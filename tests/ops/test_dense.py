@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from foretaste.ops.activations import tanh
 from foretaste.ops.dense import dense
-from foretaste.ops.products import product
+from foretaste.ops.products import product, sum_of_samples
 from tests.ops.cases import rms
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (33, 17, 65), (64, 128, 32)]
@@ -73,3 +73,15 @@ def test_tanh_is_tanh(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected, rtol=0.0, atol=rounding)
     slopes = [torch.autograd.grad(result.sum(), value)[0] for result in (found, expected)]
     torch.testing.assert_close(*slopes, rtol=0.0, atol=2.0 * rounding)
+
+
+@pytest.mark.parametrize("num_samples", [1, 64, 65, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_sums_of_samples(num_samples: int, dtype: torch.dtype, generator: torch.Generator) -> None:
+    rows = torch.randn(num_samples, 7, generator=generator).to(dtype)
+    found = sum_of_samples(rows, torch.float32)
+    assert found.dtype == torch.float32
+    size = rows.double().abs().sum(0)
+    torch.testing.assert_close(
+        found.double() / size, rows.double().sum(0) / size, rtol=0.0, atol=torch.finfo(dtype).eps
+    )

@@ -64,12 +64,11 @@ def test_masks_of_several_layers_at_once_are_those_of_each(
     dtype: torch.dtype, rate: float, device: torch.device
 ) -> None:
     keys, widths = [3, -4, 5], [16, 9, 1]
-    masks = LayerMasks(torch.tensor(keys, device=device), widths, rate, max_samples=6)
+    masks = LayerMasks(torch.tensor(keys, device=device), widths, rate, 6, dtype)
     for first, size in [(0, 6), (6, 6), (1_000_000, 4)]:
-        random_bytes = masks.bytes(first, size)
-        for key, width, byte in zip(keys, widths, random_bytes, strict=True):
+        for key, width, drawn in zip(keys, widths, masks.draw(first, size), strict=True):
             activation = torch.rand(size, width, device=device).to(dtype) + 1
             keep = keep_mask(key, first, size, width, rate, device)
             expected = torch.where(keep, activation, 0.0)
-            assert torch.equal(masks.drop_(activation, byte), expected)
+            assert torch.equal(masks.drop_(activation, drawn), expected)
             assert torch.equal(activation, expected)

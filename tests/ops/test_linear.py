@@ -66,11 +66,19 @@ def test_relu_of_a_sum(
     right = torch.randn(3, 1, 19, generator=generator).to(dtype)
     expected = (left + right).relu()
     out = torch.full((3, 5, 19), torch.nan, dtype=dtype)
-    assert add_relu(left, right, out=out).data_ptr() == out.data_ptr()
+    assert add_relu(left, right, out=out, is_finite=True).data_ptr() == out.data_ptr()
     assert torch.equal(out, expected)
     in_place = left.repeat(3, 1, 1)
-    add_relu(in_place, right, out=in_place)
+    add_relu(in_place, right, out=in_place, is_finite=True)
     assert torch.equal(in_place, expected)
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    left = torch.tensor([torch.inf, torch.nan, 3e38, -torch.inf, 1.0]).repeat(20)
+    right = left.flip(0)
+    out = torch.empty(100)
+    add_relu(left, right, out=out, is_finite=False)
+    torch.testing.assert_close(out, (left + right).relu(), equal_nan=True, rtol=0.0, atol=0.0)
 
 
 def test_this_pytorch_adds_and_cuts_in_one_pass() -> None:

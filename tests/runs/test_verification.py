@@ -100,6 +100,15 @@ def test_a_log_must_begin_with_its_declaration(run: Run, content: bytes) -> None
     assert str(run.log.path) in only_problem(run)
 
 
+def test_a_log_that_an_earlier_version_began_may_go_on(run: Run) -> None:
+    schema, _, rest = run.log.path.read_text().partition("\n")
+    declared = json.loads(schema)
+    del declared["units"]["hardware"]
+    run.log.path.write_text(json.dumps(declared) + "\n" + rest)
+    run.log.append("resume", epoch=1, step=0, versions={}, hardware={})
+    assert verify_run(run.path).problems == []
+
+
 def test_a_torn_last_line_is_no_mistake(run: Run) -> None:
     with run.log.path.open("ab") as file:
         file.write(b'{"event": "epo')

@@ -96,6 +96,25 @@ def test_a_resumed_training_keeps_away_from_what_others_wrote(
     assert (tmp_path / "copy.json").read_bytes() == other.log.path.read_bytes()
 
 
+@pytest.mark.parametrize("moment", ["step 1-1", "epoch 1"])
+def test_results_belong_to_their_run_from_the_start(
+    moment: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However their run is named: before the first event, its name is all that tells."""
+    logs = LogConfig(results_dir=tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    for path, kept in (("own", logs), ("other", None)):
+        with pytest.raises(KeyboardInterrupt):
+            run_of("gmf", dataset, Path(path), logs=kept, progress=Killing(moment))
+    before = (tmp_path / "results" / "args.json").read_bytes()
+    with pytest.raises(SettingError, match="already; nothing is written over"):
+        resume("other", logs=logs)
+    assert (tmp_path / "results" / "args.json").read_bytes() == before
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert resume("../own", logs=logs).is_finished
+
+
 @pytest.mark.parametrize("content", ["", "mine", "mine\n", '{"event": "schema"}\n{}\n'])
 def test_only_an_empty_file_may_become_a_log(
     content: str, dataset: Dataset, tmp_path: Path

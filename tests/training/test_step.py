@@ -21,8 +21,8 @@ from foretaste.ops import triton_support
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.batches import Batches, InteractionBatches
 from foretaste.training.history_batches import HistoryBatches
-from foretaste.training.job import adam, prepared_batches, prepared_step
 from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.preparing import adam, prepared_batches, prepared_step
 from foretaste.training.step import RecordedStep, Step, check_compiler
 from tests.compiler import compiling
 from tests.ops.cases import random_histories

@@ -103,16 +103,23 @@ def test_a_single_epoch_is_traced_once_it_is_under_way(
     assert spans_of(run)["evaluate"] == 1
 
 
+@pytest.mark.parametrize(
+    ("epochs", "stopped_at", "traced"),
+    [(1, 13, [17, 18, 19]), (3, 1, [5, 6, 7]), (3, 36, [40, 41, 42]), (3, 40, [42])],
+)
 def test_a_training_that_goes_on_in_its_last_epoch_is_traced_there(
-    dataset: Dataset, tmp_path: Path
+    epochs: int, stopped_at: int, traced: list[int], dataset: Dataset, tmp_path: Path
 ) -> None:
-    path = tmp_path / "run"
+    """Once it is under way again: its first steps after a pause are slow too."""
+    path, batch_size = tmp_path / "run", 5 * (dataset.train.num_interactions // 40)
+    killing = Killing(f"step {epochs}-{stopped_at}")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, path, batch_size=200, progress=Killing("step 3-1"))
+        run_of("gmf", dataset, path, epochs=epochs, batch_size=batch_size, progress=killing)
     profiled = Profiled()
     run = resume(path, logs=TRACED, progress=profiled)
-    assert {epoch for epoch, _ in profiled.seen} == {3}
-    assert spans_of(run)["step"] == NUM_STEPS
+    assert profiled.num_steps == 42
+    assert profiled.seen == [(epochs, step) for step in traced]
+    assert spans_of(run)["step"] == len(traced)
     assert spans_of(run)["evaluate"] == 1
 
 

@@ -1,12 +1,13 @@
 """The plain loop in a process of its own, as those who write such loops run them.
 
-Nothing that our training sets for its process reaches it, and neither side's memory is in the way
-of the other's.
+How our training has the C library keep memory does not reach it, and neither side's freed memory
+serves the other. Threads are those of the benchmark, on both sides.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from foretaste.bench.measure import timed
-from foretaste.bench.memory import PeakMemory
+from foretaste.bench.memory import PeakMemory, load_libraries
 from foretaste.bench.plain_neumf import PlainNeuMFTraining
 from foretaste.bench.plain_vae import PlainVAETraining
 from foretaste.errors import TrainingError
@@ -84,7 +85,11 @@ class PlainProcess:
         self._process = context.Process(target=_serve, args=(theirs, case), daemon=True)
         self._process.start()
         theirs.close()
-        self.built: Built = self._answer()
+        try:
+            self.built: Built = self._answer()
+        except BaseException:
+            self.close()
+            raise
 
     def epoch(self) -> Epoch:
         """Have one more epoch trained."""
@@ -104,13 +109,22 @@ class PlainProcess:
             answer = self._pipe.recv()
         except (EOFError, OSError) as error:
             self._process.join()
-            raise TrainingError(
-                "the process of the plain loop was ended from outside (exit code "
-                f"{self._process.exitcode}), often for want of memory; choose a smaller --shape"
-            ) from error
+            raise TrainingError(self._why_ended()) from error
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _why_ended(self) -> str:
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            return (
+                f"the process of the plain loop was killed (signal {-code}), often for want of "
+                "memory; choose a smaller --shape"
+            )
+        return (
+            f"the process of the plain loop ended with exit code {code}, for what it says above; "
+            'a script that runs benchmarks does so below if __name__ == "__main__":'
+        )
 
 
 def _serve(pipe: Connection, case: PlainCase) -> None:
@@ -118,6 +132,7 @@ def _serve(pipe: Connection, case: PlainCase) -> None:
     torch.set_num_threads(case.num_threads)
     try:
         device = torch.device(case.plan.device)
+        load_libraries(device)
         memory = PeakMemory(device)
         made: list[PlainTraining] = []
         build_s = timed(lambda: made.append(case.build()), device)
@@ -127,7 +142,10 @@ def _serve(pipe: Connection, case: PlainCase) -> None:
             seconds = training.epoch()
             pipe.send(Epoch(seconds, memory.rise_mib(), memory.meaning))
     except Exception as error:
-        pipe.send(error)
+        try:
+            pipe.send(error)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            pipe.send(TrainingError(f"the plain loop failed: {error!r}"))
     except KeyboardInterrupt:
         pass
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from foretaste.training.adam import Adam
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
@@ -56,7 +58,7 @@ class PeakMemory:
 def load_libraries(device: torch.device) -> None:
     """Let PyTorch load what it loads at first use: it would count as the first side's memory."""
     weight = torch.ones(2, 2, device=device, requires_grad=True)
-    optimizer = torch.optim.Adam([weight], fused=True)
+    optimizer = Adam([weight], fused=True)
     (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 

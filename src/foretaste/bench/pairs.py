@@ -1,7 +1,7 @@
 """Scores of independent (user, item) pairs by NeuMF, with the tables projected or not.
 
-Shape suffixes: B pairs, c some of them, I items, U users, R rows of a table, E embedding width, H
-width after the tower's split first layer.
+Shape suffixes: B pairs, c some of them, R rows of a table, F factors, E embedding width, H width
+after the tower's split first layer.
 """
 
 from __future__ import annotations

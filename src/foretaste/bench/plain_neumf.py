@@ -25,7 +25,7 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key
-from foretaste.training.job import adam
+from foretaste.training.preparing import adam
 from foretaste.training.resolve import TrainingPlan
 
 _CHUNKS = {

@@ -20,7 +20,7 @@ from foretaste.bench.measure import timed
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.job import adam
+from foretaste.training.preparing import adam
 from foretaste.training.resolve import TrainingPlan
 
 

@@ -19,9 +19,9 @@ from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.clock import Clock
 from foretaste.training.config import TrainingConfig
-from foretaste.training.job import prepared_batches, prepared_step
 from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.preparing import prepared_batches, prepared_step
 from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
 from foretaste.training.state import TrainingState

@@ -67,9 +67,10 @@ def _config(metrics: tuple[str, ...], candidates: str | None) -> EvaluationConfi
 
 
 def _print(comparison: Comparison, metrics: tuple[str, ...], format: MetricsFormat) -> None:
-    grids = [("", comparison_grid(comparison.evaluations, metrics))]
-    if comparison.differences:
-        first = next(iter(comparison.evaluations))
-        heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
-        grids.append((heading, difference_grid(comparison.differences, metrics)))
+    first = next(iter(comparison.evaluations))
+    heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
+    grids = [
+        ("", comparison_grid(comparison.evaluations, metrics)),
+        (heading, difference_grid(comparison.differences, metrics)),
+    ]
     print_metrics(comparison.evaluations, grids, comparison.notes(metrics), format)

@@ -45,8 +45,8 @@ def evaluate(
     data = dataset_of(opened, dataset)
     with counting(f"Ranking {split}") as tell:
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
-    if log_path is not None:
-        write_log(log_path, found.as_dict())
     heading = f"{opened.config.model} on {data.path}"
     grids = [(heading, evaluation_grid(found))]
     print_metrics({str(run): found}, grids, found.definitions(), format)
+    if log_path is not None:
+        write_log(log_path, found.as_dict())

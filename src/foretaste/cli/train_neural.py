@@ -27,7 +27,7 @@ Pretraining = Annotated[PretrainingConfig | None, Parameter(name="*", group="Sta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class NeuralOptions:
     """What every neural model's training can be told."""
 
     config: Annotated[TrainingConfig | None, Parameter(name="*", group="Training")] = None
@@ -39,12 +39,12 @@ class Training:
     place: RunOptions = None
     logs: LogOptions = None
 
-    def carry_out(self, model: str, dataset: Path, **settings: Any) -> None:
+    def train(self, model: str, dataset: Path, **settings: Any) -> None:
         """Train ``model``; ``settings`` are its own."""
         train_and_report(model, dataset, **vars(self), **settings)
 
 
-Options = Annotated[Training | None, Parameter(name="*")]
+Options = Annotated[NeuralOptions | None, Parameter(name="*")]
 
 
 def neumf(
@@ -62,7 +62,7 @@ def neumf(
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
     settings = {"model_config": model, "sampling": sampling, "pretraining": pretraining}
-    (options or Training()).carry_out("neumf", dataset, **settings)
+    (options or NeuralOptions()).train("neumf", dataset, **settings)
 
 
 def gmf(
@@ -78,7 +78,7 @@ def gmf(
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    (options or Training()).carry_out("gmf", dataset, model_config=model, sampling=sampling)
+    (options or NeuralOptions()).train("gmf", dataset, model_config=model, sampling=sampling)
 
 
 def mlp(
@@ -94,7 +94,7 @@ def mlp(
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    (options or Training()).carry_out("mlp", dataset, model_config=model, sampling=sampling)
+    (options or NeuralOptions()).train("mlp", dataset, model_config=model, sampling=sampling)
 
 
 def vae(
@@ -109,7 +109,7 @@ def vae(
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    (options or Training()).carry_out("vae", dataset, model_config=model)
+    (options or NeuralOptions()).train("vae", dataset, model_config=model)
 
 
 def dae(
@@ -124,7 +124,7 @@ def dae(
     Args:
         dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
     """
-    (options or Training()).carry_out("dae", dataset, model_config=model)
+    (options or NeuralOptions()).train("dae", dataset, model_config=model)
 
 
 def like(

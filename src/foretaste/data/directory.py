@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,8 @@ from foretaste.atomic import flush, temporary_sibling
 from foretaste.data.manifest import FILE_NAME
 from foretaste.errors import DatasetError
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def is_name_text(path: Path) -> bool:
     """Whether the engine can be told this path: UTF-8 text without a NUL character."""
@@ -18,6 +21,12 @@ def is_name_text(path: Path) -> bool:
         return b"\0" not in str(path).encode()
     except UnicodeEncodeError:
         return False
+
+
+def why_not_written(error: OSError, elsewhere: str) -> str:
+    """What is said of a path that cannot be written; ``elsewhere`` says how to choose another."""
+    advice = f"make room, or {elsewhere}" if error.errno in _NO_ROOM else elsewhere
+    return f"cannot be written: {error.strerror or error}; {advice}"
 
 
 def check_output(output: Path, overwrite: bool) -> None:
@@ -91,4 +100,5 @@ def _replace(temporary: Path, output: Path) -> None:
     except BaseException:
         previous.rename(output)
         raise
-    shutil.rmtree(previous)
+    # The new one stands, whatever becomes of the old one.
+    shutil.rmtree(previous, ignore_errors=True)

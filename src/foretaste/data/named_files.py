@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste.data.directory import written_whole
+from foretaste.data.directory import why_not_written, written_whole
 from foretaste.data.downloads import download, file_md5
 from foretaste.errors import InputError, SettingError
 from foretaste.locks import try_lock
@@ -91,10 +91,8 @@ def _cached(named: NamedSet, archive: Path | None, tell: Progress) -> Path:
                 _unpack(named, archive or downloaded, folder)
                 downloaded.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{error.filename or folder}: cannot be written: {error.strerror}; make room, or keep "
-            "downloads elsewhere with XDG_CACHE_HOME"
-        ) from None
+        why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
+        raise InputError(f"{error.filename or folder}: {why}") from None
     return folder
 
 

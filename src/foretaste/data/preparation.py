@@ -10,7 +10,7 @@ from foretaste import __version__
 from foretaste.data.columns import check_columns, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.directory import check_output, written_whole
+from foretaste.data.directory import check_output, why_not_written, written_whole
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
 from foretaste.data.fixed_candidates import judge_contradicted, number_candidates, read_candidates
@@ -142,9 +142,7 @@ def _prepare(raw: Raw, output: Path, config: PrepareConfig, overwrite: bool) -> 
                 manifest = _run_steps(engine, raw, directory, plan, config)
             manifest.write(directory)
     except OSError as error:
-        raise DatasetError(
-            f"{output}: cannot be written: {error.strerror or error}; make room, or write elsewhere"
-        ) from None
+        raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
     return Dataset(output, manifest)
 
 

@@ -85,10 +85,17 @@ class Scan:
         return self.dialect.said
 
     def locate(self, column: str, value: str | None) -> str:
-        """Where a column first has this value, as ``file, line 3`` where lines can be told."""
+        """Where a column first has this value, as ``file, line 3`` where lines can be told.
+
+        Raises InputError where the file cannot be read again.
+        """
         if self.path is None or self.dialect is None:
             return self.name
-        line = self.dialect.find(self.path, column, value)
+        self.check_unchanged()
+        try:
+            line = self.dialect.find(self.path, column, value)
+        except OSError as error:
+            raise _unreadable(self.name, error) from None
         return self.name if line is None else f"{self.name}, line {line}"
 
     def provenance(self) -> dict[str, Any]:
@@ -248,7 +255,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _unreadable(name: str, error: OSError) -> InputError:
-    return InputError(f"{name}: cannot be read: {error.strerror}")
+    return InputError(f"{name}: cannot be read: {error.strerror or error}")
 
 
 def _describe(schema: pa.Schema, where: str) -> dict[str, Column]:

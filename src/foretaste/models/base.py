@@ -135,7 +135,7 @@ class NeuralModel(RecommenderModel):
         self._memory = Buffers()
 
     def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`; between trainings the memory of training steps is not kept."""
+        """As `nn.Module.train`; outside training the memory of training steps is not kept."""
         if not mode:
             self._memory.clear()
         return super().train(mode)

@@ -24,10 +24,11 @@ _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 def keep_freed_memory() -> bool:
     """Have the C library keep up to 256 MiB of what is freed for the tensors that come next.
 
-    A training step frees and allocates the same megabytes over and over, which glibc would give
-    back to the system and clear again each time. Holds for the process, for tensors of up to
-    32 MiB; `Buffers` is for larger ones. False where nothing was set: another C library, or
-    settings of malloc in the environment.
+    Steps of training and batches of scores free and allocate the same megabytes over and over,
+    which glibc would give back to the system and clear again each time. Holds for the process, each
+    thread that allocates having a heap of its own, and for tensors of up to 32 MiB; `Buffers` is
+    for larger ones. False where nothing was set: another C library, or settings of malloc in the
+    environment.
     """
     if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretaste.errors import SettingError
+from foretaste.ops.buffers import keep_freed_memory
 
 
 def resolve_device(name: str) -> torch.device:
@@ -12,12 +13,14 @@ def resolve_device(name: str) -> torch.device:
 
     ``auto`` is the current CUDA GPU where there is one and the CPU otherwise. CUDA devices always
     carry their index, so that the result equals the ``device`` of a tensor placed on it, and become
-    the current device. Raises SettingError for another name and for a GPU that is not there.
+    the current device. With a CPU, freed memory is kept from then on (`keep_freed_memory`). Raises
+    SettingError for another name and for a GPU that is not there.
     """
-    if name == "cpu":
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        keep_freed_memory()
         return torch.device("cpu")
     if name == "auto":
-        return _cuda_device(None) if torch.cuda.is_available() else torch.device("cpu")
+        return _cuda_device(None)
     kind, colon, index = name.partition(":")
     if kind != "cuda" or (colon and not (index.isascii() and index.isdecimal())):
         raise SettingError(f"device {name!r} is unknown; choose auto, cpu, cuda or cuda:N")

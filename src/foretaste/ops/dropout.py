@@ -54,12 +54,14 @@ class LayerMasks:
 
     The decisions are those of `keep_mask` with each layer's key and width. The words of all layers
     are hashed together, and applied as bits: and-ing an activation with all ones or all zeros
-    costs a tenth of comparing bytes and multiplying by the outcome.
+    costs a tenth of comparing bytes and multiplying by the outcome. All of it happens in memory
+    that is used again for every chunk, and so stays in a cache.
 
     Args:
         keys_L: the stream of each layer, int64, on the device of the activations.
         widths: the width of each layer's activations.
         max_samples: the largest chunk.
+        dtype: of the activations.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class LayerMasks:
         widths: Sequence[int],
         rate: float,
         max_samples: int,
+        dtype: torch.dtype,
     ) -> None:
         self.threshold = drop_threshold(rate)
         self.widths = list(widths)
@@ -79,17 +82,25 @@ class LayerMasks:
         self.stride_W = torch.cat(strides).mul_(GOLDEN)
         sample_S1 = torch.arange(max_samples, device=device)[:, None]
         self.start_SW = torch.cat(starts) + sample_S1 * self.stride_W
+        self._word_SW = torch.empty_like(self.start_SW)
+        self._spare_SW = torch.empty_like(self.start_SW)
+        most = max_samples * max(widths)
+        self._bits = torch.empty(most, dtype=_SIGNED[dtype.itemsize], device=device)
 
-    def bytes(self, first_sample: int, num_samples: int) -> list[Tensor]:
-        """Each layer's random bytes, uint8 [num_samples, width]."""
-        word_SW = mix_(self.start_SW[:num_samples] + first_sample * self.stride_W)
+    def draw(self, first_sample: int, num_samples: int) -> list[Tensor]:
+        """What `drop_` goes by, a tensor for each layer; good until the next are drawn."""
+        word_SW, spare_SW = self._word_SW[:num_samples], self._spare_SW[:num_samples]
+        torch.add(self.start_SW[:num_samples], first_sample * self.stride_W, out=word_SW)
+        mix_(word_SW, spare_SW)
+        word_SW.bitwise_not_()
         byte_SC = word_SW.view(torch.uint8)
         starts = accumulate((8 * words for words in self.num_words), initial=0)
         return [byte_SC[:, a : a + width] for a, width in zip(starts, self.widths, strict=False)]
 
-    def drop_(self, activation: Tensor, byte: Tensor) -> Tensor:
-        """``activation`` with what its bytes drop set to zero, in place and not rescaled."""
-        bits = activation.view(_SIGNED[activation.element_size()])
-        keep = torch.rsub(byte.to(bits.dtype), self.threshold - 1)
-        bits &= keep.bitwise_right_shift_(8 * activation.element_size() - 1)
+    def drop_(self, activation: Tensor, drawn: Tensor) -> Tensor:
+        """``activation`` with what was drawn to be dropped set to zero, in place, not rescaled."""
+        # a byte b came as 255 - b, so the sum is below zero, its sign all ones, where b is kept
+        keep = self._bits[: drawn.numel()].view(drawn.shape).copy_(drawn)
+        keep.add_(self.threshold - _LEVELS).bitwise_right_shift_(8 * keep.element_size() - 1)
+        activation.view(keep.dtype).bitwise_and_(keep)
         return activation

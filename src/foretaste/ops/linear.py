@@ -30,9 +30,13 @@ def linear_relu(input_SN: Tensor, weight_MN: Tensor, bias_M: Tensor) -> Tensor:
     return F.linear(input_SN, weight_MN, bias_M).relu_()
 
 
-def add_relu(left: Tensor, right: Tensor, *, out: Tensor) -> Tensor:
-    """``relu(left + right)``, written to ``out``; not differentiable."""
-    if left.device.type == "cpu" and left.dtype == torch.float32 and _has_add_relu():
+def add_relu(left: Tensor, right: Tensor, *, out: Tensor, is_finite: bool) -> Tensor:
+    """``relu(left + right)``, written to ``out``; not differentiable.
+
+    ``is_finite`` promises that every sum is: only then does one pass do what two would.
+    """
+    fits = is_finite and left.device.type == "cpu" and left.dtype == torch.float32
+    if fits and _has_add_relu():
         result: Tensor = torch.ops.aten._add_relu.out(left, right, out=out)
         return result
     return torch.add(left, right, out=out).relu_()

@@ -1,11 +1,14 @@
-"""Matrix products of two activations, by the fastest kernel that computes exactly that."""
+"""Products and sums of activations, by the fastest kernel that computes exactly that."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from foretaste.ops.linear import linear
+
+_ROWS_OF_PIECE = 64
 
 
 def product_of_samples(left_SM: Tensor, right_SN: Tensor) -> Tensor:
@@ -19,6 +22,19 @@ def product_of_samples(left_SM: Tensor, right_SN: Tensor) -> Tensor:
     if left_SM.dtype == torch.float16:
         return left_SM.float().T @ right_SN.float()
     return left_SM.T @ right_SN
+
+
+def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum of all rows [M]: what gradients of biases are.
+
+    Half precision on a CPU is summed in float32 by pieces, whose sums are rounded once each: a sum
+    in another dtype would make a copy of the rows first.
+    """
+    if rows_SM.device.type != "cpu" or rows_SM.dtype == dtype or len(rows_SM) <= _ROWS_OF_PIECE:
+        return rows_SM.sum(0, dtype=dtype)
+    row_S = torch.arange(len(rows_SM))
+    pieces = F.embedding_bag(row_S, rows_SM, row_S[::_ROWS_OF_PIECE], mode="sum")
+    return pieces.sum(0, dtype=dtype)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

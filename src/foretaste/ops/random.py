@@ -76,19 +76,29 @@ def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
     return mix_(word)
 
 
-def mix_(word: Tensor) -> Tensor:
-    """SplitMix64's finaliser on int64 words, in place: every bit in moves every bit out."""
-    word ^= logical_shift_right(word, 30)
+def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
+    """SplitMix64's finaliser on int64 words, in place: every bit in moves every bit out.
+
+    ``spare`` is memory to work in, as large as ``word``.
+    """
+    spare = torch.empty_like(word) if spare is None else spare
+    _xor_shifted_(word, 30, spare)
     word *= _signed(_MIX_1)
-    word ^= logical_shift_right(word, 27)
+    _xor_shifted_(word, 27, spare)
     word *= _signed(_MIX_2)
-    word ^= logical_shift_right(word, 31)
+    _xor_shifted_(word, 31, spare)
     return word
 
 
-def logical_shift_right(word: Tensor, bits: int) -> Tensor:
+def _xor_shifted_(word: Tensor, bits: int, spare: Tensor) -> None:
+    """``word ^= word >> bits`` with zeros shifted in."""
+    word ^= logical_shift_right(word, bits, out=spare)
+
+
+def logical_shift_right(word: Tensor, bits: int, *, out: Tensor | None = None) -> Tensor:
     """``word >> bits`` with zeros shifted in; torch shifts in the sign."""
-    return (word >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+    shifted = torch.bitwise_right_shift(word, bits, out=out)
+    return shifted.bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def bounded(word: Tensor, bound: Tensor | int) -> Tensor:

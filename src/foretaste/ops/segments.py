@@ -22,8 +22,8 @@ _BYTES_AT_ONCE = 10 * 2**20
 class Segments:
     """Rows grouped by the index they belong to; sorted once, used for several sums.
 
-    ``index_S`` integer and not negative; ``num_segments`` and above come after the last offset,
-    where `sum` must not be given any.
+    ``index_S`` integer and not negative; ``num_segments`` and above come after the last offset, and
+    `sum` takes none of them.
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:

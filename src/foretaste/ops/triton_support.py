@@ -7,10 +7,14 @@ first imported, kernels are interpreted and take CPU tensors: slow, and meant fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -43,4 +47,22 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
     ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``.
     """
     grid: Any = function
-    grid[(num_programs,)](*args, enable_fp_fusion=True, **options)
+    with _on_device_of(args):
+        grid[(num_programs,)](*args, enable_fp_fusion=True, **options)
+
+
+def _on_device_of(args: Iterable[Any]) -> AbstractContextManager[Any]:
+    """Within, the GPU of these tensors is the current one: kernels run there, in any thread."""
+    tensor = next(_tensors(args), None)
+    if tensor is None or not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(tensor.device)
+
+
+def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:
+    """Tensors among arguments, and in tuples among them."""
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, tuple):
+            yield from _tensors(arg)

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretaste.atomic import atomic_file
 from foretaste.errors import RunError, SettingError
 from foretaste.runs.metrics_log import MetricsLog, as_line
+
+if TYPE_CHECKING:
+    from foretaste.runs.run import Run
 
 _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
@@ -21,13 +24,14 @@ _NUM_TELLING_LINES = 2
 
 
 def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Raise SettingError where writing a log to ``path`` would lose another one.
+    """Raise SettingError where no log can be written to ``path``, or another one would be lost.
 
     ``events`` are those of the log so far. What is no ordinary file, such as a pipe, may be written
     to, and so may an empty one.
     """
     if path.is_dir():
         raise SettingError(f"log_path is {path}, which is a directory; name a file")
+    _check_can_be_made(path.parent, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
     known = {as_line(event) for event in events}
@@ -40,27 +44,40 @@ def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None
         )
 
 
-def check_results_dir(directory: Path, events: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Raise SettingError where ``directory`` holds results of another training.
+def check_results_dir(directory: Path, run: Run | None = None) -> None:
+    """Raise SettingError where ``directory`` cannot be made or holds results of another training.
 
-    ``events`` are those of the log so far.
+    ``run`` is that of a training that goes on.
     """
+    _check_can_be_made(directory, f"results_dir is {directory}")
     found = [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
-    if found and not (events and _are_told(directory / _METRICS, events)):
+    if found and not (run and _are_of(run, directory)):
         raise SettingError(
             f"results_dir is {directory}, which has {' and '.join(found)} already; nothing is "
             "written over: name another directory or remove them"
         )
 
 
-def _are_told(path: Path, events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the first event of each kind in a ``metrics.json`` is one of a log."""
+def _check_can_be_made(directory: Path, said: str) -> None:
+    """SettingError, which begins with what was ``said``, where a file stands in the way."""
+    found = next(part for part in (directory, *directory.absolute().parents) if part.exists())
+    if not found.is_dir():
+        raise SettingError(f"{said}, but {found} is not a directory")
+
+
+def _are_of(run: Run, directory: Path) -> bool:
+    """Whether the first event of each kind is one of the run's log; before any, whether the
+    settings name the run."""
+    events = run.log.read_sound()
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads((directory / _METRICS).read_text(encoding="utf-8"))
         firsts = [{"event": kind, **document[kind][0]} for kind in _KINDS if document[kind]]
+        if firsts:
+            return all(first in events for first in firsts)
+        named = json.loads((directory / _ARGS).read_text(encoding="utf-8"))["run"]
+        return Path(named).resolve() == run.path.resolve()
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    return all(first in events for first in firsts)
 
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:

@@ -53,10 +53,6 @@ def _acquired(path: Path) -> int:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    try:
-        is_ours = try_lock(descriptor)
-    except OSError:
-        return
-    if not is_ours:
+    if not try_lock(descriptor):
         holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
         raise RunError(f"{path.parent} is being trained by {holder}; wait for it or stop it first")

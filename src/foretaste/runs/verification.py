@@ -11,6 +11,7 @@ from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
+from foretaste.runs.metrics_log import UNITS
 from foretaste.runs.run import CONFIG, HISTORIES, ITEMS, METRICS, STATE, USERS, WEIGHTS, Run
 
 
@@ -30,9 +31,10 @@ def verify_run(path: Path | str) -> Verification:
     """Check every file of a run.
 
     Of the config its version and fields; of ids and histories their bytes, counts, order and range;
-    of the log that every line parses and names what the first declares; of weights and of a saved
-    training state their digest and whose they are, of the weights also shapes and that they are
-    finite. What is wrong is in the result, not raised.
+    of the log that every line parses and names what the first declares, or this version knows, as
+    it may have gone on with what an earlier one began; of weights and of a saved training state
+    their digest and whose they are, of the weights also shapes and that they are finite. What is
+    wrong is in the result, not raised.
     """
     path = Path(path)
     checks = Checks(path)
@@ -72,7 +74,7 @@ def _check_log(run: Run) -> str:
     is_torn = not path.read_bytes().endswith(b"\n")
     if not events or events[0].get("event") != "schema":
         raise RunError(f"{path}, line 1 does not declare names and units")
-    declared = events[0]["units"].keys()
+    declared = events[0]["units"].keys() | UNITS.keys()
     for number, event in enumerate(events[1:], start=2):
         if "event" not in event or not event.keys() <= declared:
             raise RunError(f"{path}, line {number} is no event of this log: {str(event)[:80]}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,12 @@ from foretaste.runs.run import CONFIG, Run
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.config import LogConfig
 from foretaste.training.interruption import Interruption
-from foretaste.training.job import (
-    prepared_batches,
-    prepared_step,
-    train_closed_form,
-    train_neural,
-)
+from foretaste.training.job import train_closed_form, train_neural
 from foretaste.training.judging import Judging
 from foretaste.training.logs import logged
 from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.preparing import prepared_batches, prepared_step
 from foretaste.training.progress import Progress
-from foretaste.training.reporting import announce, announce_again
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.state import TrainingState
 from foretaste.training.step import check_compiler
@@ -66,8 +60,11 @@ class Training(ABC):
         return self.histories.device
 
     @abstractmethod
-    def recorded_config(self) -> RunConfig:
-        """The config with all that the run is to keep. Raises what `WarmStart.open` raises."""
+    def begin(self) -> RunConfig:
+        """Take the first weights; returns the config with all that a new run is to keep.
+
+        Raises what `WarmStart.open` raises.
+        """
 
     def carry_out(self, run: Run, logs: LogConfig, progress: Progress) -> None:
         """Train from where the run stands to the end; nobody else may be at it.
@@ -75,8 +72,9 @@ class Training(ABC):
         Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C or SIGTERM;
         RunError, with the run as it was, where its saved state does not fit.
         """
+        asked = self.config.asked
         with Interruption(run.path) as interruption:
-            train, asked = self._prepared(run), self.config.asked
+            self._take_up(run)
             with logged(run, logs, progress) as told:
                 judging = Judging(
                     dataset=self.dataset,
@@ -86,11 +84,18 @@ class Training(ABC):
                     progress=told,
                     interruption=interruption,
                 )
-                train(judging)
+                self._train(run, judging)
 
     @abstractmethod
-    def _prepared(self, run: Run) -> Callable[[Judging], None]:
-        """What trains and judges. The run keeps what it has until all that may not fit does."""
+    def _take_up(self, run: Run) -> None:
+        """Go to where the run stands, its log too: to its saved state, else to the beginning.
+
+        The run keeps what it has until all that may not fit does.
+        """
+
+    @abstractmethod
+    def _train(self, run: Run, judging: Judging) -> None:
+        """Train from there to the end."""
 
     def _built_model(self) -> RecommenderModel:
         settings = model_config(self.config, self.config_path)
@@ -119,12 +124,14 @@ class ClosedFormTraining(Training):
         self.model = model.to(self.device)
         self.model.count_items(self.histories)
 
-    def recorded_config(self) -> RunConfig:
+    def begin(self) -> RunConfig:
         return self.config
 
-    def _prepared(self, run: Run) -> Callable[[Judging], None]:
+    def _take_up(self, run: Run) -> None:
         run.log.clear()
-        return partial(train_closed_form, run, self.model, self.histories)
+
+    def _train(self, run: Run, judging: Judging) -> None:
+        train_closed_form(run, self.model, self.histories, judging)
 
 
 class NeuralTraining(Training):
@@ -137,39 +144,39 @@ class NeuralTraining(Training):
         self.model = model.to(self.device)
         self.model.count_items(self.histories)
         self.plan: TrainingPlan = self._settings(TrainingPlan, config.resolved)
-        self.precision = PrecisionPolicy(
+        precision = PrecisionPolicy(
             precision=self.plan.precision, device=self.device, loss_scale=self.plan.loss_scale
         )
         if self.plan.compile:
             check_compiler(self.device)
-
-    @cached_property
-    def warm_start(self) -> WarmStart:
-        """Opened when it is first needed: a training that goes on from its state needs none."""
-        return WarmStart.open(self.config.start, self.model, self.dataset)
-
-    def recorded_config(self) -> RunConfig:
-        return replace(self.config, start=self.warm_start.record())
-
-    def _prepared(self, run: Run) -> Callable[[Judging], None]:
-        batches = prepared_batches(self.model, self.histories, self._sampling(), self.plan)
-        step = prepared_step(self.model, batches, self.plan, self.precision)
-        state = TrainingState.begin(
+        self.batches = prepared_batches(self.model, self.histories, self._sampling(), self.plan)
+        self.step = prepared_step(self.model, self.batches, self.plan, precision)
+        self.state = TrainingState.begin(
             self.plan,
-            num_batches=batches.num_batches,
-            num_samples=batches.num_samples,
+            num_batches=self.batches.num_batches,
+            num_samples=self.batches.num_samples,
             device=self.device,
         )
-        checkpoints = Checkpoints(run, step, state)
-        if checkpoints.load():
-            tell = partial(announce_again, run, self.model, state)
-        else:
-            self.warm_start.apply(self.model)
-            found = self.warm_start.summary()
-            del self.warm_start  # the weights that it holds
-            run.log.clear()
-            tell = partial(announce, run, self.model, state, found)
-        return partial(train_neural, batches, checkpoints, tell)
+        self.started_from: dict[str, Any] | None = None
+        """What the log says of where the first weights came from; None until it begins, and where
+        it goes on from a saved state."""
+
+    def begin(self) -> RunConfig:
+        warm_start = WarmStart.open(self.config.start, self.model, self.dataset)
+        warm_start.apply(self.model)
+        self.started_from = warm_start.summary()
+        return replace(self.config, start=warm_start.record())
+
+    def _take_up(self, run: Run) -> None:
+        if Checkpoints(run, self.step, self.state).load():
+            return
+        if self.started_from is None:
+            self.begin()
+        run.log.clear()
+
+    def _train(self, run: Run, judging: Judging) -> None:
+        checkpoints = Checkpoints(run, self.step, self.state)
+        train_neural(self.batches, checkpoints, judging, self.started_from)
 
     def _sampling(self) -> SamplingConfig | None:
         if self.config.model not in SAMPLING_MODELS:

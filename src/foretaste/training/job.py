@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-
-import torch
+from typing import Any
 
 from foretaste.errors import Interrupted, RunError, TrainingError
-from foretaste.models.base import ClosedFormModel, NeuralModel
-from foretaste.models.neumf.config import SamplingConfig
-from foretaste.ops.buffers import keep_freed_memory
+from foretaste.models.base import ClosedFormModel
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run
-from foretaste.training.adam import Adam
-from foretaste.training.batches import Batches, InteractionBatches
+from foretaste.training.batches import Batches
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
-from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.judging import Judging
 from foretaste.training.loop import fit
-from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.reporting import announce_fit, finish, report_epoch
-from foretaste.training.resolve import TrainingPlan
-from foretaste.training.step import CudaGraphRecorder, RecordedStep, Step
+from foretaste.training.reporting import (
+    announce,
+    announce_again,
+    announce_fit,
+    finish,
+    report_epoch,
+)
 
 
 def train_neural(
-    batches: Batches, checkpoints: Checkpoints, tell: Callable[[Judging], None], judging: Judging
+    batches: Batches,
+    checkpoints: Checkpoints,
+    judging: Judging,
+    started_from: dict[str, Any] | None,
 ) -> None:
     """Train by gradient steps from where the checkpoints stand, up to the best epoch's weights.
 
-    ``tell`` is called first, for the log and whoever watches.
+    ``started_from`` says which runs' weights it begins with; None where it goes on.
     """
     run, step, state = checkpoints.run, checkpoints.step, checkpoints.state
     model, plan = step.model, state.plan
@@ -42,7 +43,10 @@ def train_neural(
         checkpoints.save_if_due()
         judging.interruption.check(state.what_is_done())
 
-    tell(judging)
+    if started_from is None:
+        announce_again(run, model, state, judging)
+    else:
+        announce(run, model, state, started_from, judging)
     evaluate = None
     if judging.selection_split is not None:
         evaluate = partial(judging.select, model, plan.select_by)
@@ -85,54 +89,6 @@ def _what_is_kept(run: Run) -> str:
         return "No epoch was evaluated before it, so no weights are kept"
     path = shlex.quote(str(run.path))
     return f"The weights of the best epoch before it are kept: --from {path} starts from them"
-
-
-def prepared_step(
-    model: NeuralModel, batches: Batches, plan: TrainingPlan, precision: PrecisionPolicy
-) -> Step:
-    """Give ``model`` its first weights and the dtype of its products; returns how it learns."""
-    model.reset_parameters(plan.seed)
-    model.compute_dtype = precision.compute_dtype
-    model.compiled = plan.compile
-    if model.device.type == "cpu":
-        keep_freed_memory()
-    optimizer = adam(model, plan)
-    num_samples = batches.samples_per_batch
-    if is_recorded(model, plan, num_samples):
-        recorder = CudaGraphRecorder(model.device)
-        return RecordedStep(model, optimizer, precision, recorder, num_samples)
-    return Step(model, optimizer, precision)
-
-
-def is_recorded(model: NeuralModel, plan: TrainingPlan, num_samples: int) -> bool:
-    """Whether the step of a full batch, of so many samples, becomes a CUDA graph."""
-    on_gpu = plan.cuda_graphs and model.device.type == "cuda"
-    return on_gpu and not model.waits_for_device(num_samples)
-
-
-def prepared_batches(
-    model: NeuralModel,
-    histories: HistoryTensors,
-    sampling: SamplingConfig | None,
-    plan: TrainingPlan,
-) -> Batches:
-    """The batches of a plan: interactions with ``sampling``, else whole histories."""
-    if sampling is not None:
-        return InteractionBatches(histories, sampling, plan.batch_size, plan.seed)
-    padded = is_recorded(model, plan, plan.batch_size)
-    return HistoryBatches(histories, plan.batch_size, plan.seed, padded=padded)
-
-
-def adam(model: torch.nn.Module, plan: TrainingPlan) -> torch.optim.Optimizer:
-    """The optimizer of a plan: Adam over every parameter, each step in one fused pass."""
-    return Adam(
-        [parameter for parameter in model.parameters() if parameter.numel()],
-        lr=plan.learning_rate,
-        betas=(plan.beta1, plan.beta2),
-        eps=plan.eps,
-        fused=True,
-        capturable=plan.device.startswith("cuda"),
-    )
 
 
 def train_closed_form(

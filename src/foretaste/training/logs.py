@@ -28,18 +28,10 @@ def check_logs(logs: LogConfig, *, in_steps: bool, run: Run | None = None) -> No
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
     if logs.tensorboard:
         check_tensorboard()
-    for name, path in (("log_path", logs.log_path), ("results_dir", logs.results_dir)):
-        if path is None:
-            continue
-        place = path.parent if name == "log_path" else path
-        found = next(part for part in (place, *place.absolute().parents) if part.exists())
-        if not found.is_dir():
-            raise SettingError(f"{name} is {path}, but {found} is not a directory")
-    events = [] if run is None else run.log.read_sound()
     if logs.log_path is not None:
-        check_log_path(logs.log_path, events)
+        check_log_path(logs.log_path, [] if run is None else run.log.read_sound())
     if logs.results_dir is not None:
-        check_results_dir(logs.results_dir, events)
+        check_results_dir(logs.results_dir, run)
 
 
 @contextmanager
@@ -70,5 +62,5 @@ def _followers(run: Run, logs: LogConfig) -> Iterator[Follower]:
 def _settings(run: Run) -> dict[str, Any]:
     """Every setting of a run by name, ``auto`` as it was resolved."""
     config = run.config
-    about = {"model": config.model, "dataset": config.dataset.path, "run": str(run.path)}
+    about = {"model": config.model, "dataset": config.dataset.path, "run": str(run.path.resolve())}
     return {**about, **config.model_config, **config.asked, **config.resolved}

@@ -22,7 +22,7 @@ NUM_STEPS = 3
 NUM_RANKING_BATCHES = 3
 
 NUM_SLOW_STEPS = 3
-"""The first of a training take longer than those that follow: memory is new, nothing recorded."""
+"""The first of a process take longer than those that follow: memory is new, nothing recorded."""
 
 _SILENCE = ("KINETO_LOG_LEVEL", "6")
 """In the environment before its first profile, PyTorch's profiler does not say on stderr that it
@@ -32,10 +32,10 @@ starts and stops. That has a higher level than its errors, which are silenced wi
 class Tracer(Progress):
     """Profiles the first steps of the second epoch, and the first ranking that follows.
 
-    Where the training goes on or begins in its last epoch, steps of that one: its first are left
-    out if it has others. The spans are data, forward, backward, step (one for the last three where
-    the step is a recorded CUDA graph) and evaluate, one per batch. Both profiles have the same
-    clock, so they become one file: Chrome's trace event format.
+    Where the training begins or goes on in its last epoch, steps of that one: the first that are
+    taken then are left out if others follow. The spans are data, forward, backward, step (one for
+    the last three where the step is a recorded CUDA graph) and evaluate, one per batch. Both
+    profiles have the same clock, so they become one file: Chrome's trace event format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,6 +44,8 @@ class Tracer(Progress):
         self._profiled = ExitStack()
         self._num_left = 0
         """Steps or batches until the profile under way ends; 0 while there is none."""
+        self._num_seen = 0
+        """Steps since the training began or went on."""
         self._has_steps = False
         self._has_ranking = False
         """Or there is none to come."""
@@ -57,7 +59,8 @@ class Tracer(Progress):
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
         is_last, is_last_epoch = step == num_steps, epoch == self._plan.epochs
-        is_warm = step >= min(NUM_SLOW_STEPS, num_steps - NUM_STEPS)
+        self._num_seen += 1
+        is_warm = self._num_seen >= NUM_SLOW_STEPS or num_steps - step <= NUM_STEPS
         if self._num_left:
             self._has_steps = True
             self._count(ends=is_last)

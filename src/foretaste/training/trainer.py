@@ -92,7 +92,7 @@ def train(
         hardware=deciding_hardware(device),
     )
     training = assemble(run_config, dataset)
-    run = _new_run(training.recorded_config(), dataset, run_path, Path(runs_root))
+    run = _new_run(training.begin(), dataset, run_path, Path(runs_root))
     with run.in_training():
         training.carry_out(run, logs, progress or Progress())
     return run

@@ -78,7 +78,8 @@ def logits(
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
         tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
-        add_relu(tower_cKH, inputs.user_tower_BH[rows, None], out=tower_cKH)
+        tower_cKH += inputs.user_tower_BH[rows, None]
+        tower_cKH.relu_()
         _add_tower_logits(tower, tower_cKH, logits_BK[rows])
     return logits_BK.add_(inputs.output_bias_1)
 
@@ -91,14 +92,25 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     tower = _scoring_tower(inputs, logits_BI.numel())
     num_pairs = min(logits_BI.numel(), _PAIRS_AT_ONCE[inputs.device.type])
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
+    is_finite = _sums_are_finite(inputs.user_tower_BH, inputs.item_tower_IH)
     for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
         for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
             logits_cK = logits_BI[rows, items]
             tower_cKH = tower_SH[: logits_cK.numel()].view(*logits_cK.shape, tower.width)
             item_tower_KH, user_tower_cH = inputs.item_tower_IH[items], inputs.user_tower_BH[rows]
-            add_relu(item_tower_KH, user_tower_cH[:, None], out=tower_cKH)
+            add_relu(item_tower_KH, user_tower_cH[:, None], out=tower_cKH, is_finite=is_finite)
             _add_tower_logits(tower, tower_cKH, logits_cK)
     return logits_BI
+
+
+def _sums_are_finite(left: Tensor, right: Tensor) -> bool:
+    """Whether no value of one could add up with one of the other to infinity or NaN.
+
+    False on devices that would have to be waited for.
+    """
+    if left.device.type != "cpu" or left.numel() == 0 or right.numel() == 0:
+        return False
+    return bool((left.abs().amax() + right.abs().amax()).isfinite())
 
 
 def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -> None:
@@ -141,8 +153,16 @@ class _Pass:
         self.needs_items = (
             inputs.item_tower_IH.requires_grad or inputs.item_product_IF.requires_grad
         )
-        sums = (accumulator(tensor) for tensor in inputs.tensors()[:7])
-        self.total = InteractionInputs.of((*sums, *self.tower.gradients))
+        self.total = InteractionInputs(
+            user_product_BF=self._unset("user product", inputs.user_product_BF),
+            item_product_IF=accumulator(inputs.item_product_IF),
+            user_tower_BH=self._unset("user tower", inputs.user_tower_BH),
+            item_tower_IH=accumulator(inputs.item_tower_IH),
+            output_product_F=accumulator(inputs.output_product_F),
+            output_tower_D=accumulator(inputs.output_tower_D),
+            output_bias_1=accumulator(inputs.output_bias_1),
+            hidden=tuple(self.tower.gradients),
+        )
         self.loss = self.total.output_bias_1.new_zeros(())
         self.unit_2 = unit_of(samples.weight_BK) if dtype == torch.float16 else None
 
@@ -179,6 +199,10 @@ class _Pass:
             total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
             total.item_product_IF.add_(segments.sum(product_bKF.flatten(0, 1)))
 
+    def _unset(self, name: str, tensor: Tensor) -> Tensor:
+        """Memory for the gradient of users' rows, each of which is written once."""
+        return self._empty(name, tensor.shape, torch.promote_types(tensor.dtype, torch.float32))
+
     def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return self.buffers.empty(f"interaction {name}", shape, dtype, self.inputs.device)
 
@@ -191,7 +215,8 @@ class _Pass:
         inputs, total = self.inputs, self.total
         index_cK = self.item_index_BK[rows]
         tower_cKH = _gathered(self.item_tower_IH, index_cK)
-        add_relu(tower_cKH, self.user_tower_BH[rows, None], out=tower_cKH)
+        tower_cKH += self.user_tower_BH[rows, None]
+        tower_cKH.relu_()
         first_sample = rows.start * self.num_candidates
         activations = self.tower.forward(tower_cKH.flatten(0, 1), first_sample)
         last_SD = activations[-1].to(total.output_tower_D.dtype)

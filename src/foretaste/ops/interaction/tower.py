@@ -17,7 +17,7 @@ from torch import Tensor
 from foretaste.ops.dropout import LayerMasks, keep_rate
 from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_keys
 from foretaste.ops.linear import linear, linear_relu, packed
-from foretaste.ops.products import product_of_samples
+from foretaste.ops.products import product_of_samples, sum_of_samples
 
 _WORTH_PACKING = 1 << 14
 """Fewer samples do not win back the time that laying the weights out for them takes."""
@@ -48,7 +48,7 @@ class Tower:
             self.scale = 1.0 / keep_rate(dropout.rate)
             widths = [self.width, *(weight.shape[0] for weight, _ in layers)]
             keys_L = layer_keys(dropout, len(widths), inputs.device)
-            self.masks = LayerMasks(keys_L, widths, dropout.rate, max_samples)
+            self.masks = LayerMasks(keys_L, widths, dropout.rate, max_samples, dtype)
         self._pack_for = max_samples if num_samples >= _WORTH_PACKING else 0
         self._plain_weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
         self.weights = [self._laid_out(weight) for weight in self._plain_weights]
@@ -69,14 +69,14 @@ class Tower:
         """Activations [S, width] of every layer from the first's, which dropout writes over."""
         num_samples = activation_SH.shape[0]
         masks = self.masks
-        random_bytes = masks.bytes(first_sample, num_samples) if masks else []
+        drawn = masks.draw(first_sample, num_samples) if masks else []
         activations = [activation_SH]
         for number in range(len(self.weights) + 1):
             if number > 0:
                 weight, bias = self.weights[number - 1], self.biases[number - 1]
                 activations.append(linear_relu(activations[-1], weight, bias))
             if masks:
-                masks.drop_(activations[number], random_bytes[number])
+                masks.drop_(activations[number], drawn[number])
         return activations
 
     def backward(self, activations: list[Tensor], slope_S: Tensor, out_SH: Tensor) -> None:
@@ -91,7 +91,7 @@ class Tower:
                 weight_gradient, bias_gradient = self.gradients[2 * number - 2 : 2 * number]
                 product_MN = product_of_samples(gradient, activations[number - 1])
                 weight_gradient.add_(product_MN, alpha=self.scale)
-                bias_gradient.add_(gradient.sum(0, dtype=bias_gradient.dtype))
+                bias_gradient.add_(sum_of_samples(gradient, bias_gradient.dtype))
             gradient = linear(gradient, self.backward_weights[number - 1])
         stopped(gradient, activations[0], out=out_SH)
 

@@ -110,7 +110,7 @@ def activated(
 
     Where anything is dropped, ``first`` is a `tl.constexpr`.
     """
-    activation_SC = tl.maximum(preactivation_SC, 0.0)
+    activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if shape.threshold > 0:
         keep_SC = keep(
             layer_key(key, LAYER),
