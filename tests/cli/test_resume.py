@@ -56,6 +56,11 @@ def test_an_interrupted_training_says_how_to_go_on(
     assert found
     assert f"\nRun: {run}" not in done.out
 
+    for command in (f"recommend {run} --user 1", f"similar {run} --item 1", f"evaluate {run}"):
+        asked = foretaste(command)
+        assert asked.status == 0, asked.err
+        assert f"note: {run}: the training is not finished; go on with: {found[1]}\n" in asked.err
+
     done = foretaste(found[1].removeprefix("foretaste "))
     assert done.status == 0, done.err
     assert "Resuming gmf on " in done.out

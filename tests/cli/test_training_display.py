@@ -34,7 +34,7 @@ def started() -> TrainingStart:
     )
 
 
-def watched(*, terminal: bool) -> str:
+def watched(*, terminal: bool, loss: float = 0.25) -> str:
     """What two steps and the end of an epoch print."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100)
@@ -48,7 +48,7 @@ def watched(*, terminal: bool) -> str:
             EpochReport(
                 epoch=2,
                 step=20,
-                loss=0.25,
+                loss=loss,
                 train_s=0.5,
                 samples_per_s=10_000.0,
                 settings={},
@@ -82,3 +82,7 @@ def test_the_bar_is_gone_when_a_training_fails() -> None:
         raise RuntimeError("diverged")
     assert not display.bars.live.is_started
     assert out.getvalue().rstrip().endswith("\x1b[2K")
+
+
+def test_a_huge_loss_keeps_to_its_column() -> None:
+    assert "    2  1.0224e+15" in watched(terminal=False, loss=1.0224e15)

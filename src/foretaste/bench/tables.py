@@ -170,4 +170,4 @@ def _seconds(number: float) -> str:
 
 
 def _milliseconds(number: float) -> str:
-    return f"{number:.3g} ms"
+    return f"{number:.3g} ms" if number < 1e3 else _seconds(1e-3 * number)

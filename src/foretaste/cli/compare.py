@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from foretaste.cli.console import counting
+from foretaste.cli.console import counting, note_if_unfinished
 from foretaste.cli.metrics_output import MetricsFormat, print_metrics
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
@@ -47,9 +47,12 @@ def compare(
     if len(runs) < 2:
         raise SettingError(f"compare needs two runs or more, got {len(runs)}")
     metrics = tuple(metric_name(*parse_metric(name)) for name in metrics)
+    opened = [Run.open(run) for run in runs]
+    for each in opened:
+        note_if_unfinished(each)
     with counting(f"Ranking {split}") as tell:
         comparison = compare_runs(
-            [Run.open(run) for run in runs],
+            opened,
             _config(metrics, candidates),
             split=split,
             dataset_path=dataset,

@@ -6,10 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from foretaste.runs import Run
 
 _PIPE_WIDTH = 200
 """Columns a table may take where no terminal sets a limit."""
@@ -23,6 +26,14 @@ def stdout_console() -> Console:
 def stderr_console() -> Console:
     """For what is not the result: progress and notes."""
     return _console(stderr=True)
+
+
+def note_if_unfinished(run: Run) -> None:
+    """Say that a run's training has not come to its end, and how it does."""
+    if not run.is_finished:
+        command = shlex.join(["foretaste", "train", "--resume", str(run.path)])
+        text = f"note: {run.path}: the training is not finished; go on with: {command}"
+        say(stderr_console(), text)
 
 
 def say(

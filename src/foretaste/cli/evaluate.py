@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from foretaste.cli.console import counting
+from foretaste.cli.console import counting, note_if_unfinished
 from foretaste.cli.metrics_output import MetricsFormat, print_metrics
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.report.tables import evaluation_grid
@@ -42,6 +42,7 @@ def evaluate(
     if log_path is not None:
         check_log_path(log_path)
     opened = Run.open(run)
+    note_if_unfinished(opened)
     data = dataset_of(opened, dataset)
     with counting(f"Ranking {split}") as tell:
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from foretaste.cli.answers_output import AnswersFormat, print_answers
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import counting, say, stderr_console, stdout_console
+from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def recommend(
 
     arguments = (lists or Lists()).arguments()
     recommender = Recommender.open(run, device)
+    note_if_unfinished(recommender.run)
     if output is not None:
         _write_all(recommender, output, overwrite, arguments)
     else:

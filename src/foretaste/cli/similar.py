@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste.cli.answers_output import AnswersFormat, print_answers
+from foretaste.cli.console import note_if_unfinished
 
 
 def similar(
@@ -29,4 +30,6 @@ def similar(
     from foretaste.recommend import Recommender
 
     arguments: dict[str, Any] = {} if k is None else {"k": k}
-    print_answers(Recommender.open(run, device).similar_items(item, **arguments), format)
+    recommender = Recommender.open(run, device)
+    note_if_unfinished(recommender.run)
+    print_answers(recommender.similar_items(item, **arguments), format)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from foretaste.training.config import TrainingConfig
 
 
+_WIDE_LOSS = 1e5
+"""Losses from here on are written with an exponent: the column is that wide."""
+
+
 class TrainingDisplay(Progress):
     """Shows a training on ``console``; the bar only where that is a terminal.
 
@@ -164,7 +168,8 @@ def _epoch_line(report: EpochReport, start: TrainingStart) -> str:
         value = "" if found is None else f"{found[start.plan.select_by]:.4f}"
         judged = f"{value:>10}{' *' if report.is_best else '  '}"
     rate = compact(report.samples_per_s)
-    return f"{report.epoch:5}{report.loss:12.5f}{judged}{report.train_s:8.2f} s{rate:>11}"
+    loss = f"{report.loss:12.5f}" if abs(report.loss) < _WIDE_LOSS else f"{report.loss:12.4e}"
+    return f"{report.epoch:5}{loss}{judged}{report.train_s:8.2f} s{rate:>11}"
 
 
 def _detail_lines(report: EpochReport) -> list[str]:

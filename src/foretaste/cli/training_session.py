@@ -126,7 +126,7 @@ def train_and_report(
             progress=display,
             **(place or NewRun()).arguments(),
         )
-    _say_where(console, run)
+    _say_where(console, run, logs)
 
 
 def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) -> None:
@@ -140,12 +140,16 @@ def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) 
     run = Run.open(path)
     with TrainingDisplay(console, asked_settings(run), verbose=logs.verbose) as display:
         resume(run, dataset_path=dataset_path, logs=logs.config(), progress=display)
-    _say_where(console, run)
+    _say_where(console, run, logs)
 
 
-def _say_where(console: Console, run: Run) -> None:
+def _say_where(console: Console, run: Run, logs: Logs) -> None:
     say(console)
     say(console, f"Run: {run.path}")
+    if logs.trace:
+        from foretaste.training.tracing import TRACE
+
+        say(console, f"Trace: {run.path / TRACE} (open it at ui.perfetto.dev)")
     _say_next(console, run)
 
 
