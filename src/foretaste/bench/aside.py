@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +137,7 @@ def _serve(pipe: Connection, case: PlainCase) -> None:
         build_s = timed(lambda: made.append(case.build()), device)
         (training,) = made
         pipe.send(Built(build_s, training.chunk))
-        for _ in iter(partial(_next, pipe), False):
+        while _is_asked(pipe):
             seconds = training.epoch()
             pipe.send(Epoch(seconds, memory.rise_mib(), memory.meaning))
     except Exception as error:
@@ -150,7 +149,7 @@ def _serve(pipe: Connection, case: PlainCase) -> None:
         pass
 
 
-def _next(pipe: Connection) -> bool:
+def _is_asked(pipe: Connection) -> bool:
     """Whether another epoch is asked for."""
     try:
         pipe.recv()

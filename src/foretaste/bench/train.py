@@ -185,12 +185,11 @@ class TrainingCase:
 
     def _plain_epoch(self, is_warmup: bool) -> None:
         measured = self.sides.setdefault(PLAIN, Measured())
-        is_first = self.plain is None
         if self.plain is None:
             self.plain = PlainProcess(self._plain_case())
             measured.build_s = self.plain.built.build_s
         epoch = self.plain.epoch()
-        if is_first:
+        if not measured.memory_is:
             measured.peak_memory_mib, measured.memory_is = epoch.peak_memory_mib, epoch.memory_is
         if is_warmup:
             measured.warmup_s += epoch.seconds

@@ -31,7 +31,9 @@ def stderr_console() -> Console:
 def note_if_unfinished(run: Run) -> None:
     """Say that a run's training has not come to its end, and how it does."""
     if not run.is_finished:
-        command = shlex.join(["foretaste", "train", "--resume", str(run.path)])
+        from foretaste.runs.run import resume_command
+
+        command = resume_command(run.path)
         text = f"note: {run.path}: the training is not finished; go on with: {command}"
         say(stderr_console(), text)
 

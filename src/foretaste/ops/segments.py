@@ -54,15 +54,20 @@ class Segments:
             return rows_ND.new_zeros(shape)
         segments_at_once = max(1, _BYTES_AT_ONCE // (rows_ND.shape[1] * rows_ND.itemsize))
         if buffers is None or rows_ND.device.type != "cpu" or shape[0] <= segments_at_once:
-            return _sums(rows_ND, order_S, self.offsets)
+            return sum_bags(rows_ND, order_S, self.offsets)
         sums_ID = buffers.empty(name, shape, rows_ND.dtype, rows_ND.device)
         bounds = [*range(0, shape[0], segments_at_once), shape[0]]
         summands = pairwise(self.offsets[bounds].tolist())
         for segments, (start, stop) in zip(pairwise(bounds), summands, strict=True):
             offsets = self.offsets[segments[0] : segments[1] + 1] - start
-            sums_ID[slice(*segments)] = _sums(rows_ND, order_S[start:stop], offsets)
+            sums_ID[slice(*segments)] = sum_bags(rows_ND, order_S[start:stop], offsets)
         return sums_ID
 
 
-def _sums(rows_ND: Tensor, index_S: Tensor, offsets: Tensor) -> Tensor:
+def sum_bags(rows_ND: Tensor, index_S: Tensor, offsets: Tensor) -> Tensor:
+    """The sum of the rows of each bag, bag b being those of ``index_S[offsets[b]:offsets[b + 1]]``.
+
+    [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``.
+    """
+    offsets = offsets.to(index_S.dtype)
     return F.embedding_bag(index_S, rows_ND, offsets, mode="sum", include_last_offset=True)

@@ -151,7 +151,7 @@ class Run:
         if not self.has_weights:
             raise RunError(
                 f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
-                f"go on with it: foretaste train --resume {shlex.quote(str(self.path))}"
+                f"go on with it: {resume_command(self.path)}"
             )
         weights, note = read_tensors(self.path / WEIGHTS, self._owner())
         return weights, note[DIGEST]
@@ -233,6 +233,11 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
+
+
+def resume_command(path: Path) -> str:
+    """The command that goes on with the training of the run at ``path``."""
+    return shlex.join(["foretaste", "train", "--resume", str(path)])
 
 
 def check_is_new(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from foretaste.errors import Interrupted
+from foretaste.runs.run import resume_command
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -44,10 +44,8 @@ class Interruption:
     def check(self, where: str) -> None:
         """Raise `Interrupted` once a signal came; ``where`` says how far the training is."""
         if self._caught is not None:
-            path = shlex.quote(str(self.run_path))
-            raise Interrupted(
-                f"interrupted {where}; go on with: foretaste train --resume {path}", self._caught
-            )
+            command = resume_command(self.run_path)
+            raise Interrupted(f"interrupted {where}; go on with: {command}", self._caught)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._caught = number

@@ -11,7 +11,7 @@ from typing import Any
 from foretaste.errors import Interrupted, RunError, TrainingError
 from foretaste.models.base import ClosedFormModel
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, resume_command
 from foretaste.training.batches import Batches
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
@@ -78,10 +78,8 @@ def _advice(run: Run) -> Iterator[None]:
     except TrainingError as error:
         raise TrainingError(f"{error}. {_what_is_kept(run)}") from error
     except RunError as error:
-        path = shlex.quote(str(run.path))
-        raise RunError(
-            f"{error}; once that is mended, go on with: foretaste train --resume {path}"
-        ) from error
+        command = resume_command(run.path)
+        raise RunError(f"{error}; once that is mended, go on with: {command}") from error
 
 
 def _what_is_kept(run: Run) -> str:

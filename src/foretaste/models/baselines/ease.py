@@ -10,12 +10,12 @@ import sys
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.segments import sum_bags
 
 _CELLS_AT_ONCE = 1 << 24
 _WEIGHT_BYTES = 4
@@ -72,13 +72,7 @@ class Ease(ClosedFormModel):
     def _score_catalogue(self, state: UserState) -> Tensor:
         (histories,) = state.parts
         assert isinstance(histories, HistoryTensors)
-        return F.embedding_bag(
-            histories.item_index,
-            self.weight_II,
-            histories.offsets.to(histories.item_index.dtype),
-            mode="sum",
-            include_last_offset=True,
-        )
+        return sum_bags(self.weight_II, histories.item_index, histories.offsets)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         scores_BK = torch.empty(item_index_BK.shape, device=self.device)

@@ -14,12 +14,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder.dropout import keep_scale, kept_entries
-from foretaste.ops.segments import Segments
+from foretaste.ops.segments import Segments, sum_bags
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,7 @@ class _Bags(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table_IH: Tensor, kept: _Kept, buffers: Buffers) -> Tensor:
         ctx.kept, ctx.buffers = kept, buffers
-        offsets = kept.histories.offsets.to(torch.int32)
-        sums_BH = F.embedding_bag(
-            kept.histories.item_index, table_IH, offsets, mode="sum", include_last_offset=True
-        )
+        sums_BH = sum_bags(table_IH, kept.histories.item_index, kept.histories.offsets)
         return sums_BH.mul_(kept.weight_B1)
 
     @staticmethod

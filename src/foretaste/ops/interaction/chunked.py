@@ -110,7 +110,8 @@ def _sums_are_finite(left: Tensor, right: Tensor) -> bool:
     """
     if left.device.type != "cpu" or left.numel() == 0 or right.numel() == 0:
         return False
-    return bool((left.abs().amax() + right.abs().amax()).isfinite())
+    largest = [torch.stack(tensor.aminmax()).abs().amax() for tensor in (left, right)]
+    return bool((largest[0] + largest[1]).isfinite())
 
 
 def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -> None:
