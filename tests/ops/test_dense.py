@@ -1,17 +1,24 @@
-"""The linear layer and its products against PyTorch's own."""
+"""Layers, their products and their activations against PyTorch's own."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste.ops.activations import tanh
-from foretaste.ops.dense import dense
+from foretaste.ops.activations import Activation, activate_, slope
+from foretaste.ops.dense import activated, dense
 from foretaste.ops.products import product, sum_of_samples
 from tests.ops.cases import rms
 
+ACTIVATIONS: dict[Activation | None, Callable[[Tensor], Tensor]] = {
+    None: lambda value: value,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+}
 SHAPES = [(1, 1, 1), (7, 5, 3), (33, 17, 65), (64, 128, 32)]
 
 
@@ -27,30 +34,43 @@ def results(found: Tensor, inputs: list[Tensor], upstream: Tensor) -> list[Tenso
     return [found, *torch.autograd.grad(found, inputs, upstream.to(found.dtype))]
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_dense_is_linear(
-    shape: tuple[int, int, int], dtype: torch.dtype, generator: torch.Generator
+def test_layers_are_linear_and_their_activation(
+    activation: Activation | None,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    generator: torch.Generator,
 ) -> None:
     inputs = [tensor.to(dtype).requires_grad_() for tensor in layer(shape, generator)]
     upstream = torch.randn(shape[0], shape[2], generator=generator)
-    found = results(dense(*inputs), inputs, upstream)
-    expected = results(F.linear(*inputs), inputs, upstream)
-    assert found[0].dtype == dtype
-    torch.testing.assert_close(found, expected)
+    expected = results(ACTIVATIONS[activation](F.linear(*inputs)), inputs, upstream)
+    fused = dense(inputs[0], inputs[1], inputs[2], activation)
+    split = activated(F.linear(*inputs[:2]), inputs[2], activation)
+    for found in (fused, split):
+        assert found.dtype == dtype
+        torch.testing.assert_close(results(found, inputs, upstream), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_half_products_are_as_accurate_as_plain_ones(generator: torch.Generator) -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_half_layers_are_as_accurate_as_plain_ones(
+    activation: Activation | None, generator: torch.Generator
+) -> None:
+    apply = ACTIVATIONS[activation]
     exact = [tensor.requires_grad_() for tensor in layer((40, 64, 48), generator)]
     upstream = torch.randn(40, 48, generator=generator)
-    truth = results(F.linear(*exact), exact, upstream)
-    single = [tensor.detach().float().requires_grad_() for tensor in exact]
-    found = results(dense(*single, torch.bfloat16), single, upstream)
+    truth = results(apply(F.linear(*exact)), exact, upstream)
     half = [tensor.detach().bfloat16().requires_grad_() for tensor in exact]
-    plain = results(F.linear(*half), half, upstream)
-    for one, other, true in zip(found, plain, truth, strict=True):
-        assert one.dtype == torch.float32
-        assert rms([one.double() - true]) <= 1.5 * rms([other.double() - true])
+    plain = results(apply(F.linear(*half)), half, upstream)
+    single = [tensor.detach().float().requires_grad_() for tensor in exact]
+    fused = dense(single[0], single[1], single[2], activation, compute_dtype=torch.bfloat16)
+    split = activated(F.linear(*single[:2]), single[2], activation, torch.bfloat16)
+    for layer_result in (fused, split):
+        found = results(layer_result, single, upstream)
+        assert [one.dtype for one in found] == [torch.bfloat16, *3 * [torch.float32]]
+        for one, other, true in zip(found, plain, truth, strict=True):
+            assert rms([one.double() - true]) <= 1.5 * rms([other.double() - true])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -64,15 +84,20 @@ def test_products_take_transposed_views(dtype: torch.dtype, generator: torch.Gen
         torch.testing.assert_close(found, expected[rows], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_tanh_is_tanh(dtype: torch.dtype) -> None:
-    value = torch.tensor([-200.0, -9.0, -1.0, -1e-3, 0.0, 1e-6, 0.5, 3.0, 200.0], dtype=dtype)
-    value.requires_grad_()
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_activations_and_their_slopes(activation: Activation | None, dtype: torch.dtype) -> None:
+    values = [-200.0, -9.0, -1.0, -1e-3, 0.0, 1e-6, 0.5, 3.0, 200.0]
+    value = torch.tensor(values, dtype=dtype, requires_grad=True)
+    expected = ACTIVATIONS[activation](value)
+    result = value.detach().clone()
+    assert activate_(result, activation) is result
     rounding = 2.0 * torch.finfo(dtype).eps
-    found, expected = tanh(value), torch.tanh(value)
-    torch.testing.assert_close(found, expected, rtol=0.0, atol=rounding)
-    slopes = [torch.autograd.grad(result.sum(), value)[0] for result in (found, expected)]
-    torch.testing.assert_close(*slopes, rtol=0.0, atol=2.0 * rounding)
+    torch.testing.assert_close(result, expected, rtol=0.0, atol=rounding)
+    upstream = torch.linspace(-1.0, 1.0, len(values), dtype=dtype)
+    (slopes,) = torch.autograd.grad(expected, value, upstream)
+    found = slope(upstream, result, activation)
+    torch.testing.assert_close(found, slopes, rtol=0.0, atol=2.0 * rounding)
 
 
 @pytest.mark.parametrize("num_samples", [1, 64, 65, 1000])

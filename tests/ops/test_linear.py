@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import foretaste
 from foretaste.ops import linear as linear_module
-from foretaste.ops.linear import add_relu, linear, linear_relu, packed
+from foretaste.ops.linear import add_relu, linear, packed
 from tests.ops.cases import rms
 
 SOURCES = str(Path(foretaste.__file__).parent.parent)
@@ -40,7 +40,7 @@ def test_products_are_as_accurate_as_plain_ones(
     for fast, plain in (
         (linear(input_SN, weight_MN), lambda *given: F.linear(*given[:2])),
         (linear(input_SN, weight_MN, bias_M), F.linear),
-        (linear_relu(input_SN, weight_MN, bias_M), lambda *given: F.linear(*given).relu()),
+        (linear(input_SN, weight_MN, bias_M, "relu"), lambda *given: F.linear(*given).relu()),
         (linear(input_SN, packed(weight_MN, num_samples), bias_M), F.linear),
     ):
         truth = plain(input_SN.double(), weight_MN.double(), bias_M.double())
@@ -50,6 +50,20 @@ def test_products_are_as_accurate_as_plain_ones(
         if fast.numel():
             allowed = 1.5 * rms([rough - truth]) + torch.finfo(dtype).eps * rms([truth])
             assert rms([fast - truth]) <= allowed
+
+
+@pytest.mark.usefixtures("_path")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_tanh_is_exact_to_a_few_roundings_of_one(
+    dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    input_SN = torch.randn(64, 33, generator=generator).to(dtype)
+    weight_MN = (0.3 * torch.randn(130, 33, generator=generator)).to(dtype)
+    bias_M = torch.linspace(-20.0, 20.0, 130).to(dtype)
+    truth = F.linear(input_SN.double(), weight_MN.double(), bias_M.double()).tanh()
+    found = linear(input_SN, weight_MN, bias_M, "tanh")
+    allowed = {torch.float64: 1e-14, torch.float32: 5e-6, torch.bfloat16: 0.02}[dtype]
+    torch.testing.assert_close(found.double(), truth, rtol=0.0, atol=allowed)
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -91,10 +105,10 @@ def test_this_pytorch_adds_and_cuts_in_one_pass() -> None:
 def test_products_work_on_older_processors(instructions: str, dtype: str) -> None:
     """oneDNN has no bf16 products without AVX-512, which most laptops lack."""
     code = (
-        "import torch; from foretaste.ops.linear import linear, linear_relu, packed; "
+        "import torch; from foretaste.ops.linear import linear, packed; "
         f"ones = torch.ones(16, 16, dtype=torch.{dtype}); "
         "assert (linear(ones, ones) == 16).all(); "
-        "assert (linear_relu(ones, packed(ones, 16), ones[0]) == 17).all()"
+        "assert (linear(ones, packed(ones, 16), ones[0], 'relu') == 17).all()"
     )
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions, "PYTHONPATH": SOURCES}
     done = subprocess.run(
@@ -105,9 +119,9 @@ def test_products_work_on_older_processors(instructions: str, dtype: str) -> Non
 
 def test_fp32_products_keep_full_precision(generator: torch.Generator) -> None:
     """No tf32, no bf16 in disguise: the error is that of fp32."""
-    values = [torch.randn(256, 512, generator=generator) for _ in range(2)]
-    truth = F.linear(*(value.double() for value in values))
-    assert rms([linear(*values).double() - truth]) < 1e-6 * rms([truth])
+    left, right = (torch.randn(256, 512, generator=generator) for _ in range(2))
+    truth = F.linear(left.double(), right.double())
+    assert rms([linear(left, right).double() - truth]) < 1e-6 * rms([truth])
 
 
 def test_a_product_does_not_depend_on_what_else_is_in_the_batch(

@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 
 class _GivenGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *_: Tensor) -> Tensor:
-        ctx.gradients = gradients
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *inputs: Tensor) -> Tensor:
+        ctx.gradients, ctx.dtypes = gradients, [tensor.dtype for tensor in inputs]
         return value.clone()
 
     @staticmethod
@@ -26,7 +26,8 @@ class _GivenGradients(torch.autograd.Function):
             for gradient in gradients:
                 if gradient is not None:
                     gradient *= upstream[0]
-        return None, None, *gradients
+        pairs = zip(gradients, ctx.dtypes, strict=True)
+        return None, None, *(None if one is None else one.to(dtype) for one, dtype in pairs)
 
 
 def giving_gradients(
@@ -36,7 +37,7 @@ def giving_gradients(
 
     Backward scales the gradients in place and hands them over without a copy, so it works once:
     what fills tables of gigabytes is neither kept nor written twice. A second one raises
-    RuntimeError.
+    RuntimeError. A gradient may be of a wider dtype than its input, until it is scaled.
     """
     result = _GivenGradients.apply(value, list(gradients), *inputs)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)

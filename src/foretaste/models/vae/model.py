@@ -19,8 +19,8 @@ from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import gaussian, multinomial, triton_support
-from foretaste.ops.activations import tanh
-from foretaste.ops.dense import dense
+from foretaste.ops.activations import Activation
+from foretaste.ops.dense import activated, dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder import encode
 from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
@@ -79,6 +79,7 @@ class MultVAE(NeuralModel):
         dropout = self.config.dropout if self.training else 0.0
         latent_BL = code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
         if isinstance(self.config, VAEConfig):
+            code_BC = code_BC.to(self.encoder_table.dtype)
             latent_BL, divergence = gaussian.draw(code_BC, self._noise(code_BC, batch.noise_key))
         loss = self._likelihood(self._decode(latent_BL), batch)
         if isinstance(self.config, VAEConfig) and self.config.anneal_cap > 0.0:
@@ -120,29 +121,27 @@ class MultVAE(NeuralModel):
         first_BH = encode(
             self.encoder_table, histories, dropout=dropout, key=key, buffers=self._memory
         )
-        hidden = self._activate(first_BH + self.encoder_bias)
+        activation, dtype = self.config.activation, self.compute_dtype if self.training else None
+        hidden = activated(first_BH, self.encoder_bias, activation, dtype)
         *middle, last = self.encoder
         for layer in middle:
-            hidden = self._activate(self._dense(layer, hidden))
-        code_BC = self._dense(last, hidden)
-        return self._activate(code_BC) if isinstance(self.config, DAEConfig) else code_BC
+            hidden = self._dense(layer, hidden, activation)
+        return self._dense(last, hidden, activation if isinstance(self.config, DAEConfig) else None)
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
         """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
         hidden = latent_BL
         for layer in self.decoder:
-            hidden = self._activate(self._dense(layer, hidden))
+            hidden = self._dense(layer, hidden, self.config.activation)
         return hidden
 
-    def _dense(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+    def _dense(self, layer: nn.Module, hidden: Tensor, activation: Activation | None) -> Tensor:
         """A layer by its fastest products in training; answers stay the same in any batch place."""
         assert isinstance(layer, nn.Linear)
         if not self.training:
-            return F.linear(hidden, layer.weight, layer.bias)
-        return dense(hidden, layer.weight, layer.bias, self.compute_dtype)
-
-    def _activate(self, hidden: Tensor) -> Tensor:
-        return tanh(hidden) if self.config.activation == "tanh" else torch.relu(hidden)
+            return activated(F.linear(hidden, layer.weight), layer.bias, activation)
+        dtype = self.compute_dtype
+        return dense(hidden, layer.weight, layer.bias, activation, compute_dtype=dtype)
 
     def _noise(self, code_BC: Tensor, key: Tensor) -> Tensor:
         """Standard normal in training, [B, L]; zeros when judged."""

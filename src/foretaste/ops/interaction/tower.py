@@ -16,7 +16,7 @@ from torch import Tensor
 
 from foretaste.ops.dropout import LayerMasks, keep_rate
 from foretaste.ops.interaction.types import InteractionInputs, TowerDropout, layer_keys
-from foretaste.ops.linear import linear, linear_relu, packed
+from foretaste.ops.linear import linear, packed
 from foretaste.ops.products import product_of_samples, sum_of_samples
 
 _WORTH_PACKING = 1 << 14
@@ -74,7 +74,7 @@ class Tower:
         for number in range(len(self.weights) + 1):
             if number > 0:
                 weight, bias = self.weights[number - 1], self.biases[number - 1]
-                activations.append(linear_relu(activations[-1], weight, bias))
+                activations.append(linear(activations[-1], weight, bias, "relu"))
             if masks:
                 masks.drop_(activations[number], drawn[number])
         return activations

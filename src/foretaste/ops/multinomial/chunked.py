@@ -57,7 +57,7 @@ def loss(
     inputs = (hidden_BD, weight_ID, bias_I)
     wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     with torch.no_grad():
-        dtype = compute_dtype or hidden_BD.dtype
+        dtype = compute_dtype or weight_ID.dtype
         work = _Pass(
             inputs,
             targets,
@@ -94,7 +94,7 @@ class _Pass:
         implementation: str,
     ) -> None:
         hidden_BD, weight_ID, bias_I = inputs
-        self.sum_dtype = torch.promote_types(hidden_BD.dtype, torch.float32)
+        self.sum_dtype = torch.promote_types(weight_ID.dtype, torch.float32)
         self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
         self.scale = scale
         # float16 has no room for the factors of a large batch: its gradients are scaled at the end

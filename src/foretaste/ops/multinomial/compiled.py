@@ -24,7 +24,7 @@ def loss(
     targets: HistoryTensors,
     dtype: torch.dtype,
 ) -> Tensor:
-    """As `reference.loss`; the output layer in ``dtype``, what follows in the inputs'.
+    """As `reference.loss`; the output layer in ``dtype``, what follows in the weights'.
 
     Entries beyond the last offset are padding.
     """
@@ -53,6 +53,6 @@ def _negative_log_likelihood(
     dtype: torch.dtype,
 ) -> Tensor:
     logits_BI = F.linear(hidden_BD.to(dtype), weight_ID.to(dtype), bias_I.to(dtype))
-    logits_BI = logits_BI.to(hidden_BD.dtype)
+    logits_BI = logits_BI.to(weight_ID.dtype)
     chosen_N = logits_BI.flatten().index_select(0, position_N)
     return (length_B * logits_BI.logsumexp(1)).sum() - (chosen_N * counts_N).sum()

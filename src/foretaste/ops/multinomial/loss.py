@@ -32,10 +32,11 @@ def loss(
     """``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
 
     Args:
-        hidden_BD: the last hidden layer; with ``weight_ID`` and ``bias_I``, float of one dtype.
+        hidden_BD: the last hidden layer, in the dtype of ``weight_ID`` and ``bias_I`` or that of
+            the products.
         targets: the histories x of the B users; one without items adds 0.
-        compute_dtype: of the products and of the logits between them; the inputs' by default. The
-            reference knows only the inputs'.
+        compute_dtype: of the products and of the logits between them; the weights' by default. The
+            reference knows only the weights'.
         buffers: where to keep large memory from one call to the next.
         implementation: ``reference`` keeps the [B, I] logits; ``chunked`` works through chunks of
             users and is differentiable once; ``compiled`` is what torch.compile makes of the
@@ -45,11 +46,11 @@ def loss(
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
     if implementation == "reference":
-        return scale * reference.loss(hidden_BD, weight_ID, bias_I, targets)
+        return scale * reference.loss(hidden_BD.to(weight_ID.dtype), weight_ID, bias_I, targets)
     if implementation == "compiled":
-        dtype = compute_dtype or hidden_BD.dtype
+        dtype = compute_dtype or weight_ID.dtype
         return scale * compiled.loss(hidden_BD, weight_ID, bias_I, targets, dtype)
-    triton = hidden_BD.device.type == "cuda" and hidden_BD.dtype != torch.float64
+    triton = hidden_BD.device.type == "cuda" and weight_ID.dtype != torch.float64
     if implementation != "auto":
         triton = implementation == "triton"
     return chunked.loss(
