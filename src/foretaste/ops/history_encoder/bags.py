@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -53,17 +52,10 @@ def _kept(
         return _Kept(histories, weight_B[:, None])
     item_index_N = histories.item_index
     is_kept_N = kept_entries(item_index_N.numel(), dropout, key, item_index_N.device)
-    kept_n = _positions(is_kept_N)
+    kept_n = is_kept_N.nonzero().squeeze(1)
     offsets = torch.searchsorted(kept_n, histories.offsets)
     kept = HistoryTensors(offsets, item_index_N.index_select(0, kept_n), histories.num_items)
     return _Kept(kept, weight_B.mul_(keep_scale(dropout))[:, None])
-
-
-def _positions(mask_N: Tensor) -> Tensor:
-    """Where ``mask_N`` is true, int64 [n]; on the CPU by NumPy, three times as fast."""
-    if mask_N.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(mask_N.numpy()))
-    return mask_N.nonzero().squeeze(1)
 
 
 class _Bags(torch.autograd.Function):
