@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,23 @@ def test_a_resumed_training_keeps_away_from_what_others_wrote(
         with pytest.raises(SettingError, match="already; nothing is written over"):
             resume(tmp_path / "run", logs=kept)
     assert (tmp_path / "copy.json").read_bytes() == other.log.path.read_bytes()
+
+
+def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Both began as one; what only the original has is not written over."""
+    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, progress=Killing("epoch 2"))
+    shutil.copytree(tmp_path / "run", tmp_path / "copied")
+    run = resume(tmp_path / "run", logs=logs)
+    before = (tmp_path / "results" / "metrics.json").read_bytes()
+    for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
+        with pytest.raises(SettingError, match="already; nothing is written over"):
+            resume(tmp_path / "copied", logs=kept)
+    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
+    assert (tmp_path / "results" / "metrics.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("moment", ["step 1-1", "epoch 1"])

@@ -102,13 +102,13 @@ def _prepare(source: Path, items: Path, output: Path, console: Console) -> Datas
 
 
 def _train(lesson: Lesson, dataset: Dataset, root: Path, console: Console) -> Run:
-    from foretaste.cli.training_display import TrainingDisplay
     from foretaste.runs import unused_run_path
     from foretaste.training import train
+    from foretaste.training.display import TrainingDisplay
 
     say(console)
     asked = lesson.config or TrainingConfig()
-    with TrainingDisplay(console, asked, with_table=False) as display:
+    with TrainingDisplay(console, asked) as display:
         return train(
             lesson.model,
             dataset,

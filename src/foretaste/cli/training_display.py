@@ -1,231 +1,27 @@
-"""A training as it is watched: a bar within the epoch, a line per epoch, a summary."""
+"""A training as ``foretaste train`` shows it: to its end, with the final numbers."""
 
 from __future__ import annotations
-
-import time
-from dataclasses import fields
-from types import TracebackType
-from typing import TYPE_CHECKING
-
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
 from foretaste.cli.console import say
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.definitions import parse_metric
-from foretaste.report.tables import compact, evaluation_grid
-from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from foretaste.training.config import TrainingConfig
+from foretaste.report.tables import evaluation_grid
+from foretaste.training.display import TrainingDisplay
+from foretaste.training.progress import TrainingSummary
 
 
-_WIDE_LOSS = 1e5
-"""Losses from here on are written with an exponent: the column is that wide."""
-
-
-class TrainingDisplay(Progress):
-    """Shows a training on ``console``; the bar only where that is a terminal.
-
-    Used as a context manager: the bar is gone when the block ends, however it ends.
-    """
-
-    def __init__(
-        self,
-        console: Console,
-        asked: TrainingConfig,
-        *,
-        with_table: bool = True,
-        verbose: bool = False,
-    ) -> None:
-        self.console = console
-        self.asked = asked
-        self.with_table = with_table
-        self.verbose = verbose
-        self.bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.task = self.bars.add_task("starting", total=None, rate="")
-        self.epoch = 0
-
-    def __enter__(self) -> TrainingDisplay:
-        self.bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.bars.stop()
-
-    def started(self, start: TrainingStart) -> None:
-        self.start = start
-        self.num_epochs = start.plan.epochs if start.plan else 1
-        verb = "Training" if start.resumed_at is None else "Resuming"
-        say(self.console, f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
-        for line in _start_lines(start, self.asked):
-            say(self.console, f"  {line}")
-        if self.verbose and start.plan is not None:
-            settings = (f"{name}={value}" for name, value in vars(start.plan).items())
-            say(self.console, f"  settings    {' '.join(settings)}")
-        if start.plan is not None:
-            judged = f"{start.plan.select_by:>12}" if start.selection_split else ""
-            say(self.console, f"\nepoch        loss{judged}      time  samples/s", "bold")
-
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        if epoch != self.epoch:
-            self.epoch, self.first_step, self.epoch_started = epoch, step, time.perf_counter()
-            self.bars.reset(
-                self.task, total=num_steps, description=f"epoch {epoch} of {self.num_epochs}"
-            )
-        elapsed_s = max(time.perf_counter() - self.epoch_started, 1e-9)
-        rate = self.start.num_samples * (step - self.first_step) / num_steps / elapsed_s
-        self.bars.update(self.task, completed=step, rate=f"{compact(rate)} samples/s")
-
-    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        self.bars.update(
-            self.task, total=num_users, completed=num_done, description=f"ranking {split}", rate=""
-        )
-
-    def epoch_done(self, report: EpochReport) -> None:
-        say(self.console, _epoch_line(report, self.start))
-        for line in _detail_lines(report) if self.verbose else ():
-            say(self.console, f"       {line}", "dim")
+class SessionDisplay(TrainingDisplay):
+    """A display that ends with the table of the test part."""
 
     def finished(self, summary: TrainingSummary) -> None:
-        self.bars.stop()
-        if summary.select_by is not None:
-            say(self.console)
-        for line in _summary_lines(summary, self.asked.target):
-            say(self.console, f"  {line}")
-        if self.with_table and summary.test is not None:
+        super().finished(summary)
+        if summary.test is not None:
             self.console.print(evaluation_grid(summary.test, _shown_lengths(summary)).to_rich())
             for line in summary.test.definitions():
                 say(self.console, line, "dim", folded=True)
-
-
-def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
-    plan = start.plan
-    data = (
-        f"data        {start.num_users:,} users, {start.num_items:,} items, "
-        f"{start.num_interactions:,} interactions"
-    )
-    if plan is None:
-        return [data]
-    chosen = [
-        f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
-        for field in fields(asked)
-        if getattr(asked, field.name) == "auto"
-    ]
-    return [
-        data,
-        f"model       {start.num_parameters:,} parameters, {plan.precision}",
-        *_beginning_lines(start),
-        f"auto chose  {' '.join(chosen)}",
-        f"best epoch  {_chosen_by(plan.select_by, start.selection_split)}",
-    ]
-
-
-def _beginning_lines(start: TrainingStart) -> list[str]:
-    """Where it begins, unless that is the beginning."""
-    if start.resumed_at is not None:
-        return [f"goes on at  {start.resumed_at}"]
-    return [
-        f"from        {run}: "
-        + "; ".join(
-            f"{counts['num_found']:,} {kind} found, {counts['num_new']:,} new, "
-            f"{counts['num_gone']:,} gone"
-            for kind, counts in matches.items()
-        )
-        for run, matches in start.started_from.items()
-    ]
-
-
-def _chosen_by(select_by: str, split: str | None) -> str:
-    if split is None:
-        return "the last: nothing is held out to choose by"
-    if split == "validation":
-        return f"chosen by {select_by} on the validation part"
-    return (
-        f"chosen by {select_by} on the test part itself, so its numbers flatter: no validation part"
-    )
-
-
-def _epoch_line(report: EpochReport, start: TrainingStart) -> str:
-    judged = ""
-    if start.plan is not None and start.selection_split is not None:
-        found = report.evaluation
-        value = "" if found is None else f"{found[start.plan.select_by]:.4f}"
-        judged = f"{value:>10}{' *' if report.is_best else '  '}"
-    rate = compact(report.samples_per_s)
-    loss = f"{report.loss:12.5f}" if abs(report.loss) < _WIDE_LOSS else f"{report.loss:12.4e}"
-    return f"{report.epoch:5}{loss}{judged}{report.train_s:8.2f} s{rate:>11}"
-
-
-def _detail_lines(report: EpochReport) -> list[str]:
-    """What changed as training went on, and everything that the validation found."""
-    lines = []
-    if report.settings:
-        changed = (f"{name} {value:g}" for name, value in report.settings.items())
-        lines.append(", ".join(changed).replace("_", " "))
-    found = report.evaluation
-    if found is not None:
-        metrics = (
-            f"{name} {metric.value:.4f}"
-            + (f" ({metric.low:.4f}–{metric.high:.4f})" if metric.low is not None else "")
-            for name, metric in found.metrics.items()
-        )
-        lines.append(f"{found.num_users:,} users in {found.elapsed_s:.3g} s: {', '.join(metrics)}")
-    return lines
 
 
 def _shown_lengths(summary: TrainingSummary) -> tuple[int, ...]:
     """The usual list lengths, and the one that chose the epoch."""
     chosen = () if summary.select_by is None else (parse_metric(summary.select_by)[1],)
     return EvaluationConfig().k + chosen
-
-
-def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
-    memory = []
-    if summary.memory_mib is not None:
-        memory = [f"memory      {summary.memory_mib:,.0f} MiB at the peak"]
-    if summary.select_by is None:
-        return [f"fitted in   {summary.train_s:.3g} s", *memory]
-    throughput = f"{compact(summary.samples_per_s)} samples/s in training"
-    if summary.best_value is not None:
-        throughput += f", {compact(summary.evaluated_users_per_s)} users/s in evaluation"
-    warm_up = ""
-    if summary.num_warm_up_epochs:
-        warm_up = f" (the first {summary.num_warm_up_epochs} left out)"
-    return [
-        f"ended       {summary.stopped_because}",
-        *_best_lines(summary, target),
-        f"epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s{warm_up}, "
-        f"all {summary.train_s:.3g} s",
-        f"throughput  {throughput}",
-        *memory,
-    ]
-
-
-def _best_lines(summary: TrainingSummary, target: float | None) -> list[str]:
-    if summary.best_value is None:
-        return []
-    lines = [
-        f"best epoch  {summary.best_epoch} of {summary.num_epochs}, "
-        f"{summary.select_by} {summary.best_value:.4f}"
-    ]
-    if target is not None:
-        epoch = summary.target_epoch
-        reached = "not reached" if epoch is None else f"first reached in epoch {epoch}"
-        lines.append(f"target      {summary.select_by} {target:g} {reached}")
-    return lines

@@ -106,14 +106,16 @@ def train_and_report(
     pretraining: PretrainingConfig | None = None,
 ) -> None:
     """Train ``model`` on ``source`` while showing how it goes, then say where the run is."""
-    from foretaste.cli.training_display import TrainingDisplay
+    from foretaste.cli.training_display import SessionDisplay
     from foretaste.training import train
 
     console, logs = stdout_console(), logs or Logs()
     dataset = (raw or RawData()).open(source)
     if source != dataset.path:
-        say(console, f"Prepared {source}: {dataset.path} ({dataset.manifest.protocol})")
-    with TrainingDisplay(console, config or TrainingConfig(), verbose=logs.verbose) as display:
+        say(console, f"Prepared {source}: {dataset.path}")
+        for label, value in dataset.manifest.choices():
+            say(console, f"  {label:12}{value}")
+    with SessionDisplay(console, config or TrainingConfig(), verbose=logs.verbose) as display:
         run = train(
             model,
             dataset,
@@ -131,14 +133,14 @@ def train_and_report(
 
 def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) -> None:
     """Go on with the training of a run while showing how it goes."""
-    from foretaste.cli.training_display import TrainingDisplay
+    from foretaste.cli.training_display import SessionDisplay
     from foretaste.runs import Run
     from foretaste.training import resume
     from foretaste.training.like import asked_settings
 
     console, logs = stdout_console(), logs or Logs()
     run = Run.open(path)
-    with TrainingDisplay(console, asked_settings(run), verbose=logs.verbose) as display:
+    with SessionDisplay(console, asked_settings(run), verbose=logs.verbose) as display:
         resume(run, dataset_path=dataset_path, logs=logs.config(), progress=display)
     _say_where(console, run, logs)
 

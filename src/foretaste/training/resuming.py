@@ -12,6 +12,8 @@ from foretaste.runs.origin import dataset_of
 from foretaste.runs.run import CONFIG, Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig
+from foretaste.training.display import watched
+from foretaste.training.like import asked_settings
 from foretaste.training.logs import check_logs
 from foretaste.training.progress import Progress
 
@@ -32,6 +34,7 @@ def resume(
     Args:
         dataset_path: where the run's dataset is now, if it was moved.
         logs: what to write beside the run's own log, from its first line on.
+        progress: as in `train`.
 
     Raises RunError where the run is finished, being trained by another process, its device is not
     here, or one of its files is torn, changed or of another run, DatasetError where its dataset is
@@ -50,7 +53,8 @@ def resume(
             )
         _check_device(run)
         training = assemble(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
-        training.carry_out(run, logs, progress or Progress())
+        with watched(progress, asked_settings(run)) as told:
+            training.carry_out(run, logs, told)
     return run
 
 

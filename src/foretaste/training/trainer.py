@@ -24,6 +24,7 @@ from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.run import Run, check_is_new, default_run_name, unused_run_path
 from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
+from foretaste.training.display import watched
 from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import check_candidates
 from foretaste.training.logs import check_logs
@@ -63,6 +64,8 @@ def train(
         pretraining: for neumf, the runs of GMF and MLP to begin with.
         run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
         logs: what to write beside the run's own log.
+        progress: who is told how it goes; by default it is shown on stderr where that is a terminal
+            or a notebook. `foretaste.training.Progress()` shows nothing.
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
@@ -93,8 +96,8 @@ def train(
     )
     training = assemble(run_config, dataset)
     run = _new_run(training.begin(), dataset, run_path, Path(runs_root))
-    with run.in_training():
-        training.carry_out(run, logs, progress or Progress())
+    with run.in_training(), watched(progress, asked) as told:
+        training.carry_out(run, logs, told)
     return run
 
 

@@ -1,16 +1,21 @@
-"""A training as it is watched on a terminal."""
+"""A training as it is watched on a terminal, from the command line and from Python."""
 
 from __future__ import annotations
 
 import io
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from foretaste.cli.training_display import TrainingDisplay
-from foretaste.training import TrainingConfig
+from foretaste.data import Dataset
+from foretaste.training import Progress, TrainingConfig, resume
+from foretaste.training.display import TrainingDisplay, compact
 from foretaste.training.progress import EpochReport, TrainingStart
 from foretaste.training.resolve import TrainingSize, resolve
+from tests.training.test_interruption import Killing
+from tests.training.trainings import run_of
 
 ASKED = TrainingConfig(epochs=3, device="cpu")
 
@@ -86,3 +91,67 @@ def test_the_bar_is_gone_when_a_training_fails() -> None:
 
 def test_a_huge_loss_keeps_to_its_column() -> None:
     assert "    2  1.0224e+15" in watched(terminal=False, loss=1.0224e15)
+
+
+class Stream(io.StringIO):
+    """What stderr is: a terminal, or not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def shown_on(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    """The stream, in the place of stderr."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_a_training_from_python_is_shown_on_a_terminal(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed one too."""
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 2"))
+    first = shown_on(Stream(terminal=True), monkeypatch)
+    run_of("gmf", dataset, tmp_path / "other")
+    second = shown_on(Stream(terminal=True), monkeypatch)
+    resume(tmp_path / "run")
+    for stream, verb in ((first, "Training"), (second, "Resuming")):
+        said = stream.getvalue()
+        assert f"{verb} gmf on {dataset.path}" in said
+        assert "epoch 3 of 3" in said
+        assert "ended       all 3 epochs are done" in said
+    assert "    1   " in first.getvalue()
+    assert "    1   " not in second.getvalue()
+
+
+def test_nothing_is_shown_where_nobody_looks_or_wants_to(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown_on(Stream(terminal=False), monkeypatch)
+    run_of("gmf", dataset, tmp_path / "piped")
+    assert stream.getvalue() == ""
+    stream = shown_on(Stream(terminal=True), monkeypatch)
+    run_of("gmf", dataset, tmp_path / "quiet", progress=Progress())
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.0, "0"),
+        (73.72, "73.7"),
+        (830, "830"),
+        (1500, "1.5 k"),
+        (1_310_000, "1.31 M"),
+        (2e9, "2 G"),
+    ],
+)
+def test_compact_numbers(number: float, text: str) -> None:
+    assert compact(number) == text
