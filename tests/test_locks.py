@@ -66,10 +66,9 @@ def _members(system: Windows) -> dict[str, object]:
     return {"LK_NBLCK": system.LK_NBLCK, "locking": system.locking}
 
 
-def loaded_anew() -> ModuleType:
-    """The module of locks as this platform has it."""
-    path = str(foretaste.locks.__file__)
-    spec = importlib.util.spec_from_file_location("locks_anew", path)
+def loaded_anew(path: str) -> ModuleType:
+    """The module in a file, as this platform has it."""
+    spec = importlib.util.spec_from_file_location("loaded_anew", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -101,7 +100,7 @@ def test_one_at_a_time_under_windows(windows: Windows, tmp_path: Path) -> None:
     """What is locked lies behind what is to be read, and reading begins where it did."""
     path = tmp_path / "lock"
     path.write_text("process 1")
-    module = loaded_anew()
+    module = loaded_anew(str(foretaste.locks.__file__))
     with path.open("rb", buffering=0) as first, path.open("rb", buffering=0) as second:
         assert module.try_lock(first.fileno())
         assert not module.try_lock(second.fileno())

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
+import foretaste.bench.memory
 from foretaste.bench.measure import Latency, Spread, latencies, timed
 from foretaste.bench.memory import PeakMemory, available_bytes
+from tests.test_locks import loaded_anew
 
 CPU = torch.device("cpu")
 
@@ -74,3 +80,19 @@ def test_peak_memory_starts_from_what_is_there(device: torch.device) -> None:
 def test_some_memory_is_available(device: torch.device) -> None:
     free = available_bytes(device)
     assert free is None or free > 0
+
+
+def test_a_system_that_does_not_tell_its_peak(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Windows has neither `resource` nor /proc, and no C library of the process's own to ask."""
+
+    def no_library(name: object) -> None:
+        raise TypeError(f"bad argument type: {name}")
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(ctypes, "CDLL", no_library)
+    module = loaded_anew(str(foretaste.bench.memory.__file__))
+    monkeypatch.setattr(module, "_CLEAR", tmp_path / "no" / "clear_refs")
+    assert module.PeakMemory(CPU).rise_mib() is None

@@ -101,8 +101,17 @@ def test_unsorted_pairs_are_refused(dataset: Dataset) -> None:
 def test_a_split_that_is_not_there(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,1\n")
     dataset = prepare(source, tmp_path / "all", PrepareConfig(protocol="none"))
-    with pytest.raises(DatasetError, match=r"has no test part \(protocol none"):
+    with pytest.raises(
+        DatasetError, match="has no test part: under protocol none everything trains"
+    ):
         dataset.heldout("test")
+
+
+def test_a_split_that_is_there_is_named_instead(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user_id,item_id,time\n1,1,1\n1,2,2\n1,3,3\n")
+    dataset = prepare(source, tmp_path / "tested", PrepareConfig(validation="none"))
+    with pytest.raises(DatasetError, match="only a test part; measure on that: --split test"):
+        dataset.heldout("validation")
 
 
 def test_the_content_digest_is_of_values_alone(tmp_path: Path) -> None:

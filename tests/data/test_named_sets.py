@@ -185,7 +185,9 @@ def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["ml-10m", "ML-1M", "netflix", Path("ml-10m"), ["ml-10m"]])
+@pytest.mark.parametrize(
+    "name", ["ml-10m", "ML-1M", "sets/ml-10m", "sets/", Path("ml-10m"), ["ml-10m"]]
+)
 def test_a_name_that_no_set_has(name: str | Path | list[str], tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"nor a named set of that name; .* ml-100k, ml-1m, ml-20m"
@@ -193,7 +195,7 @@ def test_a_name_that_no_set_has(name: str | Path | list[str], tmp_path: Path) ->
         prepare(name, tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["ml-10m.csv", "sets/ml-10m", "ml-*", ["ml-10m", "ml-1m"]])
+@pytest.mark.parametrize("name", ["ml-10m.csv", "sets/ml-10m.csv", "ml-*", ["ml-10m", "ml-1m"]])
 def test_what_cannot_be_a_name_is_a_file_that_is_not_there(
     name: str | list[str], tmp_path: Path
 ) -> None:
@@ -234,6 +236,20 @@ def test_a_cut_is_taken_up_by_the_next_command(mirror: FileServer, tmp_path: Pat
     assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS
     assert mirror.requests == ["bytes=100-"]
     assert len(content) > 1000
+
+
+@pytest.mark.parametrize("step", ["download ml-1m.zip", "check ml-1m.zip", "unpack ml-1m.zip"])
+def test_what_a_callers_function_raises_is_its_own(mirror: FileServer, step: str) -> None:
+    broken = BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    def fail(begun: str) -> None:
+        if begun.startswith(step):
+            raise broken
+
+    with pytest.raises(BrokenPipeError) as caught:
+        open_or_prepare("ml-1m", progress=fail)
+    assert caught.value is broken
+    assert len(open_or_prepare("ml-1m").users) == movielens.NUM_USERS
 
 
 def test_a_set_the_mirror_does_not_have(mirror: FileServer, tmp_path: Path) -> None:

@@ -298,6 +298,41 @@ def test_steps_are_told_and_counts_summarised(table: pa.Table, tmp_path: Path) -
     assert summary["test interactions"] == summary["test users"] == "300"
 
 
+NO_TIMES = ", as no time column was found (--time-column names one)"
+PAIR = "'user' as user_id, 'item' as item_id"
+
+
+@pytest.mark.parametrize(
+    ("header", "settings", "protocol", "columns"),
+    [
+        ("user,item,ts", {}, "leave-one-out", f"{PAIR}, 'ts' as time"),
+        ("user,item,played", {}, f"held-out-users{NO_TIMES}", PAIR),
+        (
+            "user,item,played",
+            {"protocol": "leave-one-out", "validation": "none"},
+            f"leave-one-out (random){NO_TIMES}, no validation part",
+            PAIR,
+        ),
+        ("user,item,ts", {"protocol": "held-out-users"}, "held-out-users", PAIR),
+        ("user,item,played", {"protocol": "none"}, "none", PAIR),
+        (
+            "user,item,stars",
+            {"protocol": "none", "min_rating": 0},
+            "none",
+            f"{PAIR}, 'stars' as rating",
+        ),
+    ],
+)
+def test_the_summary_says_which_columns_were_taken_and_that_there_are_no_times(
+    prepared: PrepareText, header: str, settings: dict[str, object], protocol: str, columns: str
+) -> None:
+    rows = "".join(f"{n // 5},{n % 7},{n}\n" for n in range(50))
+    manifest = prepared(f"{header}\n{rows}", **settings).manifest
+    assert dict(manifest.summary())["protocol"] == protocol
+    assert dict(manifest.summary())["columns"] == columns
+    assert manifest.summary()[:2] == manifest.choices()
+
+
 def test_raw_files_are_prepared_once(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,1\n1,2\n", "shop.csv")
     config, root = PrepareConfig(protocol="none"), tmp_path / "datasets"

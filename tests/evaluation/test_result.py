@@ -10,7 +10,7 @@ from foretaste.evaluation.config import CandidateRule, EvaluationConfig, checked
 from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
 from foretaste.evaluation.evaluate import evaluate
 from foretaste.evaluation.intervals import mean_interval, wilson_interval
-from foretaste.evaluation.result import Evaluation
+from foretaste.evaluation.result import Evaluation, Metric
 from tests.evaluation.worlds import TableModel, held_out
 
 
@@ -51,6 +51,15 @@ def test_intervals_by_metric() -> None:
     assert (hr.low, hr.high) == mean_interval(several.per_user["hr@2"])
     sampled = small_evaluation(torch.rand(50, 8), candidates="sampled-3")
     assert "coverage@2" not in sampled.metrics
+
+
+def test_printed() -> None:
+    evaluation = small_evaluation(torch.rand(50, 8))
+    first, *lines = str(evaluation).splitlines()
+    assert first == "test part, protocol leave-one-out, candidates full, 50 users"
+    assert len(lines) == len(evaluation.metrics)
+    assert str(Metric(name="hr@2", value=0.25, low=0.2, high=0.3)) == "hr@2 0.2500 (0.2000–0.3000)"
+    assert str(Metric(name="coverage@2", value=0.5, low=None, high=None)) == "coverage@2 0.5000"
 
 
 def test_wilson_interval_by_hand() -> None:
@@ -121,6 +130,8 @@ def test_list_lengths() -> None:
     for wrong in ((), (0,), (10, -1)):
         with pytest.raises(SettingError, match="list lengths of at least 1"):
             EvaluationConfig(k=wrong)
+    with pytest.raises(SettingError, match=r"k is 10; .*: k=\(10,\)"):
+        EvaluationConfig(k=10)  # type: ignore[arg-type]
 
 
 def test_a_paired_difference_sees_what_single_intervals_do_not() -> None:

@@ -1,11 +1,18 @@
-"""What is said below runs side by side."""
+"""Runs are measured on the data they learned from, compared on the same, and named below."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from foretaste.report import Comparison
+import pyarrow as pa
+import pytest
+
+from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.errors import DatasetError, SettingError
+from foretaste.evaluation import compare_evaluations
+from foretaste.report import Comparison, evaluate_run
 from tests.report.test_tables import evaluation
+from tests.runs.tiny import make_run
 
 FOUND = evaluation(hr_10=0.6, ndcg_10=0.3)
 
@@ -27,3 +34,41 @@ def test_only_the_metrics_shown_are_explained_and_once() -> None:
     lines = notes("vae", "ease")
     assert sum(line.startswith("ndcg@k: ") for line in lines) == 1
     assert not any(line.startswith("hr@k: ") for line in lines)
+
+
+def shop(path: Path, first_item: int) -> Dataset:
+    """Users and items that are as many, and held out as many, whatever the items are called."""
+    pairs = [(user, first_item + (user * 3 + step) % 9) for user in range(30) for step in range(4)]
+    users, items = zip(*pairs, strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "timestamp": range(len(pairs))})
+    return prepare(table, path, PrepareConfig(protocol="leave-one-out"))
+
+
+def test_numbers_of_different_datasets_do_not_compare(tmp_path: Path) -> None:
+    """However alike the datasets are in everything that an evaluation counts."""
+    found = []
+    for first_item in (1, 2):
+        dataset = shop(tmp_path / f"shop {first_item}", first_item)
+        found.append(evaluate_run(make_run(tmp_path / f"run {first_item}", dataset), dataset))
+    first, second = found
+    assert first.user_index.tolist() == second.user_index.tolist()
+    assert (first.protocol, first.candidates) == (second.protocol, second.candidates)
+    with pytest.raises(SettingError, match="evaluations on different datasets cannot be compared"):
+        compare_evaluations(first, second)
+
+
+def test_a_run_is_not_measured_on_data_it_did_not_learn_from(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", shop(tmp_path / "own", 1))
+    other = shop(tmp_path / "other", 2)
+    with pytest.raises(DatasetError, match=r"other does not hold what .*run was trained on"):
+        evaluate_run(run, other)
+
+
+def test_a_run_and_its_dataset_may_be_named_by_their_places(tmp_path: Path) -> None:
+    dataset = shop(tmp_path / "shop", 1)
+    run = make_run(tmp_path / "run", dataset)
+    expected = evaluate_run(run, dataset).metrics
+    assert evaluate_run(str(run.path)).metrics == expected
+    assert evaluate_run(run.path, str(dataset.path)).metrics == expected
+    with pytest.raises(SettingError, match="split is 'train'; use validation or test"):
+        evaluate_run(run, split="train")  # type: ignore[arg-type]

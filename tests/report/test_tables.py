@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
 from foretaste.evaluation.compare import Difference
 from foretaste.evaluation.result import Evaluation, Metric
 from foretaste.report.tables import (
-    compact,
     comparison_grid,
     difference_grid,
     evaluation_grid,
@@ -99,18 +97,3 @@ def test_rows_carry_what_must_be_named() -> None:
         "high": 0.51,
     }
     assert len(rows) == len(FOUND.metrics)
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0.0, "0"),
-        (73.72, "73.7"),
-        (830, "830"),
-        (1500, "1.5 k"),
-        (1_310_000, "1.31 M"),
-        (2e9, "2 G"),
-    ],
-)
-def test_compact_numbers(number: float, text: str) -> None:
-    assert compact(number) == text

@@ -66,8 +66,8 @@ class Epoch:
     """An epoch of the plain loop."""
 
     seconds: float
-    peak_memory_mib: float
-    """From before the loop was built."""
+    peak_memory_mib: float | None
+    """From before the loop was built; None where it is not known."""
     memory_is: str
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import resource
 import sys
 from pathlib import Path
 
 import torch
 
 from foretaste.training.adam import Adam
+
+if sys.platform != "win32":
+    import resource
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -46,13 +48,14 @@ class PeakMemory:
             return "rise of the process's peak resident memory over what was resident before"
         return "peak resident memory of the process since it began"
 
-    def rise_mib(self) -> float:
-        """MiB at the peak since the watching began, less what was there before."""
+    def rise_mib(self) -> float | None:
+        """MiB at the peak since the watching began, less what was there before; None where Python
+        does not tell, as on a CPU under Windows."""
         if self.device.type == "cuda":
-            peak = float(torch.cuda.max_memory_allocated(self.device))
+            peak: float | None = float(torch.cuda.max_memory_allocated(self.device))
         else:
             peak = _resident("VmHWM") if self.is_reset else _peak_of_process()
-        return max(0.0, peak - self._before) / 2**20
+        return None if peak is None else max(0.0, peak - self._before) / 2**20
 
 
 def load_libraries(device: torch.device) -> None:
@@ -77,6 +80,8 @@ def available_bytes(device: torch.device) -> int | None:
 def _give_back_freed() -> None:
     """Freed memory that the C library keeps would hide what comes next."""
     gc.collect()
+    if sys.platform == "win32":
+        return  # Its C library has nothing of the kind.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -99,6 +104,8 @@ def _kibibytes(path: Path, name: str) -> float:
     return float(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 
 
-def _peak_of_process() -> float:
+def _peak_of_process() -> float | None:
+    if sys.platform == "win32":
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1.0 if sys.platform == "darwin" else 1024.0)

@@ -98,7 +98,7 @@ class Measured:
     """Epochs before those that count."""
     build_s: float = 0.0
     """Tables and optimizer made, data indexed; the plain side's samples drawn and chunk found."""
-    peak_memory_mib: float = 0.0
+    peak_memory_mib: float | None = None
     memory_is: str = ""
 
     def as_numbers(self, num_samples: int, unit: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from foretaste.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.data.config import GenerateConfig, PrepareConfig, ml_20m_shape
+    from foretaste.data.config import GenerateConfig, PairsConfig, PrepareConfig, ml_20m_shape
     from foretaste.data.dataset import Dataset, HeldOut, open_dataset
     from foretaste.data.generation import (
         Generated,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
     from foretaste.data.preparation import open_or_prepare, prepare
+    from foretaste.data.raw_histories import read_histories
     from foretaste.data.verification import Check, Verification, verify_dataset
 
 _MODULE_OF = {
@@ -31,6 +32,7 @@ _MODULE_OF = {
     "Histories": "histories",
     "IdTable": "ids",
     "Manifest": "manifest",
+    "PairsConfig": "config",
     "PrepareConfig": "config",
     "Verification": "verification",
     "generate": "generation",
@@ -39,6 +41,7 @@ _MODULE_OF = {
     "open_dataset": "dataset",
     "open_or_prepare": "preparation",
     "prepare": "preparation",
+    "read_histories": "raw_histories",
     "verify_dataset": "verification",
 }
 
@@ -52,6 +55,7 @@ __all__ = [
     "Histories",
     "IdTable",
     "Manifest",
+    "PairsConfig",
     "PrepareConfig",
     "Verification",
     "generate",
@@ -60,6 +64,7 @@ __all__ = [
     "open_dataset",
     "open_or_prepare",
     "prepare",
+    "read_histories",
     "verify_dataset",
 ]
 

@@ -58,21 +58,14 @@ class FileFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputConfig:
-    """How raw files are read: their columns, and how text in them is written."""
+class PairsConfig:
+    """How files of users and items are read: their columns, and how text in them is written."""
 
     user_column: str | None = None
     """Column of the user ids; common spellings are found without it."""
 
     item_column: str | None = None
     """Column of the item ids; common spellings are found without it."""
-
-    rating_column: str | None = None
-    """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
-
-    time_column: str | None = None
-    """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
-    are found without it."""
 
     delimiter: str | None = None
     """What separates the fields of text files, such as ``::`` or ``\\t`` for a tab. A comma, tab,
@@ -89,6 +82,40 @@ class InputConfig:
     """``double`` lets a field stand in double quotes, and then hold delimiters and line breaks;
     ``none`` takes quotes as they are. A delimiter of several characters always does that."""
 
+    def __post_init__(self) -> None:
+        self._check_format("")
+
+    @property
+    def file_format(self) -> FileFormat:
+        """How files of interactions are written."""
+        return self._format("")
+
+    def _check_format(self, prefix: str) -> None:
+        _check_delimiter(f"{prefix}delimiter", getattr(self, f"{prefix}delimiter"))
+        _check_columns(f"{prefix}columns", getattr(self, f"{prefix}columns"))
+        for name, choices in (("encoding", Encoding), ("quote", Quote)):
+            value = getattr(self, f"{prefix}{name}")
+            _check_choice(f"{prefix}{name}", value, get_args(choices))
+
+    def _format(self, prefix: str) -> FileFormat:
+        names = ("delimiter", "columns", "encoding", "quote")
+        given = {name: getattr(self, prefix + name) for name in names}
+        if given["delimiter"] == r"\t":
+            given["delimiter"] = "\t"
+        return FileFormat(**given, prefix=prefix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputConfig(PairsConfig):
+    """How raw files are read: their columns, and how text in them is written."""
+
+    rating_column: str | None = None
+    """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
+
+    time_column: str | None = None
+    """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
+    are found without it."""
+
     items_delimiter: str | None = None
     """``delimiter`` of the file that describes items."""
 
@@ -102,29 +129,13 @@ class InputConfig:
     """``quote`` of the file that describes items."""
 
     def __post_init__(self) -> None:
-        for prefix in ("", "items_"):
-            _check_delimiter(f"{prefix}delimiter", getattr(self, f"{prefix}delimiter"))
-            _check_columns(f"{prefix}columns", getattr(self, f"{prefix}columns"))
-            for name, choices in (("encoding", Encoding), ("quote", Quote)):
-                value = getattr(self, f"{prefix}{name}")
-                _check_choice(f"{prefix}{name}", value, get_args(choices))
-
-    @property
-    def file_format(self) -> FileFormat:
-        """How files of interactions are written."""
-        return self._format("")
+        super().__post_init__()
+        self._check_format("items_")
 
     @property
     def items_format(self) -> FileFormat:
         """How the file that describes items is written."""
         return self._format("items_")
-
-    def _format(self, prefix: str) -> FileFormat:
-        names = ("delimiter", "columns", "encoding", "quote")
-        given = {name: getattr(self, prefix + name) for name in names}
-        if given["delimiter"] == r"\t":
-            given["delimiter"] = "\t"
-        return FileFormat(**given, prefix=prefix)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretaste.checks import check_choice
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import Manifest, file_sha256
@@ -46,6 +47,9 @@ class HeldOut:
     """What the targets are ranked against under candidates ``fixed``: items of the catalogue that
     came with the data, targets aside; None where none did."""
 
+    dataset_digest: str = ""
+    """Content digest of the dataset they are of; empty where it is no prepared one."""
+
     @property
     def num_users(self) -> int:
         return len(self.user_index)
@@ -62,6 +66,7 @@ class HeldOut:
             known=self.known.rows(index),
             target=self.target.rows(index),
             candidates=None if self.candidates is None else self.candidates.rows(index),
+            dataset_digest=self.dataset_digest,
         )
 
 
@@ -92,15 +97,13 @@ class Dataset:
 
     def has_split(self, split: Split) -> bool:
         """Whether anything was held out as ``validation`` or ``test``."""
+        check_choice("split", split, get_args(Split))
         return bool(self._target_files(split))
 
     def heldout(self, split: Split) -> HeldOut:
         """The users and held-out items of one split; DatasetError where there is none."""
         if not self.has_split(split):
-            raise DatasetError(
-                f"{self.path}: has no {split} part (protocol {self.manifest.protocol}, "
-                f"validation {self.manifest.validation}); prepare it with another protocol"
-            )
+            raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
         history = self._known_history(split).rows(user_index)
@@ -118,6 +121,18 @@ class Dataset:
             known=known,
             target=target.rows(user_index),
             candidates=candidates,
+            dataset_digest=self.manifest.digest,
+        )
+
+    def _instead_of(self, split: Split) -> str:
+        """What to say of a split that is not there: which one is, or why none is."""
+        other: Split = "validation" if split == "test" else "test"
+        if self.has_split(other):
+            option = f"--split {other} (split={other!r} in Python)"
+            return f", only a {other} part; measure on that: {option}"
+        return (
+            f": under protocol {self.manifest.protocol} everything trains and nothing is held out "
+            "to measure on; measure a model of a dataset of another protocol, such as leave-one-out"
         )
 
     def has_candidates(self, split: Split) -> bool:

@@ -16,7 +16,7 @@ from foretaste import __version__
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
-    from foretaste.data.splitting import Progress
+    from foretaste.data.progress import Progress
 
 _SILENCE_S = 30.0
 _MAX_ATTEMPTS = 5

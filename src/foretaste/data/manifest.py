@@ -15,6 +15,9 @@ from foretaste.errors import DatasetError
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
 
+RANDOM = "leave-one-out (random)"
+"""The protocol where the items held out are chosen by hash, for lack of times."""
+
 _PART_NAMES = frozenset(
     f"{part}.parquet"
     for part in (
@@ -104,12 +107,26 @@ class Manifest:
         }
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def summary(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value): protocol, sizes, and what was dropped."""
+    def choices(self) -> list[tuple[str, str]]:
+        """Lines for a person, as (label, value), on what was found out: protocol and columns."""
         validation = "" if self.validation == "hold-out" else ", no validation part"
-        lines = [("protocol", f"{self.protocol}{validation}"), ("digest", self.digest[:12])]
+        columns = (f"{shown(column)} as {role}" for role, column in self.columns.items())
+        return [
+            ("protocol", f"{self.protocol}{self._for_lack_of_times()}{validation}"),
+            ("columns", ", ".join(columns)),
+        ]
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Lines for a person, as (label, value): `choices`, sizes, and what was dropped."""
         counts = {_in_words(name): f"{count:,}" for name, count in self.counts.items()}
-        return lines + list(counts.items())
+        return [*self.choices(), ("digest", self.digest[:12]), *counts.items()]
+
+    def _for_lack_of_times(self) -> str:
+        """Why it is this protocol, where times would have made it another."""
+        asked = self.config.get("protocol")
+        if self.protocol != RANDOM and (asked, self.protocol) != ("auto", "held-out-users"):
+            return ""
+        return ", as no time column was found (--time-column names one)"
 
     def write(self, directory: Path) -> None:
         text = json.dumps(asdict(self) | {"digest": self.digest}, indent=2, ensure_ascii=False)

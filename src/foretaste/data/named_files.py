@@ -18,7 +18,7 @@ from foretaste.locks import try_lock
 
 if TYPE_CHECKING:
     from foretaste.data.named_sets import NamedSet
-    from foretaste.data.splitting import Progress
+    from foretaste.data.progress import Progress
 
 URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
 """Names another server that has the same archives, by the address of their folder."""

@@ -11,8 +11,8 @@ from typing import Any
 from foretaste.data.config import PrepareConfig
 from foretaste.errors import InputError, SettingError
 
-# A name as sets have it; a file's has an ending, a path or a pattern.
-_WORD = re.compile(r"[\w-]{1,100}")
+# What may be meant for a set or a folder; a file's name has an ending, a pattern's has more.
+_WORD = re.compile(r"[\w/-]{1,100}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +136,6 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
 def _refuse_unknown(word: str) -> None:
     if not Path(word).exists():
         raise InputError(
-            f"{word}: there is no such file, nor a named set of that name; the named sets are "
-            f"{', '.join(NAMED_SETS)}"
+            f"{word}: there is no such file or folder, nor a named set of that name; the named "
+            f"sets are {', '.join(NAMED_SETS)}"
         )

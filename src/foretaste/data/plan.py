@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from foretaste.data.columns import Roles
 from foretaste.data.config import PrepareConfig
+from foretaste.data.manifest import RANDOM
 from foretaste.errors import SettingError
 
 _REFERENCE_MIN_INTERACTIONS = 20
@@ -56,10 +57,10 @@ def make_plan(config: PrepareConfig, roles: Roles, parts: tuple[str, ...] = ()) 
         needed.add("rating")
     if protocol in ("leave-one-out", "temporal"):
         needed.add("time")
-    random = protocol == "leave-one-out" and roles.time is None
+    is_random = protocol == "leave-one-out" and roles.time is None
     return Plan(
         protocol=protocol,
-        label=f"{protocol} (random)" if random else protocol,
+        label=RANDOM if is_random else protocol,
         filters=filters,
         columns={role: name for role, name in roles.used().items() if role in needed},
         has_validation=(

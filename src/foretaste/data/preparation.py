@@ -19,10 +19,10 @@ from foretaste.data.manifest import FILE_NAME, Manifest, Part
 from foretaste.data.named_files import find_files
 from foretaste.data.named_sets import named_set
 from foretaste.data.plan import Plan, make_plan
+from foretaste.data.progress import Progress, telling
 from foretaste.data.raw import Raw
 from foretaste.data.reading import Kind, read_raw
 from foretaste.data.splitting import (
-    Progress,
     collapse_pairs,
     count_parts,
     filter_rows,
@@ -68,11 +68,12 @@ def prepare(
     """
     if output is not None:
         check_output(Path(output), overwrite)
-    raw, config = _open(source, items, config, source_dir, progress)
-    if output is not None:
-        return _prepare(raw, Path(output), config, overwrite)
-    target = raw.default_output(config, DATASETS)
-    return _prepare(raw, target, config, overwrite) if overwrite else _found(raw, target, config)
+    with telling(progress) as tell:
+        raw, config = _open(source, items, config, source_dir, tell)
+        target = raw.default_output(config, DATASETS) if output is None else Path(output)
+        if output is None and not overwrite:
+            return _found(raw, target, config)
+        return _prepare(raw, target, config, overwrite)
 
 
 def open_or_prepare(
@@ -100,8 +101,9 @@ def open_or_prepare(
                 "change it; give the raw file instead"
             )
         return open_dataset(source)
-    raw, config = _open(source, items, config, source_dir, progress)
-    return _found(raw, raw.default_output(config, Path(root)), config)
+    with telling(progress) as tell:
+        raw, config = _open(source, items, config, source_dir, tell)
+        return _found(raw, raw.default_output(config, Path(root)), config)
 
 
 def _open(
@@ -109,10 +111,10 @@ def _open(
     items: Any,
     config: PrepareConfig | None,
     source_dir: Path | str | None,
-    progress: Progress | None,
+    tell: Progress,
 ) -> tuple[Raw, PrepareConfig]:
     """Everything there is to read, and the settings to prepare it with."""
-    config, tell = config or PrepareConfig(), progress or _silent
+    config = config or PrepareConfig()
     named = named_set(source, source_dir)
     if named is None:
         return Raw.open(source, items, config, tell), config
@@ -221,7 +223,3 @@ def _plan(raw: Raw, config: PrepareConfig) -> Plan:
         if roles.time is None and not ignores_times:
             refuse_times(list(scan.columns), scan.name, first.name)
     return plan
-
-
-def _silent(step: str) -> None:
-    """Progress that nobody watches."""

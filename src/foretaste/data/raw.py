@@ -13,8 +13,8 @@ from foretaste.data.fixed_candidates import PART, open_candidates
 from foretaste.data.given_split import as_given_split
 from foretaste.data.item_columns import open_item_scan
 from foretaste.data.manifest import FORMAT_VERSION
+from foretaste.data.progress import Progress
 from foretaste.data.sources import Scan, check_format_acts, open_scans
-from foretaste.data.splitting import Progress
 from foretaste.errors import SettingError
 
 _LONGEST_NAME = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from foretaste.data import steps
@@ -11,9 +10,6 @@ from foretaste.data.engine import Engine
 from foretaste.data.given_split import check_fold_in, count_given, held_query, num_distinct_held
 from foretaste.data.plan import Plan
 from foretaste.errors import InputError, SettingError
-
-Progress = Callable[[str], None]
-"""Called with the name of each step of a preparation as it begins."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,8 +44,14 @@ def paired_difference(
 def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
     """The difference in each metric both have per user, by name; coverage has none.
 
-    Raises SettingError unless both are of the same part, protocol, candidates and users.
+    Raises SettingError unless both are of the same dataset, part, protocol, candidates and users.
     """
+    if first.dataset_digest != second.dataset_digest:
+        raise SettingError(
+            "evaluations on different datasets cannot be compared: their digests are "
+            f"{first.dataset_digest[:12]!r} and {second.dataset_digest[:12]!r}; train and evaluate "
+            "both runs on one dataset"
+        )
     for name in ("split", "protocol", "candidates"):
         ours, theirs = getattr(first, name), getattr(second, name)
         if ours != theirs:

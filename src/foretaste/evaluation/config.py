@@ -63,6 +63,8 @@ def check_evaluation_batch(evaluation_batch: int | None) -> None:
 
 def checked_lengths(k: Iterable[int]) -> tuple[int, ...]:
     """The distinct list lengths in ``k``, ascending; SettingError if there are none or below 1."""
+    if isinstance(k, int):
+        raise SettingError(f"k is {k}; list lengths come in a sequence: k=({k},)")
     lengths = tuple(sorted(set(k)))
     if not lengths or lengths[0] < 1:
         raise SettingError(f"k is {tuple(k)}; give one or more list lengths of at least 1")

@@ -84,6 +84,7 @@ def evaluate(
         elapsed_s=time.perf_counter() - started,
         user_index=judged.user_index,
         per_user=per_user,
+        dataset_digest=heldout.dataset_digest,
     )
 
 

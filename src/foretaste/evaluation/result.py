@@ -27,6 +27,10 @@ class Metric:
     low: float | None
     high: float | None
 
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" ({self.low:.4f}–{self.high:.4f})"
+        return f"{self.name} {self.value:.4f}{interval}"
+
 
 def _no_users() -> NDArray[np.int32]:
     return np.zeros(0, dtype=np.int32)
@@ -72,12 +76,20 @@ class Evaluation:
     )
     """Each metric's value for each of these users, [num_users]; not kept by `as_dict`."""
 
+    dataset_digest: str = field(default="", repr=False, compare=False)
+    """Content digest of the dataset that the users are of; not kept by `as_dict`."""
+
     def __getitem__(self, name: str) -> float:
         """The value of a metric: ``evaluation["ndcg@10"]``."""
         return self.metrics[name].value
 
+    def __str__(self) -> str:
+        """Every number on a line of its own, below what all of them are of."""
+        about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
+        return "\n".join([f"{about}, {self.num_users:,} users", *map(str, self.metrics.values())])
+
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the per-user values, as plain JSON-safe values."""
+        """Everything but what only comparisons need, as plain JSON-safe values."""
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
         return kept | {"metrics": {name: asdict(metric) for name, metric in self.metrics.items()}}
 
@@ -124,5 +136,5 @@ class Evaluation:
         ]
 
 
-_NOT_IN_JSON = {"metrics", "user_index", "per_user"}
+_NOT_IN_JSON = {"metrics", "user_index", "per_user", "dataset_digest"}
 _JSON_FIELDS = tuple(entry.name for entry in fields(Evaluation) if entry.name not in _NOT_IN_JSON)

@@ -21,8 +21,8 @@ Progress = Callable[[int, int], None]
 
 
 def evaluate_run(
-    run: Run,
-    dataset: Dataset,
+    run: Run | Path | str,
+    dataset: Dataset | Path | str | None = None,
     config: EvaluationConfig | None = None,
     *,
     split: Split = "test",
@@ -31,12 +31,15 @@ def evaluate_run(
 ) -> Evaluation:
     """Metrics of a run's best weights on the held-out users of its dataset.
 
-    Raises DatasetError where the dataset has no such split.
+    ``dataset`` is looked for where it was when the run was trained, unless given. Raises
+    DatasetError where it is not there, is not what the run was trained on, or has no such split.
     """
     from foretaste.evaluation.evaluate import evaluate
     from foretaste.runs.loading import load_model
 
-    asked = config or EvaluationConfig()
+    if not isinstance(run, Run):
+        run = Run.open(run)
+    dataset, asked = dataset_of(run, dataset), config or EvaluationConfig()
     heldout = dataset.heldout(split)
     return evaluate(
         load_model(run, device),
@@ -95,7 +98,7 @@ def compare_runs(
     evaluations = {
         label: evaluate_run(
             run,
-            dataset_of(run, dataset_path),
+            dataset_path,
             config,
             split=split,
             device=device,

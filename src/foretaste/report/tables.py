@@ -110,14 +110,6 @@ def metric_rows(label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
     ]
 
 
-def compact(number: float) -> str:
-    """A large number in three digits: 1.31 M, 12.1 k, 830."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g}"
-
-
 def _cell(metric: Metric | None) -> Cell:
     if metric is None:
         return Cell("-")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,14 @@ if TYPE_CHECKING:
 _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
 _CHANGES_RESULTS = ("evaluation", "summary")
-_NUM_TELLING_LINES = 2
-"""Of a log: its schema, and when the training started."""
 
 
 def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None:
     """Raise SettingError where no log can be written to ``path``, or another one would be lost.
 
-    ``events`` are those of the log so far. What is no ordinary file, such as a pipe, may be written
-    to, and so may an empty one.
+    ``events`` are those of the log so far: a file with any other belongs to another run, even one
+    that this was copied from. What is no ordinary file, such as a pipe, may be written to, and so
+    may an empty one.
     """
     if path.is_dir():
         raise SettingError(f"log_path is {path}, which is a directory; name a file")
@@ -36,8 +34,10 @@ def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None
         return
     known = {as_line(event) for event in events}
     with path.open(encoding="utf-8", errors="replace") as file:
-        told = [line for line in islice(file, _NUM_TELLING_LINES) if line.endswith("\n")]
-    if not told or not known.issuperset(told):
+        is_own = file.readline() in known and all(
+            line in known for line in file if line.endswith("\n")
+        )
+    if not is_own:
         raise SettingError(
             f"log_path is {path}, which is there already; nothing is written over: name another "
             "file or remove it"
@@ -66,14 +66,14 @@ def _check_can_be_made(directory: Path, said: str) -> None:
 
 
 def _are_of(run: Run, directory: Path) -> bool:
-    """Whether the first event of each kind is one of the run's log; before any, whether the
-    settings name the run."""
+    """Whether every event is in the run's log, and none only in that of a run it was copied from;
+    before any, whether the settings name the run."""
     events = run.log.read_sound()
     try:
         document = json.loads((directory / _METRICS).read_text(encoding="utf-8"))
-        firsts = [{"event": kind, **document[kind][0]} for kind in _KINDS if document[kind]]
-        if firsts:
-            return all(first in events for first in firsts)
+        found = [{"event": kind, **event} for kind in _KINDS for event in document[kind]]
+        if found:
+            return all(event in events for event in found)
         named = json.loads((directory / _ARGS).read_text(encoding="utf-8"))["run"]
         return Path(named).resolve() == run.path.resolve()
     except (OSError, ValueError, LookupError, TypeError):

@@ -58,6 +58,9 @@ class Run:
         self.config = config
         self.log = MetricsLog(path / METRICS)
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {self.config.model})"
+
     @classmethod
     def create(cls, path: Path | str, *, config: RunConfig, dataset: Dataset) -> Run:
         """Make the directory with its config, ids, histories and an empty log, at one stroke.
