@@ -7,7 +7,14 @@ from dataclasses import fields
 
 import pytest
 
-from foretaste.cli.arguments import NAME_LISTS, NUMBER_LISTS, spread_lists
+from foretaste.cli.app import app
+from foretaste.cli.arguments import (
+    DEFAULTS,
+    NAME_LISTS,
+    NUMBER_LISTS,
+    WORD_LISTS,
+    spread_lists,
+)
 from foretaste.data import PrepareConfig
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
@@ -26,8 +33,15 @@ from tests.cli.conftest import Done
         ("ds --hidden 600 --epochs 3", "ds --hidden 600 --epochs 3"),
         ("--layers wide", "--layers wide"),
         ("--layers", "--layers"),
-        ("--user 42 43", "--user 42 43"),
-        ("--exclude 1,2", "--exclude 1,2"),
+        ("recommend run --user 42 43 -k 2", "recommend run --user 42 --user 43 -k 2"),
+        ("recommend run --history a,b -7 --all", "recommend run --history a,b --history -7 --all"),
+        ("recommend run --exclude=1 --user 2", "recommend run --exclude=1 --user 2"),
+        ("recommend run --user", "recommend run --user"),
+        ("recommend --user 42 run", "recommend --user 42 run"),
+        ("similar run --item a b", "similar run --item a --item b"),
+        ("compare a b -m x@5 y@5", "compare a b -m x@5 -m y@5"),
+        ("evaluate run --candidates full", "evaluate run --candidates full"),
+        ("recommend", "recommend"),
         ("--columns a,b,- ds", "--columns=a --columns=b --columns=- ds"),
         ("--items_columns=a,b", "--items_columns=a --items_columns=b"),
         ("--columns", "--columns"),
@@ -47,6 +61,17 @@ def test_every_list_of_numbers_is_known() -> None:
         if entry.type == "tuple[int, ...]"
     }
     assert lists | {"-k"} == NUMBER_LISTS
+
+
+@pytest.mark.parametrize("verb", ["recommend", "similar", "compare"])
+def test_every_list_of_words_is_known(verb: str) -> None:
+    lists = {
+        name
+        for argument in app[verb].assemble_argument_collection(default_parameter=DEFAULTS)
+        if argument.hint in (tuple[str, ...], list[str])
+        for name in argument.names
+    }
+    assert lists - NAME_LISTS == WORD_LISTS[verb]
 
 
 def test_every_list_of_names_is_known() -> None:

@@ -140,4 +140,4 @@ def test_nothing_to_evaluate_where_nothing_is_held_out(
     foretaste(f"train popularity ratings.csv --protocol none --run {tmp_path}/run")
     done = foretaste(f"evaluate {tmp_path}/run")
     assert done.status == 2
-    assert "has no test part (protocol none" in done.err
+    assert "has no test part: under protocol none everything trains" in done.err

@@ -57,9 +57,13 @@ def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) ->
     line = "train popularity ratings.csv --items items.csv --protocol temporal --runs-root"
     first, second = foretaste(line, tmp_path), foretaste(line, tmp_path)
     assert first.status == second.status == 0
-    said = first.out.splitlines()[0]
-    assert re.fullmatch(r"Prepared ratings.csv: datasets/ratings-[0-9a-f]+ \(temporal\)", said)
-    assert second.out.splitlines()[0] == said
+    said, *choices = first.out.splitlines()[:3]
+    assert re.fullmatch(r"Prepared ratings.csv: datasets/ratings-[0-9a-f]+", said)
+    assert choices == [
+        "  protocol    temporal",
+        "  columns     'user_id' as user_id, 'item_id' as item_id, 'timestamp' as time",
+    ]
+    assert second.out.splitlines()[:3] == [said, *choices]
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -97,12 +97,79 @@ def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
 
 def test_short_lists_are_said(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"recommend runs/vae --all -k 60 --exclude 999 --output {tmp_path}/recs.csv")
-    assert f"{SHAPE.num_users} users have shorter lists" in done.err
+    assert f"shorter lists, for there is no more to show: {SHAPE.num_users} users\n" in done.err
     assert "1 of 1 ids in exclude ignored" in done.err
 
 
+def test_some_users_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "users.txt").write_text("2\n")
+    done = foretaste(
+        f"recommend runs/vae --user 7 11 --users-file {tmp_path}/users.txt -k 3 "
+        f"--output {tmp_path}/recs.parquet"
+    )
+    assert done.status == 2
+    assert "got --user and --users-file" in done.err
+    done = foretaste(f"recommend runs/vae --user 7 2 -k 3 --output {tmp_path}/recs.parquet")
+    assert done.out == f"Wrote 6 rows for 2 users: {tmp_path}/recs.parquet\n"
+    assert pq.read_table(tmp_path / "recs.parquet")["user_id"].to_pylist() == [7, 7, 7, 2, 2, 2]
+    done = foretaste(
+        f"recommend runs/vae --users-file {tmp_path}/users.txt -k 1 --output {tmp_path}/recs.csv"
+    )
+    assert done.out == f"Wrote 1 row for 1 user: {tmp_path}/recs.csv\n"
+
+
+def test_one_history_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"recommend runs/vae --history 1 nope -k 2 --output {tmp_path}/recs.parquet")
+    assert done.err == "part of the history ignored, never seen in training: 1 user\n"
+    assert pq.read_table(tmp_path / "recs.parquet")["history"].to_pylist() == [0, 0]
+
+
+NEW_USERS = "person;item\nben;5\nana;1\nben;nope\nana;7\ncat;nope\n"
+
+
+def test_a_file_of_histories_is_printed(
+    foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.cli.recommend._USERS_AT_ONCE", 2)
+    (tmp_path / "new.csv").write_text(NEW_USERS)
+    line = f"recommend runs/gmf --histories-file {tmp_path}/new.csv --user-column person -k 2"
+    answers = json.loads(foretaste(f"{line} --format json").out)
+    assert [answer["user_id"] for answer in answers] == ["ana", "ben", "cat"]
+    (alone,) = json.loads(foretaste("recommend runs/gmf --history 1 7 -k 2 --format json").out)
+    assert answers[0]["items"] == [
+        {**item, "score": pytest.approx(item["score"], rel=1e-4)} for item in alone["items"]
+    ]
+    assert [answer["reason"] for answer in answers] == [
+        None,
+        "1 item of the history ignored, never seen in training: 'nope'",
+        "popularity order: nothing in the history was seen in training: 'nope'; its item ids are "
+        "integers such as 1, 2, 3",
+    ]
+
+
+def test_a_file_of_histories_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text(NEW_USERS)
+    line = f"recommend runs/gmf --histories-file {tmp_path}/new.csv --user-column person -k 2"
+    done = foretaste(f"{line} --output {tmp_path}/recs.csv")
+    assert done.out == f"Wrote 6 rows for 3 users: {tmp_path}/recs.csv\n"
+    assert done.err == (
+        "popularity order, for training saw nothing of theirs: 1 user\n"
+        "part of the history ignored, never seen in training: 1 user\n"
+    )
+    with (tmp_path / "recs.csv").open(newline="") as file:
+        written = [(row["user_id"], row["item_id"]) for row in csv.DictReader(file)]
+    printed = csv.DictReader(foretaste(f"{line} --format csv").out.splitlines())
+    assert written == [(row["user_id"], row["item_id"]) for row in printed]
+
+
+def test_ids_of_another_kind_are_said_to_be(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("user_id,item_id\n1,B00X\n2,B00Y\n")
+    line = f"recommend runs/vae --histories-file {tmp_path}/new.csv --output {tmp_path}/recs.csv"
+    assert "its item ids are integers such as 1, 2, 3\n" in foretaste(line).err
+
+
 def test_similar_items(foretaste: Foretaste) -> None:
-    done = foretaste("similar runs/gmf --item 4 --item 7 -k 3")
+    done = foretaste("similar runs/gmf --item 4 7 -k 3")
     assert done.status == 0
     assert "similar to item 4\n" in done.out
     assert "similar to item 7\n" in done.out

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from foretaste.cli.training_display import TrainingDisplay
 from foretaste.runs import Run
+from foretaste.training.display import TrainingDisplay
 from tests.cli.conftest import Done
 
 Foretaste = Callable[..., Done]

@@ -177,6 +177,7 @@ QUESTIONS = {
     "A length that cannot be": run("recommend runs/vae --user 1 -k 0"),
     "Whom to recommend to": run("recommend runs/vae"),
     "A file for everybody": run("recommend runs/vae --all"),
+    "How to read a file that is not there": run("recommend runs/vae --user 1 --delimiter ;"),
     "An output of no known format": run("recommend runs/vae --all --output lists.xlsx"),
     "An output without a folder": run("recommend runs/vae --all --output out/lists.csv"),
     "An output that is a folder": run(
@@ -214,6 +215,9 @@ COMMAND_LINES = {
     "An unknown command": run("trian vae data"),
     "An unknown option": run("train vae data --epoch-count 3"),
     "An option without its value": run("train vae data --epochs"),
+    "An option of another command": run("train vae data --factors 8"),
+    "A command among options": run("train vae data --resume runs/vae"),
+    "An option that is needed": run("similar runs/vae 1"),
     "A word that is one too many": run("recommend runs/vae data"),
     "A fraction of an epoch": run("train vae data --epochs 3.5"),
     "A choice that is not on the list": run("prepare ratings.csv --protocol random"),

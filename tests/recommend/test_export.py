@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.errors import SettingError
+from foretaste.errors import SettingError, UnknownIdError
 from foretaste.recommend import Recommender, to_table
 from tests.recommend.shop import HISTORIES, popularity_order
 
@@ -46,6 +46,54 @@ def test_scores_of_personal_models_agree_with_single_answers(
     personal.recommend_all(tmp_path / "lists.parquet", k=3)
     written = pq.read_table(tmp_path / "lists.parquet")
     assert written["item_id"].to_pylist() == expected(personal, 3)["item_id"].to_pylist()
+
+
+def test_the_lists_of_some_users(tmp_path: Path, personal: Recommender) -> None:
+    users = personal.run.users.ids()
+    asked = [users[-1], users[3], users[-1]]
+    export = personal.recommend_all(tmp_path / "lists.parquet", k=3, user_ids=asked)
+    written = pq.read_table(tmp_path / "lists.parquet")
+    found = to_table(personal.recommend(asked, k=3))
+    assert export.num_users == 3
+    assert written.select(["user_id", "rank", "item_id"]).equals(
+        found.select(["user_id", "rank", "item_id"])
+    )
+    with pytest.raises(UnknownIdError, match="1 of 2 user ids are unknown"):
+        personal.recommend_all(tmp_path / "other.csv", user_ids=[users[0], "nobody"])
+    assert not (tmp_path / "other.csv").exists()
+
+
+@pytest.mark.parametrize("are_named", [True, False])
+def test_the_lists_of_new_users(tmp_path: Path, personal: Recommender, are_named: bool) -> None:
+    order = popularity_order(personal)
+    given = {"b": order[:3], "a": [], "d": ["nothing"], "c": [order[4], "new"]}
+    histories = given if are_named else [*given.values()]
+    export = personal.recommend_all_for(tmp_path / "lists.parquet", histories, k=3)
+    written = pq.read_table(tmp_path / "lists.parquet")
+    found = to_table(personal.recommend_for(histories, k=3))
+    assert written.column_names == found.column_names
+    assert written.drop_columns("score").equals(found.drop_columns("score"))
+    assert (export.num_users, export.num_rows) == (4, 12)
+    assert (export.num_popularity_lists, export.num_partial_histories) == (2, 1)
+    assert export.notes == ()
+
+
+def test_new_users_of_whom_nothing_is_known(tmp_path: Path, popularity: Recommender) -> None:
+    export = popularity.recommend_all_for(tmp_path / "lists.csv", {"a": ["x"], "b": ["y"]}, k=3)
+    assert export.num_popularity_lists == 2
+    assert export.notes == (
+        "nothing in the histories was seen in training; its item ids are integers such as 0, 1, 2",
+    )
+
+
+@pytest.mark.parametrize("histories", [{}, []])
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_no_new_users_make_a_file_without_rows(
+    tmp_path: Path, popularity: Recommender, histories: dict[str, list[int]], ending: str
+) -> None:
+    export = popularity.recommend_all_for(tmp_path / f"lists.{ending}", histories)
+    assert (export.num_users, export.num_rows, export.notes) == (0, 0, ())
+    assert (tmp_path / f"lists.{ending}").is_file()
 
 
 def test_csv_and_json_lines_hold_the_same(tmp_path: Path, popularity: Recommender) -> None:

@@ -215,7 +215,8 @@ def test_candidates_that_training_never_saw_are_named(popularity: Recommender) -
     assert answer.items == []
     assert answer.reason == (
         "only 0 of 2: 0 candidates in the catalogue; "
-        "1 of 1 ids in candidates ignored, never seen in training: 'new'"
+        "1 of 1 ids in candidates ignored, never seen in training: 'new'; "
+        "its item ids are integers such as 0, 1, 2"
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretaste.errors import SettingError
-from foretaste.recommend import Recommender
+from foretaste.recommend import Recommender, to_table
 from tests.recommend.shop import popularity_order, unseen_item
 
 
@@ -51,7 +51,8 @@ def test_a_wholly_unknown_history_gets_popularity_and_is_named(personal: Recomme
     (answer,) = personal.recommend_for([["a", unseen]], k=5)
     assert answer.item_ids == popularity_order(personal)[:5]
     assert answer.reason == (
-        f"popularity order: nothing in the history was seen in training: 'a', {unseen}"
+        f"popularity order: nothing in the history was seen in training: 'a', {unseen}; "
+        "its item ids are integers such as 0, 1, 2"
     )
 
 
@@ -64,6 +65,20 @@ def test_unknown_items_of_a_history_are_ignored_and_named(personal: Recommender)
     assert one.item_ids == two.item_ids == plain.item_ids
     assert one.reason == "1 item of the history ignored, never seen in training: 'a'"
     assert two.reason == f"2 items of the history ignored, never seen in training: {unseen}, 'a'"
+
+
+def test_named_histories_are_answered_by_name(personal: Recommender) -> None:
+    order = popularity_order(personal)
+    named = personal.recommend_for({"ana": order[:2], "ben": order[3:5]}, k=4)
+    assert [(answer.id, answer.kind) for answer in named] == [("ana", "user"), ("ben", "user")]
+    unnamed = personal.recommend_for([order[:2], order[3:5]], k=4)
+    assert [answer.items for answer in named] == [answer.items for answer in unnamed]
+    assert to_table(named).column_names[0] == "user_id"
+
+
+def test_names_of_two_kinds_are_refused(popularity: Recommender) -> None:
+    with pytest.raises(SettingError, match=r"by integers or by text, got both: 'ana', 7"):
+        popularity.recommend_for({"ana": [1], 7: [2]})
 
 
 def test_reasons_add_up(popularity: Recommender) -> None:

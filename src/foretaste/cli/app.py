@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 from foretaste import __version__
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, spread_lists
 from foretaste.cli.legacy import modern
+from foretaste.cli.mistakes import explained
 from foretaste.cores import share_cores
 from foretaste.errors import ForetasteError, Interrupted
 
@@ -92,7 +93,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
         app(spread_lists(ours), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        _fail(_explained(error))
+        _fail(explained(app, error))
     except BrokenPipeError:
         _silence_stdout()
         sys.exit(EXIT_BROKEN_PIPE)
@@ -109,15 +110,6 @@ def main(tokens: Sequence[str] | None = None) -> None:
 def _fail(message: str) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(EXIT_MISTAKE)
-
-
-def _explained(error: CycloptsError) -> str:
-    """What was wrong with the command line, and where help is."""
-    command = " ".join(["foretaste", *(error.command_chain or ())])
-    message = str(error)
-    if error.unused_tokens and message.startswith("Unused"):
-        message = f"Nothing is known to do with {' '.join(error.unused_tokens)!r}."
-    return f"{message}\nSee {command} --help."
 
 
 def _never_fail_to_print() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
 from cyclopts import CoercionError, Parameter
@@ -31,6 +32,13 @@ NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k"})
 NAME_LISTS = frozenset({"--columns", "--items-columns"})
 """Options that take several names, with commas between them."""
 
+WORD_LISTS = {
+    "recommend": frozenset({"--user", "--history", "--exclude", "--candidates"}),
+    "similar": frozenset({"--item"}),
+    "compare": frozenset({"--metric", "-m"}),
+}
+"""Options that take several ids or names with spaces between them, by the command."""
+
 _NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
 
 
@@ -47,12 +55,15 @@ FLAG = Parameter(negative="", show_default=False)
 
 
 def spread_lists(tokens: Sequence[str]) -> list[str]:
-    """The command line with each number or name of a list behind an option of its own.
+    """The command line with each number, name or id of a list behind an option of its own.
 
     ``--layers 64 32`` and ``--layers 64,32`` become ``--layers 64 --layers 32``, so that a list
-    ends where its numbers do and never swallows what follows.
+    ends where its numbers do and never swallows what follows. An id may be any word: ids go on to
+    the next option where runs stand before all options, and else end with the first.
     """
     rest = list(tokens)
+    verb, place, *_ = (*tokens, "-", "-")
+    word_lists = frozenset() if place.startswith("-") else WORD_LISTS.get(verb, frozenset())
     spread: list[str] = []
     while rest:
         token = rest.pop(0)
@@ -67,6 +78,8 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
             names = value if equals else rest.pop(0)
             # A name may be a mere -, which only stands behind an equals sign.
             spread += [f"{name}={part}" for part in names.split(",")]
+        elif name in word_lists and not equals:
+            spread += [part for word in _take_words(rest) for part in (name, word)] or [name]
         else:
             spread.append(token)
     return spread
@@ -74,10 +87,22 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
 
 def take_numbers(rest: list[str]) -> list[str]:
     """Remove and return the numbers that ``rest`` begins with."""
-    taken = []
-    while rest and _NUMBERS.fullmatch(rest[0]):
-        taken.append(rest.pop(0))
+    return _take(rest, _is_numbers)
+
+
+def _take_words(rest: list[str]) -> list[str]:
+    """Remove and return the words that ``rest`` begins with, up to an option."""
+    return _take(rest, lambda word: not word.startswith("-") or _is_numbers(word))
+
+
+def _take(rest: list[str], belongs: Callable[[str], bool]) -> list[str]:
+    taken = list(takewhile(belongs, rest))
+    del rest[: len(taken)]
     return taken
+
+
+def _is_numbers(word: str) -> bool:
+    return _NUMBERS.fullmatch(word) is not None
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

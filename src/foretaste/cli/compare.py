@@ -33,7 +33,7 @@ def compare(
 
     Args:
         runs: Directories of two or more runs of one dataset; the others are held against the first.
-        metrics: What to show, such as ndcg@10; give it again for more.
+        metrics: What to show: --metric ndcg@10 hr@10.
         candidates: What held-out items are ranked against: full (the default), sampled-N,
             nvidia-N or fixed.
         split: Which held-out part to measure on.

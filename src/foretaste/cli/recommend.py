@@ -12,10 +12,11 @@ from cyclopts import Parameter
 from foretaste.cli.answers_output import AnswersFormat, print_answers
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
+from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
-    from foretaste.recommend import Answer, Recommender
+    from foretaste.recommend import Answer, Export, Recommender
 
 _USERS_AT_ONCE = 4096
 
@@ -27,16 +28,22 @@ class Asked:
     """Whom to recommend to: one of these."""
 
     user: Ids = ()
-    """Id of a user the run knows; give it again for more."""
+    """Ids of users the run knows: --user 7 11."""
 
     users_file: Path | None = None
     """File of user ids: Parquet, CSV or TSV (first column), or one id per line."""
 
     history: Ids = ()
-    """Id of an item that a new user has; give it again for more."""
+    """Ids of the items that a new user has: --history 1 5."""
+
+    histories_file: Path | None = None
+    """File of new users and the items they have, a row for each: whatever foretaste prepare
+    reads."""
 
     all: Annotated[bool, FLAG] = False
     """Every user the run knows, written to --output."""
+
+    pairs: Annotated[PairsConfig | None, Parameter(name="*", group="Histories file")] = None
 
     def check(self) -> None:
         """SettingError unless exactly one way is given."""
@@ -46,6 +53,7 @@ class Asked:
                 ("--user", self.user),
                 ("--users-file", self.users_file),
                 ("--history", self.history),
+                ("--histories-file", self.histories_file),
                 ("--all", self.all),
             )
             if value
@@ -53,9 +61,23 @@ class Asked:
         if len(given) != 1:
             found = f"got {' and '.join(given)}" if given else "got none of them"
             raise SettingError(
-                "say whom to recommend to: --user ID, --users-file FILE, --history ITEM_ID or "
-                f"--all; {found}"
+                "say whom to recommend to: --user ID, --users-file FILE, --history ITEM_ID, "
+                f"--histories-file FILE or --all; {found}"
             )
+        if self.pairs is not None and self.histories_file is None:
+            raise SettingError("how a file is read can be said of --histories-file alone")
+
+    def histories(self) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
+        """Those of new users; None where users are asked for that the run knows."""
+        if self.histories_file is None:
+            return [self.history] if self.history else None
+        from foretaste.data import read_histories
+
+        return read_histories(self.histories_file, self.pairs)
+
+    def user_ids(self) -> list[Any] | None:
+        """Users that the run knows; None for all of them."""
+        return None if self.all else _ids(self.user, self.users_file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +88,13 @@ class Lists:
     """Items per list; 10 unless given."""
 
     exclude: Ids = ()
-    """Id of an item to leave out; give it again for more."""
+    """Ids of items to leave out: --exclude 3 4."""
 
     exclude_file: Path | None = None
     """File of item ids to leave out."""
 
     candidates: Ids = ()
-    """Id of an item that may be recommended, such as what is in stock; give it again for more."""
+    """Ids of items that may be recommended, such as what is in stock: --candidates 3 4."""
 
     candidates_file: Path | None = None
     """File of item ids that may be recommended, such as what is in stock."""
@@ -107,57 +129,78 @@ def recommend(
 
     Args:
         run: Directory of the run.
-        output: File for --all: .parquet, .csv or .jsonl.
+        output: File to write instead of printing: .parquet, .csv or .jsonl.
         overwrite: Replace the output if it is there already.
         format: How to print.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
     """
     whom = asked or Asked()
     whom.check()
-    if whom.all != (output is not None):
-        raise SettingError("--all and --output FILE go together; print with --format otherwise")
+    if whom.all and output is None:
+        raise SettingError("--all needs --output FILE: lists of everyone are not printed")
     from foretaste.recommend import Recommender
 
     arguments = (lists or Lists()).arguments()
     recommender = Recommender.open(run, device)
     note_if_unfinished(recommender.run)
-    if output is not None:
-        _write_all(recommender, output, overwrite, arguments)
-    else:
+    if output is None:
         print_answers(_answers(recommender, whom, arguments), format)
+        return
+    with counting("Recommending") as tell:
+        writing = arguments | {"overwrite": overwrite, "progress": tell}
+        export = _export(recommender, output, whom, writing)
+    _say_written(export)
 
 
 def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) -> Iterator[Answer]:
-    if asked.history:
-        yield from recommender.recommend_for([asked.history], **arguments)
-        return
-    from foretaste.recommend.ids import lookup_all
+    histories = asked.histories()
+    if isinstance(histories, dict):
+        for names in _parts([*histories]):
+            some = {name: histories[name] for name in names}
+            yield from recommender.recommend_for(some, **arguments)
+    elif histories is not None:
+        yield from recommender.recommend_for(histories, **arguments)
+    else:
+        from foretaste.recommend.ids import lookup_all
 
-    user_ids = _ids(asked.user, asked.users_file)
-    # Before anything is printed: an unknown user among the last would leave half an answer.
-    lookup_all(recommender.run.users, user_ids)
-    for start in range(0, len(user_ids), _USERS_AT_ONCE):
-        yield from recommender.recommend(user_ids[start : start + _USERS_AT_ONCE], **arguments)
+        user_ids = asked.user_ids() or []
+        # Before anything is printed: an unknown user among the last would leave half an answer.
+        lookup_all(recommender.run.users, user_ids)
+        for some_ids in _parts(user_ids):
+            yield from recommender.recommend(some_ids, **arguments)
 
 
-def _write_all(
-    recommender: Recommender, output: Path, overwrite: bool, arguments: dict[str, Any]
-) -> None:
-    with counting("Recommending") as tell:
-        export = recommender.recommend_all(output, overwrite=overwrite, progress=tell, **arguments)
+def _export(
+    recommender: Recommender, output: Path, asked: Asked, arguments: dict[str, Any]
+) -> Export:
+    histories = asked.histories()
+    if histories is None:
+        return recommender.recommend_all(output, user_ids=asked.user_ids(), **arguments)
+    return recommender.recommend_all_for(output, histories, **arguments)
+
+
+def _say_written(export: Export) -> None:
     notes = stderr_console()
     for note in export.notes:
         say(notes, note)
-    if export.num_short_lists:
-        say(notes, f"{export.num_short_lists:,} users have shorter lists: there is no more to show")
-    if export.num_popularity_lists:
-        say(
-            notes,
-            f"{export.num_popularity_lists:,} users are answered in popularity order: "
-            "training saw nothing of theirs",
-        )
-    users = "1 user" if export.num_users == 1 else f"{export.num_users:,} users"
-    say(stdout_console(), f"Wrote {export.num_rows:,} rows for {users}: {export.path}")
+    for count, note in (
+        (export.num_short_lists, "shorter lists, for there is no more to show"),
+        (export.num_popularity_lists, "popularity order, for training saw nothing of theirs"),
+        (export.num_partial_histories, "part of the history ignored, never seen in training"),
+    ):
+        if count:
+            say(notes, f"{note}: {_counted(count, 'user')}")
+    rows, users = _counted(export.num_rows, "row"), _counted(export.num_users, "user")
+    say(stdout_console(), f"Wrote {rows} for {users}: {export.path}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _parts(ids: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(ids), _USERS_AT_ONCE):
+        yield ids[start : start + _USERS_AT_ONCE]
 
 
 def _ids(given: tuple[str, ...], file: Path | None) -> list[Any]:

@@ -22,7 +22,7 @@ def similar(
 
     Args:
         run: Directory of the run.
-        item: Id of an item; give it again for more.
+        item: Ids of items: --item 1 5.
         k: Items per list; 10 unless given.
         format: How to print.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.

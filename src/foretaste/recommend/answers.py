@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Kind = Literal["user", "history", "item"]
 
 _HEADINGS = {"user": "user {}", "history": "new user", "item": "similar to item {}"}
-_COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
+COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Answer:
     @property
     def column(self) -> str:
         """What the column is called that says who or what was asked about."""
-        return _COLUMNS[self.kind]
+        return COLUMNS[self.kind]
 
     def __str__(self) -> str:
         lines = [_HEADINGS[self.kind].format(self.id)]
@@ -97,7 +97,7 @@ def to_table(answers: Sequence[Answer]) -> pa.Table:
     Columns: ``user_id`` (for a history: ``history``, its position from 0; for similar items:
     ``similar_to``), ``rank`` from 1, ``item_id``, ``score``, and ``title`` where any is known.
     """
-    asked, *others = {answer.column for answer in answers} or {_COLUMNS["user"]}
+    asked, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
     assert not others, "answers of one kind make one table"
     rows: list[tuple[Any, int, Any]] = [
         (number if answer.id is None else answer.id, rank, item)

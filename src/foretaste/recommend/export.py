@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from foretaste.atomic import atomic_file
 from foretaste.errors import SettingError
+from foretaste.recommend.lists import ListMaker, Lists, Made, batches
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
-    from foretaste.recommend.lists import Lists
 
 WriteTable = Callable[[pa.Table], None]
 
@@ -33,14 +34,16 @@ class Export:
 
     path: Path
     num_users: int
-    num_rows: int
+    num_rows: int = 0
     """Recommended items, all users together."""
-    num_short_lists: int
+    num_short_lists: int = 0
     """Users with fewer items than asked: the catalogue or the candidates ran out."""
-    num_popularity_lists: int
+    num_popularity_lists: int = 0
     """Users answered in popularity order: training saw nothing of their history."""
+    num_partial_histories: int = 0
+    """Users of whose given history a part was ignored: training never saw those items."""
     notes: tuple[str, ...]
-    """Which ids of ``exclude`` and ``candidates`` were ignored."""
+    """What callers should know of the ids they gave."""
 
 
 def check_output(path: Path, overwrite: bool) -> Path:
@@ -61,10 +64,34 @@ def check_output(path: Path, overwrite: bool) -> Path:
     return path
 
 
-def lists_schema(users: IdTable, items: IdTable) -> pa.Schema:
-    """Columns of the file: user_id, rank, item_id, score and, where there are any, title."""
+def write_lists(
+    path: Path,
+    asked: pa.Table,
+    items: IdTable,
+    maker: ListMaker,
+    make: Callable[[NDArray[np.int64]], Made],
+    progress: Callable[[int, int], None] | None,
+) -> Export:
+    """Write the lists that ``make`` has for the rows of ``asked``, some rows at a time.
+
+    ``asked`` has one column: whom each list is for.
+    """
+    counts: Counter[str] = Counter()
+    schema = _lists_schema(asked.schema, items)
+    with _table_writer(path, schema) as write:
+        for rows in batches(len(asked), maker.num_columns, maker.model.device):
+            made = make(rows)
+            write(_lists_table(asked.take(rows), items, made.lists, schema))
+            counts.update(made.counts(maker.k))
+            if progress is not None:
+                progress(int(rows[-1]) + 1, len(asked))
+    return Export(path=path, num_users=len(asked), notes=maker.shelf.notes, **counts)
+
+
+def _lists_schema(asked: pa.Schema, items: IdTable) -> pa.Schema:
+    """Columns of the file: whom it is for, rank, item_id, score and, where there are any, title."""
     fields = [
-        ("user_id", users.table.schema.field("id").type),
+        *asked,
         ("rank", pa.int32()),
         ("item_id", items.table.schema.field("id").type),
         ("score", pa.float32()),
@@ -74,25 +101,23 @@ def lists_schema(users: IdTable, items: IdTable) -> pa.Schema:
     return pa.schema(fields)
 
 
-def lists_table(
-    users: IdTable, items: IdTable, user_index: NDArray[np.int64], lists: Lists
-) -> pa.Table:
-    """The lists of some users, one row per recommended item."""
+def _lists_table(asked: pa.Table, items: IdTable, lists: Lists, schema: pa.Schema) -> pa.Table:
+    """Lists as one row per recommended item."""
     row, place = np.nonzero(lists.filled())
     item_index = lists.item_index[row, place]
     columns: list[Any] = [
-        users.table.column("id").take(user_index[row]),
+        asked.column(0).take(row),
         pa.array((place + 1).astype(np.int32)),
         items.table.column("id").take(item_index),
         pa.array(lists.score[row, place]),
     ]
     if items.has_column("title"):
         columns.append(items.table.column("title").take(item_index))
-    return pa.table(columns, schema=lists_schema(users, items))
+    return pa.table(columns, schema=schema)
 
 
 @contextmanager
-def table_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
+def _table_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
     """Yield a function that appends a table; ``path`` appears, whole, when the block ends well."""
     with atomic_file(path) as temporary, _WRITERS[path.suffix](temporary, schema) as write:
         yield write

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from foretaste.data.histories import Histories
-from foretaste.recommend.ids import Id, named
+from foretaste.errors import SettingError
+from foretaste.recommend.answers import COLUMNS, Kind
+from foretaste.recommend.ids import Id, as_ids, examples, named
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
 
 NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Histories, and what those are called whose they are."""
+
+    kind: Kind
+    """``user`` where they have names, ``history`` where they have none."""
+    names: list[Id | None]
+    histories: list[list[Id]]
+
+    @classmethod
+    def of(cls, given: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]]) -> Given:
+        """Histories by name, or without names; SettingError where names or items are no ids."""
+        if not isinstance(given, Mapping):
+            histories = [as_ids("each history", ids) for ids in given]
+            return cls("history", [None] * len(histories), histories)
+        if len({isinstance(name, str) for name in given}) > 1:
+            raise SettingError(
+                f"histories must be named by integers or by text, got both: {named([*given])}"
+            )
+        return cls("user", [*given], [as_ids("each history", ids) for ids in given.values()])
+
+    def asked(self) -> pa.Table:
+        """One column: the names, or numbers from 0 where there are none."""
+        numbered = [place if name is None else name for place, name in enumerate(self.names)]
+        return pa.table({COLUMNS[self.kind]: pa.array(numbered)})
 
 
 def known_histories(
@@ -33,18 +64,18 @@ def known_histories(
     )
     ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
     reasons = [
-        _reason(len(ids), list(compress(ids, flags)))
+        _reason(items, len(ids), list(compress(ids, flags)))
         for ids, flags in zip(given, ignored[: len(given)], strict=True)
     ]
     return known, reasons
 
 
-def _reason(num_items: int, ignored: Sequence[Id]) -> list[str]:
+def _reason(items: IdTable, num_items: int, ignored: Sequence[Id]) -> list[str]:
     if num_items == 0:
         return ["popularity order: the history is empty"]
     if not ignored:
         return []
     if len(ignored) == num_items:
-        return [f"{NOTHING_KNOWN}: {named(ignored)}"]
-    items = "1 item" if len(ignored) == 1 else f"{len(ignored)} items"
-    return [f"{items} of the history ignored, never seen in training: {named(ignored)}"]
+        return [f"{NOTHING_KNOWN}: {named(ignored)}; its {examples(items)}"]
+    counted = "1 item" if len(ignored) == 1 else f"{len(ignored)} items"
+    return [f"{counted} of the history ignored, never seen in training: {named(ignored)}"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Id = int | str
 
 _NUM_NAMED = 5
+_NUM_EXAMPLES = 3
 
 
 def as_ids(name: str, ids: Iterable[Id]) -> list[Id]:
@@ -49,9 +50,14 @@ def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
     if (index >= 0).all():
         return index
     unknown = list(compress(ids, index < 0))
-    kind = "integers" if table.is_integer else "text"
-    examples = table.ids(np.arange(min(2, len(table))))
     raise UnknownIdError(
         f"{len(unknown)} of {len(ids)} {table.kind} ids are unknown to this run: {named(unknown)}; "
-        f"its {table.kind} ids are {kind} such as {named(examples)}"
+        f"its {examples(table)}"
     )
+
+
+def examples(table: IdTable) -> str:
+    """What the ids of a run look like, for a message: ``item ids are integers such as 1, 2, 3``."""
+    kind = "integers" if table.is_integer else "text"
+    first = table.ids(np.arange(min(_NUM_EXAMPLES, len(table))))
+    return f"{table.kind} ids are {kind} such as {named(first)}"

@@ -73,6 +73,28 @@ class Lists:
         return places
 
 
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Lists of some users, and what they were made of."""
+
+    lists: Lists
+    num_known: NDArray[np.int64]
+    """Items of each history that training saw, [B]."""
+    own: list[list[str]]
+    """What to say of each history, nothing of most; [B]."""
+
+    def counts(self, k: int) -> dict[str, int]:
+        """What an `Export` counts of lists that were to have ``k`` items."""
+        is_known = self.num_known > 0
+        has_reason = np.array([bool(why) for why in self.own], dtype=bool)
+        return {
+            "num_rows": int(self.lists.length.sum()),
+            "num_short_lists": int(np.count_nonzero(self.lists.length < k)),
+            "num_popularity_lists": int(np.count_nonzero(~is_known)),
+            "num_partial_histories": int(np.count_nonzero(is_known & has_reason)),
+        }
+
+
 class ListMaker:
     """Makes lists of k items of one shelf with one model.
 

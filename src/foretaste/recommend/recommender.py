@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -16,17 +18,11 @@ from foretaste.errors import UnknownIdError
 from foretaste.evaluation.places import ABSENT
 from foretaste.evaluation.scoring import exact_scores
 from foretaste.models.base import RecommenderModel
-from foretaste.recommend.answers import Answer, make_answers
-from foretaste.recommend.export import (
-    Export,
-    check_output,
-    lists_schema,
-    lists_table,
-    table_writer,
-)
-from foretaste.recommend.given import NOTHING_KNOWN, known_histories
-from foretaste.recommend.ids import Id, as_ids, check_k, lookup_all, named
-from foretaste.recommend.lists import ListMaker, Lists, batches
+from foretaste.recommend.answers import Answer, Kind, make_answers
+from foretaste.recommend.export import Export, check_output, write_lists
+from foretaste.recommend.given import NOTHING_KNOWN, Given, known_histories
+from foretaste.recommend.ids import Id, as_ids, check_k, examples, lookup_all, named
+from foretaste.recommend.lists import ListMaker, Lists, Made, batches
 from foretaste.recommend.shelf import make_shelf, reason_for_fewer
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
@@ -68,17 +64,12 @@ class Recommender:
         """
         user_index = lookup_all(self.run.users, as_ids("user_ids", user_ids))
         maker = self._list_maker(k, exclude, candidates, include_seen)
-        lists = self._user_lists(user_index, maker)
-        own = [
-            [] if num_known else [NOTHING_KNOWN]
-            for num_known in self._histories.lengths()[user_index]
-        ]
-        asked = self.run.users.ids(user_index)
-        return make_answers("user", asked, lists, self.run.items, maker.reasons(lists, own))
+        made = self._of_users(user_index, maker)
+        return self._answers("user", self.run.users.ids(user_index), made, maker)
 
     def recommend_for(
         self,
-        histories: Sequence[Iterable[Id]],
+        histories: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]],
         k: int = 10,
         *,
         exclude: Iterable[Id] = (),
@@ -87,15 +78,14 @@ class Recommender:
     ) -> list[Answer]:
         """One answer per history: the item ids of a user whom the run need not know.
 
-        Items that training never saw are ignored, and named in the reason. A history of which
-        nothing is left is answered in popularity order.
+        A mapping names the users, ``{"anna": [1, 5]}``, and the answers have their names. Items
+        that training never saw are ignored, and named in the reason. A history of which nothing is
+        left is answered in popularity order.
         """
-        given = [as_ids("each history", ids) for ids in histories]
-        known, own = known_histories(self.run.items, self.run.num_items, given)
+        given = Given.of(histories)
         maker = self._list_maker(k, exclude, candidates, include_seen)
-        lists = maker.make(known, None)
-        asked = [None] * len(given)
-        return make_answers("history", asked, lists, self.run.items, maker.reasons(lists, own))
+        made = self._of_histories(given.histories, maker)
+        return self._answers(given.kind, given.names, made, maker)
 
     def similar_items(self, item_ids: Iterable[Id], k: int = 10) -> list[Answer]:
         """The k items of the catalogue most similar to each given item, itself left out.
@@ -123,38 +113,61 @@ class Recommender:
         output: Path | str,
         k: int = 10,
         *,
+        user_ids: Iterable[Id] | None = None,
         exclude: Iterable[Id] = (),
         candidates: Iterable[Id] | None = None,
         include_seen: bool = False,
         overwrite: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Export:
-        """Write the lists of every user to ``output``: ``.parquet``, ``.csv`` or ``.jsonl``.
+        """Write the lists of every user, or of these, to a ``.parquet``, ``.csv`` or ``.jsonl``.
 
         One row per recommended item: user_id, rank from 1, item_id, score and, where the run has
         them, title. Lists are written as they are made, and ``output`` appears once it is whole.
         ``progress`` is told the number of users done and in all. Raises SettingError where
-        ``output`` exists, unless ``overwrite``.
+        ``output`` exists, unless ``overwrite``, and UnknownIdError as `recommend` does.
         """
         path = check_output(Path(output), overwrite)
         maker = self._list_maker(k, exclude, candidates, include_seen)
-        num_users, num_rows, num_short = len(self.run.users), 0, 0
-        with table_writer(path, lists_schema(self.run.users, self.run.items)) as write:
-            for user_index in batches(num_users, maker.num_columns, self.model.device):
-                lists = self._user_lists(user_index, maker)
-                write(lists_table(self.run.users, self.run.items, user_index, lists))
-                num_rows += int(lists.length.sum())
-                num_short += int(np.count_nonzero(lists.length < maker.k))
-                if progress is not None:
-                    progress(int(user_index[-1]) + 1, num_users)
-        return Export(
-            path=path,
-            num_users=num_users,
-            num_rows=num_rows,
-            num_short_lists=num_short,
-            num_popularity_lists=int(np.count_nonzero(self._histories.lengths() == 0)),
-            notes=maker.shelf.notes,
-        )
+        users = self.run.users
+        user_index = np.arange(len(users))
+        if user_ids is not None:
+            user_index = lookup_all(users, as_ids("user_ids", user_ids))
+        asked = pa.table({"user_id": users.table.column("id").take(user_index)})
+
+        def make(rows: NDArray[np.int64]) -> Made:
+            return self._of_users(user_index[rows], maker)
+
+        return write_lists(path, asked, self.run.items, maker, make, progress)
+
+    def recommend_all_for(
+        self,
+        output: Path | str,
+        histories: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]],
+        k: int = 10,
+        *,
+        exclude: Iterable[Id] = (),
+        candidates: Iterable[Id] | None = None,
+        include_seen: bool = False,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Export:
+        """Write the lists that `recommend_for` makes of histories, as `recommend_all` does.
+
+        The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
+        """
+        path = check_output(Path(output), overwrite)
+        maker = self._list_maker(k, exclude, candidates, include_seen)
+        given = Given.of(histories)
+
+        def make(rows: NDArray[np.int64]) -> Made:
+            return self._of_histories([given.histories[row] for row in rows], maker)
+
+        export = write_lists(path, given.asked(), self.run.items, maker, make, progress)
+        if export.num_users == export.num_popularity_lists > 0:
+            hint = f"nothing in the histories was seen in training; its {examples(self.run.items)}"
+            return replace(export, notes=(*export.notes, hint))
+        return export
 
     @cached_property
     def _histories(self) -> Histories:
@@ -173,7 +186,7 @@ class Recommender:
         )
         return ListMaker(self.model, shelf, k=check_k(k), include_seen=include_seen)
 
-    def _user_lists(self, user_index: NDArray[np.int64], maker: ListMaker) -> Lists:
+    def _of_users(self, user_index: NDArray[np.int64], maker: ListMaker) -> Made:
         """Lists for users of the run: from trained rows, folded in where training had none."""
         lists = Lists.empty(len(user_index), maker.num_places)
         is_trained = user_index < self.run.num_train_users
@@ -181,7 +194,19 @@ class Recommender:
         histories = self._histories
         lists.put(trained, maker.make(histories.rows(user_index[trained]), user_index[trained]))
         lists.put(new, maker.make(histories.rows(user_index[new]), None))
-        return lists
+        num_known = histories.lengths()[user_index]
+        return Made(lists, num_known, [[] if known else [NOTHING_KNOWN] for known in num_known])
+
+    def _of_histories(self, given: Sequence[Sequence[Id]], maker: ListMaker) -> Made:
+        """Lists for new users."""
+        known, own = known_histories(self.run.items, self.run.num_items, given)
+        return Made(maker.make(known, None), known.lengths(), own)
+
+    def _answers(
+        self, kind: Kind, asked: Sequence[Id | None], made: Made, maker: ListMaker
+    ) -> list[Answer]:
+        reasons = maker.reasons(made.lists, made.own)
+        return make_answers(kind, asked, made.lists, self.run.items, reasons)
 
     def _catalogue_index(self, ids: Sequence[Id]) -> NDArray[np.int64]:
         index = lookup_all(self.run.items, ids)

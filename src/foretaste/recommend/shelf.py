@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.recommend.ids import Id, as_ids, named
+from foretaste.recommend.ids import Id, as_ids, examples, named
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -86,8 +86,7 @@ def _in_catalogue(
     missing = list(compress(ids, ~in_catalogue))
     notes = []
     if missing:
-        notes.append(
-            f"{len(missing)} of {len(ids)} ids in {name} ignored, never seen in training: "
-            f"{named(missing)}"
-        )
+        note = f"{len(missing)} of {len(ids)} ids in {name} ignored, never seen in training: "
+        hint = f"; its {examples(items)}" if len(missing) == len(ids) else ""
+        notes.append(f"{note}{named(missing)}{hint}")
     return index[in_catalogue], notes
