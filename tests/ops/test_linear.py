@@ -24,7 +24,7 @@ SHAPES = [(1, 1, 1), (5, 7, 3), (64, 130, 33), (0, 4, 3)]
 @pytest.fixture(params=[True, False], ids=["as found", "without oneDNN"])
 def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(linear_module, "_uses_onednn", lambda tensor: False)
+        monkeypatch.setattr(linear_module, "fuses", lambda tensor: False)
 
 
 @pytest.mark.usefixtures("_path")

@@ -7,11 +7,11 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu", "sigmoid"]
 
 
 def activate_(value: Tensor, activation: Activation | None) -> Tensor:
-    """``tanh(value)``, ``relu(value)`` or ``value`` itself, in its place; not differentiable."""
+    """The activation of ``value``, or ``value`` itself, in its place; not differentiable."""
     if activation == "relu":
         return value.relu_()
     if activation == "tanh":
@@ -19,6 +19,8 @@ def activate_(value: Tensor, activation: Activation | None) -> Tensor:
             # to within a rounding of 1; PyTorch's own takes eight times as long
             return value.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
         return value.tanh_()
+    if activation == "sigmoid":
+        return value.sigmoid_()
     return value
 
 
@@ -28,4 +30,6 @@ def slope(upstream: Tensor, result: Tensor, activation: Activation | None) -> Te
         return cast(Tensor, torch.ops.aten.threshold_backward(upstream, result, 0.0))
     if activation == "tanh":
         return cast(Tensor, torch.ops.aten.tanh_backward(upstream, result))
+    if activation == "sigmoid":
+        return cast(Tensor, torch.ops.aten.sigmoid_backward(upstream, result))
     return upstream

@@ -24,8 +24,11 @@ def linear(
     bias_M: Tensor | None = None,
     activation: Activation | None = None,
 ) -> Tensor:
-    """``activation(input @ weight.T + bias)``, [S, M]; not differentiable."""
-    if _uses_onednn(input_SN):
+    """``activation(input @ weight.T + bias)``, [S, M]; not differentiable.
+
+    Where `fuses`, all of it is computed in float32 and rounded once; the bias may be float32 then.
+    """
+    if fuses(input_SN):
         return _onednn(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)
 
@@ -47,13 +50,14 @@ def packed(weight_MN: Tensor, num_samples: int) -> Tensor:
 
     Nothing but `linear` can read it.
     """
-    if not _uses_onednn(weight_MN):
+    if not fuses(weight_MN):
         return weight_MN
     result: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_MN, num_samples)
     return result
 
 
-def _uses_onednn(tensor: Tensor) -> bool:
+def fuses(tensor: Tensor) -> bool:
+    """Whether products of such a tensor are oneDNN's, their bias and activation within them."""
     return (
         tensor.device.type == "cpu"
         and tensor.dtype in (torch.float32, torch.bfloat16)

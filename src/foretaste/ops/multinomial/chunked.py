@@ -13,7 +13,7 @@ layer, E that width and the bias, padded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +25,8 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.linear import linear
-from foretaste.ops.multinomial.powers import Powers
+from foretaste.ops.multinomial.fused_powers import FusedPowers
+from foretaste.ops.multinomial.powers import ChunkTargets, Powers
 from foretaste.ops.products import product
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class _Pass:
         wants_gradients: bool,
         implementation: str,
     ) -> None:
-        hidden_BD, weight_ID, bias_I = inputs
+        self.inputs = hidden_BD, weight_ID, bias_I = inputs
         self.sum_dtype = torch.promote_types(weight_ID.dtype, torch.float32)
         self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
         self.scale = scale
@@ -102,12 +103,11 @@ class _Pass:
         self.dtype = dtype
         self.buffers = buffers
         self.hidden_BD = hidden_BD.to(dtype)
-        self.base_2_BD = (hidden_BD * _LOG2_E).to(dtype)
-        self.bias_I = (bias_I * _LOG2_E).to(dtype)
-        self.weight_ID = weight_ID
+        self.weight_ID, self.bias_I = weight_ID, bias_I
         if weight_ID.dtype != dtype:
             self._copy_padded(weight_ID)
         self.chunks = _chunks(len(targets), self.weight_ID)
+        self.fused: FusedPowers | None = None
         self.powers = self._powers(targets, implementation)
         self.gradients: list[Tensor] = []
         if wants_gradients:
@@ -131,11 +131,10 @@ class _Pass:
         """The scaled loss; afterwards ``gradients`` are complete."""
         value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
         for rows in self.chunks:
-            logits_cI = self._logits(rows)
-            chunk_value, factor_c = self.powers.likelihood_(logits_cI, rows)
+            slope_cI, chunk_value, factor_c = self._slopes(rows)
             value += chunk_value
             if self.gradients:
-                self._add_gradients(logits_cI, rows, factor_c)
+                self._add_gradients(slope_cI, rows, factor_c)
         if self.late_scale != 1.0:
             for gradient in self.gradients:
                 gradient *= self.late_scale
@@ -149,17 +148,40 @@ class _Pass:
             from foretaste.ops.multinomial.triton_powers import TritonPowers
 
             return TritonPowers(targets, headroom)
-        return Powers(targets, [rows.start for rows in self.chunks], self.sum_dtype, headroom)
+        starts = [rows.start for rows in self.chunks]
+        chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
+        if FusedPowers.can(self.hidden_BD, len(self.weight_ID)):
+            self.fused = FusedPowers(chunk_targets, self.sum_dtype)
+        return Powers(chunk_targets, self.sum_dtype, headroom)
 
-    def _logits(self, rows: slice) -> Tensor:
-        """Logits in base 2; those of many items are put together in memory that is kept."""
-        hidden_cD, weight_ID = self.base_2_BD[rows], self.weight_ID
+    def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """What stands in the chunk at last; its value and factors."""
+        hidden_cD = self.hidden_BD[rows]
+        if self.fused is not None:
+            slope_cI = self._over_items(FusedPowers.product, hidden_cD, self.bias_I)
+            found = self.fused.likelihood_(slope_cI, rows)
+            if found is not None:
+                return slope_cI, *found
+        base_2_cD, base_2_I = (
+            (tensor * _LOG2_E).to(self.dtype) for tensor in (self.inputs[0][rows], self.bias_I)
+        )
+        slope_cI = self._over_items(linear, base_2_cD, base_2_I)
+        return slope_cI, *self.powers.likelihood_(slope_cI, rows)
+
+    def _over_items(
+        self,
+        function: Callable[[Tensor, Tensor, Tensor], Tensor],
+        hidden_cD: Tensor,
+        bias_I: Tensor,
+    ) -> Tensor:
+        """A function of rows, weights and biases; of many items put together in memory kept."""
+        weight_ID = self.weight_ID
         if len(weight_ID) <= self.items_at_once:
-            return linear(hidden_cD, weight_ID, self.bias_I)
-        logits_cI = self._empty("logits", (len(hidden_cD), len(weight_ID)), self.dtype)
+            return function(hidden_cD, weight_ID, bias_I)
+        result_cI = self._empty("logits", (len(hidden_cD), len(weight_ID)), self.dtype)
         for items in self._tiles():
-            logits_cI[:, items] = linear(hidden_cD, weight_ID[items], self.bias_I[items])
-        return logits_cI
+            result_cI[:, items] = function(hidden_cD, weight_ID[items], bias_I[items])
+        return result_cI
 
     def _add_gradients(self, slope_cI: Tensor, rows: slice, factor_c: Tensor) -> None:
         """The two backward products; the bias rides along as one more column of the hidden rows."""
