@@ -30,14 +30,19 @@ class TopList:
 
 def top_list(score_BC: Tensor, num_places: int) -> TopList:
     """The first min(num_places, C) places; `ABSENT` candidates come last. Scores are never NaN."""
-    score_BP, candidate_BP = score_BC.topk(min(num_places, score_BC.shape[1]))
+    num_places = min(num_places, score_BC.shape[1])
+    # one place more tells which lists are cut among equals: only there are all candidates counted
+    score_BN, candidate_BN = score_BC.topk(min(num_places + 1, score_BC.shape[1]))
+    score_BP, candidate_BP = score_BN[:, :num_places], candidate_BN[:, :num_places]
     last_B1 = score_BP[:, -1:]
     at_last_BP = score_BP == last_B1
-    num_at_last_B = torch.count_nonzero(score_BC == last_B1, dim=1)
-    cut_B = num_at_last_B > at_last_BP.sum(1)
+    num_at_last_B = at_last_BP.sum(1)
+    cut_B = (score_BN[:, num_places:] == last_B1).any(1)
     if bool(cut_B.any()):
-        chosen = _lowest_columns(score_BC[cut_B] == last_B1[cut_B], at_last_BP[cut_B].sum(1))
+        equal_RC = score_BC[cut_B] == last_B1[cut_B]
+        chosen = _lowest_columns(equal_RC, num_at_last_B[cut_B])
         candidate_BP[at_last_BP & cut_B[:, None]] = chosen
+        num_at_last_B[cut_B] = equal_RC.sum(1)
     if bool((score_BP[:, 1:] == score_BP[:, :-1]).any()):
         candidate_BP, order_BP = candidate_BP.sort(dim=1)
         score_BP, order_BP = score_BP.gather(1, order_BP).sort(dim=1, descending=True, stable=True)
