@@ -7,16 +7,22 @@ import pytest
 
 from foretaste.recommend import Answer, ScoredItem, to_table
 
-KNOWN = Answer(id=42, items=[ScoredItem(7, 1.5, "Seven"), ScoredItem(110, 0.25)])
-SHORT = Answer(id=43, items=[], reason="only 0 of 2: 0 candidates in the catalogue")
+KNOWN = Answer(id=42, item_ids=[7, 110], scores=[1.5, 0.25], titles=["Seven", None])
+SHORT = Answer(id=43, item_ids=[], scores=[], reason="only 0 of 2: 0 candidates in the catalogue")
 
 
 def test_an_answer_reads_well() -> None:
     assert str(KNOWN) == ("user 42\n   1.    7     1.5000  Seven\n   2.  110     0.2500")
     assert str(SHORT).splitlines()[0] == "user 43"
     assert "(only 0 of 2" in str(SHORT)
-    assert str(Answer(id=None, items=[], kind="history")) == "new user"
-    assert str(Answer(id="a", items=[], kind="item")) == "similar to item a"
+    assert str(Answer(id=None, item_ids=[], scores=[], kind="history")) == "new user"
+    assert str(Answer(id="a", item_ids=[], scores=[], kind="item")) == "similar to item a"
+
+
+def test_an_answer_item_by_item() -> None:
+    assert KNOWN.items == [ScoredItem(7, 1.5, "Seven"), ScoredItem(110, 0.25)]
+    assert KNOWN.items[0].title == "Seven"
+    assert SHORT.items == []
 
 
 def test_a_table_has_one_row_per_item() -> None:
@@ -32,7 +38,7 @@ def test_a_table_has_one_row_per_item() -> None:
 
 
 def test_a_table_of_histories_counts_them() -> None:
-    answer = Answer(id=None, items=[ScoredItem("a", 1.0)], kind="history")
+    answer = Answer(id=None, item_ids=["a"], scores=[1.0], kind="history")
     assert to_table([answer, answer]).to_pydict() == {
         "history": [0, 1],
         "rank": [1, 1],
@@ -42,12 +48,15 @@ def test_a_table_of_histories_counts_them() -> None:
 
 
 def test_a_table_of_similar_items_names_what_they_are_similar_to() -> None:
-    answer = Answer(id="b", items=[ScoredItem("a", 1.0)], kind="item")
+    answer = Answer(id="b", item_ids=["a"], scores=[1.0], kind="item")
     assert to_table([answer]).column_names == ["similar_to", "rank", "item_id", "score"]
 
 
 def test_an_answer_names_its_column() -> None:
-    columns = [Answer(id=1, items=[], kind=kind).column for kind in ("user", "history", "item")]
+    columns = [
+        Answer(id=1, item_ids=[], scores=[], kind=kind).column
+        for kind in ("user", "history", "item")
+    ]
     assert columns == ["user_id", "history", "similar_to"]
 
 
@@ -57,4 +66,4 @@ def test_no_answers_make_an_empty_table() -> None:
 
 def test_kinds_do_not_mix() -> None:
     with pytest.raises(AssertionError, match="one kind"):
-        to_table([KNOWN, Answer(id="b", items=[], kind="item")])
+        to_table([KNOWN, Answer(id="b", item_ids=[], scores=[], kind="item")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
 
 
 class ScoredItem(NamedTuple):
-    """One recommended item; a tuple, for thousands of them are made at a time."""
+    """One recommended item."""
 
     item_id: Id
     score: float
@@ -32,20 +33,29 @@ class ScoredItem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One list of items, best first; equal scores in the order of the catalogue."""
+    """One list of items, best first; equal scores in the order of the catalogue.
+
+    Kept as columns: thousands of answers are then a few lists each, not an object for every item.
+    """
 
     id: Id | None
     """The user or item that was asked about; None for a history."""
-    items: list[ScoredItem]
+    item_ids: list[Id]
+    """The items' ids, best first."""
+    scores: list[float]
+    """Their scores; only the order within one answer means anything."""
+    titles: list[str | None] | None = None
+    """Their titles; None where the run has no titles at all."""
     reason: str | None = None
     """Why the list is short or in popularity order, and which given ids were ignored."""
     kind: Kind = "user"
     """What was asked about: a ``user`` by id, a ``history``, or an ``item`` by id."""
 
     @property
-    def item_ids(self) -> list[Id]:
-        """The items' ids, best first."""
-        return [item.item_id for item in self.items]
+    def items(self) -> list[ScoredItem]:
+        """The same, item by item."""
+        titles = self.titles or [None] * len(self.item_ids)
+        return list(map(ScoredItem, self.item_ids, self.scores, titles))
 
     @property
     def column(self) -> str:
@@ -54,7 +64,7 @@ class Answer:
 
     def __str__(self) -> str:
         lines = [_HEADINGS[self.kind].format(self.id)]
-        width = max((len(str(item.item_id)) for item in self.items), default=0)
+        width = max((len(str(item_id)) for item_id in self.item_ids), default=0)
         for rank, item in enumerate(self.items, start=1):
             title = "" if item.title is None else f"  {item.title}"
             lines.append(f"{rank:4}.  {item.item_id!s:>{width}}  {item.score:9.4f}{title}")
@@ -73,18 +83,18 @@ def make_answers(
     """One answer per row of ``lists``, in the ids and titles of ``items``."""
     filled = lists.filled()
     index = lists.item_index[filled]
-    titles = items.titles(index) or [None] * len(index)
-    scores = lists.score[filled].tolist()
-    listed = list(map(ScoredItem._make, zip(items.ids(index), scores, titles, strict=True)))
-    ends = np.cumsum(lists.length)
+    item_ids, scores, titles = items.ids(index), lists.score[filled].tolist(), items.titles(index)
+    ends = np.cumsum(lists.length).tolist()
     return [
         Answer(
             id=about,
-            items=listed[end - length : end],
+            item_ids=item_ids[start:end],
+            scores=scores[start:end],
+            titles=titles and titles[start:end],
             reason="; ".join(why) or None,
             kind=kind,
         )
-        for about, end, length, why in zip(asked, ends, lists.length, reasons, strict=True)
+        for about, (start, end), why in zip(asked, pairwise([0, *ends]), reasons, strict=True)
     ]
 
 
@@ -96,18 +106,16 @@ def to_table(answers: Sequence[Answer]) -> pa.Table:
     """
     asked, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
     assert not others, "answers of one kind make one table"
-    rows: list[tuple[Any, int, Any]] = [
-        (number if answer.id is None else answer.id, rank, item)
-        for number, answer in enumerate(answers)
-        for rank, item in enumerate(answer.items, start=1)
-    ]
+    lengths = [len(answer.item_ids) for answer in answers]
+    about = [number if one.id is None else one.id for number, one in enumerate(answers)]
+    ranks = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
     columns: dict[str, Any] = {
-        asked: pa.array([about for about, _, _ in rows]),
-        "rank": pa.array([rank for _, rank, _ in rows], pa.int32()),
-        "item_id": pa.array([item.item_id for _, _, item in rows]),
-        "score": pa.array([item.score for _, _, item in rows], pa.float32()),
+        asked: pa.array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
+        "rank": pa.array(np.concatenate([*ranks, np.zeros(0, np.int32)])),
+        "item_id": pa.array([*chain.from_iterable(answer.item_ids for answer in answers)]),
+        "score": pa.array([*chain.from_iterable(a.scores for a in answers)], pa.float32()),
     }
-    titles = [item.title for _, _, item in rows]
-    if any(title is not None for title in titles):
-        columns["title"] = pa.array(titles, pa.string())
+    if any(answer.titles and any(answer.titles) for answer in answers):
+        titles = (answer.titles or [None] * len(answer.item_ids) for answer in answers)
+        columns["title"] = pa.array([*chain.from_iterable(titles)], pa.string())
     return pa.table(columns)
