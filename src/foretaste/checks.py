@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from foretaste.errors import SettingError
+
+Settings = TypeVar("Settings")
 
 _LONGEST_SHOWN = 200
 
@@ -59,3 +62,26 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """SettingError unless ``value`` is one of ``allowed``."""
     if value not in allowed:
         raise SettingError(f"{name} is {value!r}; use {' or '.join(allowed)}")
+
+
+def check_sequence(name: str, value: Any) -> None:
+    """SettingError unless ``value`` is a tuple, a list or the like, even of one value."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise SettingError(f"{name} is {value!r}; give a sequence: {name}=({value!r},)")
+
+
+def check_kind(name: str, value: object, kind: type[Any]) -> None:
+    """SettingError unless ``value`` is an instance of ``kind``, a class of settings."""
+    if not isinstance(value, kind):
+        raise SettingError(
+            f"{name} must be {kind.__name__}(...), with settings by name; "
+            f"got one of type {type(value).__name__}"
+        )
+
+
+def given_or_default(name: str, given: Settings | None, kind: type[Settings]) -> Settings:
+    """The settings that were ``given``, which must be of a kind; all defaults where none were."""
+    if given is None:
+        return kind()
+    check_kind(name, given, kind)
+    return given

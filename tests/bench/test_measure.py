@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import foretaste.bench.memory
+import foretaste.training.memory
 from foretaste.bench.measure import Latency, Spread, latencies, timed
 from foretaste.bench.memory import PeakMemory, available_bytes
 from tests.test_locks import loaded_anew
@@ -93,6 +94,6 @@ def test_a_system_that_does_not_tell_its_peak(
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.setattr(ctypes, "CDLL", no_library)
-    module = loaded_anew(str(foretaste.bench.memory.__file__))
-    monkeypatch.setattr(module, "_CLEAR", tmp_path / "no" / "clear_refs")
-    assert module.PeakMemory(CPU).rise_mib() is None
+    monkeypatch.setattr(foretaste.bench.memory, "_CLEAR", tmp_path / "no" / "clear_refs")
+    assert PeakMemory(CPU).rise_mib() is None
+    assert loaded_anew(str(foretaste.training.memory.__file__)).peak_memory_mib(CPU) is None

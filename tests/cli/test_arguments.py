@@ -10,9 +10,10 @@ import pytest
 from foretaste.cli.app import app
 from foretaste.cli.arguments import (
     DEFAULTS,
+    ID_LISTS,
+    METRIC_LISTS,
     NAME_LISTS,
     NUMBER_LISTS,
-    WORD_LISTS,
     spread_lists,
 )
 from foretaste.data import PrepareConfig
@@ -40,6 +41,9 @@ from tests.cli.conftest import Done
         ("recommend --user 42 run", "recommend --user 42 run"),
         ("similar run --item a b", "similar run --item a --item b"),
         ("compare a b -m x@5 y@5", "compare a b -m x@5 -m y@5"),
+        ("compare a --metric x@5 y@5 b", "compare a --metric x@5 --metric y@5 b"),
+        ("compare a --metric=x@5 b", "compare a --metric=x@5 b"),
+        ("compare a b -m luck", "compare a b -m luck"),
         ("evaluate run --candidates full", "evaluate run --candidates full"),
         ("recommend", "recommend"),
         ("--columns a,b,- ds", "--columns=a --columns=b --columns=- ds"),
@@ -63,15 +67,16 @@ def test_every_list_of_numbers_is_known() -> None:
     assert lists | {"-k"} == NUMBER_LISTS
 
 
-@pytest.mark.parametrize("verb", ["recommend", "similar", "compare"])
-def test_every_list_of_words_is_known(verb: str) -> None:
+@pytest.mark.parametrize("verb", ["recommend", "similar", "compare", "evaluate"])
+def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
     lists = {
         name
         for argument in app[verb].assemble_argument_collection(default_parameter=DEFAULTS)
         if argument.hint in (tuple[str, ...], list[str])
         for name in argument.names
     }
-    assert lists - NAME_LISTS == WORD_LISTS[verb]
+    known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if verb == "compare" else frozenset())
+    assert lists - NAME_LISTS == known
 
 
 def test_every_list_of_names_is_known() -> None:

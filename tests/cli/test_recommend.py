@@ -142,8 +142,8 @@ def test_a_file_of_histories_is_printed(
     assert [answer["reason"] for answer in answers] == [
         None,
         "1 item of the history ignored, never seen in training: 'nope'",
-        "popularity order: nothing in the history was seen in training: 'nope'; its item ids are "
-        "integers such as 1, 2, 3",
+        "popularity order: nothing in the history was seen in training: 'nope'; the run's item "
+        "ids are integers such as 1, 2, 3",
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_file_of_histories_to_a_file(foretaste: Foretaste, tmp_path: Path) -> 
 def test_ids_of_another_kind_are_said_to_be(foretaste: Foretaste, tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("user_id,item_id\n1,B00X\n2,B00Y\n")
     line = f"recommend runs/vae --histories-file {tmp_path}/new.csv --output {tmp_path}/recs.csv"
-    assert "its item ids are integers such as 1, 2, 3\n" in foretaste(line).err
+    assert "the run's item ids are integers such as 1, 2, 3\n" in foretaste(line).err
 
 
 def test_similar_items(foretaste: Foretaste) -> None:

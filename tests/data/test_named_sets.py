@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,6 +195,21 @@ def test_a_name_that_no_set_has(name: str | Path | list[str], tmp_path: Path) ->
         InputError, match=r"nor a named set of that name; .* ml-100k, ml-1m, ml-20m"
     ):
         prepare(name, tmp_path / "out")
+
+
+def test_a_folder_that_nobody_may_look_into_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = os.stat
+
+    def stat(path: object, **options: Any) -> os.stat_result:
+        if str(path) == "sets/ml-10m":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return found(path, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(InputError, match="there is no such file or folder, nor a named set"):
+        prepare("sets/ml-10m", tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["ml-10m.csv", "sets/ml-10m.csv", "ml-*", ["ml-10m", "ml-1m"]])

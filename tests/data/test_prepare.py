@@ -333,6 +333,14 @@ def test_the_summary_says_which_columns_were_taken_and_that_there_are_no_times(
     assert manifest.summary()[:2] == manifest.choices()
 
 
+def test_settings_are_no_dict(table: pa.Table, tmp_path: Path) -> None:
+    for made in (prepare, open_or_prepare):
+        with pytest.raises(
+            SettingError, match=r"config must be PrepareConfig\(\.\.\.\), .* type dict"
+        ):
+            made(table, config={"protocol": "none"})  # type: ignore[arg-type]
+
+
 def test_raw_files_are_prepared_once(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,1\n1,2\n", "shop.csv")
     config, root = PrepareConfig(protocol="none"), tmp_path / "datasets"

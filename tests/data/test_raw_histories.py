@@ -49,6 +49,16 @@ def test_one_id_that_is_text_makes_the_column_text(write: WriteFile) -> None:
     assert found == {"007": ["x"], "7": ["05", "5"]}
 
 
+def test_repeated_rows_are_one_item(write: WriteFile) -> None:
+    assert read_histories(write("user_id,item_id\n7,5\n7,4\n7,5\n")) == {7: [4, 5]}
+
+
+def test_times_and_ratings_are_not_looked_for(write: WriteFile) -> None:
+    """Two columns that both look like times are nothing that anyone could be asked about."""
+    found = read_histories(write("user,item,Date,date,stars,Stars\n1,2,3,4,5,6\n"))
+    assert found == {1: [2]}
+
+
 def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"raw\.csv: none of its columns looks like user_id: 'id'"):
         read_histories(write("id,item\n1,1\n"))
@@ -62,5 +72,7 @@ def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:
     write("user,thing\n1,1\n", "parts/b.csv")
     with pytest.raises(InputError, match=r"b\.csv: has no column 'item', which .*a\.csv has"):
         read_histories(tmp_path / "parts")
+    with pytest.raises(SettingError, match=r"config must be PairsConfig\(\.\.\.\)"):
+        read_histories(tmp_path, {"delimiter": ";"})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="are for text files"):
         read_histories(pa.table({"user": [1], "item": [1]}), PairsConfig(delimiter=";"))

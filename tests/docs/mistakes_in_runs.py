@@ -177,6 +177,7 @@ QUESTIONS = {
     "A length that cannot be": run("recommend runs/vae --user 1 -k 0"),
     "Whom to recommend to": run("recommend runs/vae"),
     "A file for everybody": run("recommend runs/vae --all"),
+    "A format beside a file": run("recommend runs/vae --user 1 --format csv --output lists.csv"),
     "How to read a file that is not there": run("recommend runs/vae --user 1 --delimiter ;"),
     "An output of no known format": run("recommend runs/vae --all --output lists.xlsx"),
     "An output without a folder": run("recommend runs/vae --all --output out/lists.csv"),

@@ -127,11 +127,13 @@ def test_candidate_rules() -> None:
 
 def test_list_lengths() -> None:
     assert checked_lengths([20, 10, 20]) == (10, 20)
-    for wrong in ((), (0,), (10, -1)):
+    for wrong in ((), (0,), (10, -1), (2.5,), ("10",)):
         with pytest.raises(SettingError, match="list lengths of at least 1"):
             EvaluationConfig(k=wrong)
     with pytest.raises(SettingError, match=r"k is 10; .*: k=\(10,\)"):
         EvaluationConfig(k=10)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"k is '10'; give a sequence: k=\('10',\)"):
+        EvaluationConfig(k="10")  # type: ignore[arg-type]
 
 
 def test_a_paired_difference_sees_what_single_intervals_do_not() -> None:

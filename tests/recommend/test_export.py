@@ -82,7 +82,8 @@ def test_new_users_of_whom_nothing_is_known(tmp_path: Path, popularity: Recommen
     export = popularity.recommend_all_for(tmp_path / "lists.csv", {"a": ["x"], "b": ["y"]}, k=3)
     assert export.num_popularity_lists == 2
     assert export.notes == (
-        "nothing in the histories was seen in training; its item ids are integers such as 0, 1, 2",
+        "nothing in the histories was seen in training; the run's item ids are integers such as "
+        "0, 1, 2",
     )
 
 

@@ -169,7 +169,7 @@ def test_text_ids_that_look_like_integers_stay_text(text: Recommender) -> None:
     assert answer.id == user
     assert all(isinstance(item_id, str) for item_id in answer.item_ids)
     assert answer.items[0].title is None
-    with pytest.raises(UnknownIdError, match=rf"its user ids are text such as '{user}'"):
+    with pytest.raises(UnknownIdError, match=rf"the run's user ids are text such as '{user}'"):
         text.recommend([user.removeprefix("00")])
 
 
@@ -216,7 +216,7 @@ def test_candidates_that_training_never_saw_are_named(popularity: Recommender) -
     assert answer.reason == (
         "only 0 of 2: 0 candidates in the catalogue; "
         "1 of 1 ids in candidates ignored, never seen in training: 'new'; "
-        "its item ids are integers such as 0, 1, 2"
+        "the run's item ids are integers such as 0, 1, 2"
     )
 
 
@@ -252,6 +252,10 @@ def test_the_model_is_left_as_it_was(popularity: Recommender) -> None:
     before = popularity.model.item_count_I.clone()
     popularity.recommend([user], k=2, exclude=popularity_order(popularity)[:1])
     assert popularity.model.item_count_I.equal(before)
+
+
+def test_a_recommender_says_whose_it_is(popularity: Recommender) -> None:
+    assert repr(popularity) == f"Recommender({str(popularity.run.path)!r}, popularity)"
 
 
 def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:

@@ -52,7 +52,7 @@ def test_a_wholly_unknown_history_gets_popularity_and_is_named(personal: Recomme
     assert answer.item_ids == popularity_order(personal)[:5]
     assert answer.reason == (
         f"popularity order: nothing in the history was seen in training: 'a', {unseen}; "
-        "its item ids are integers such as 0, 1, 2"
+        "the run's item ids are integers such as 0, 1, 2"
     )
 
 
@@ -76,9 +76,18 @@ def test_named_histories_are_answered_by_name(personal: Recommender) -> None:
     assert to_table(named).column_names[0] == "user_id"
 
 
-def test_names_of_two_kinds_are_refused(popularity: Recommender) -> None:
-    with pytest.raises(SettingError, match=r"by integers or by text, got both: 'ana', 7"):
-        popularity.recommend_for({"ana": [1], 7: [2]})
+@pytest.mark.parametrize("names", [("ana", 7), (1.5,), (None, "ana"), (("a", 1),)])
+def test_names_that_are_no_ids_of_one_kind_are_refused(
+    names: tuple[object, ...], popularity: Recommender
+) -> None:
+    with pytest.raises(SettingError, match=r"all by integers or all by text, got (.*)") as error:
+        popularity.recommend_for({name: [1] for name in names})  # type: ignore[misc]
+    assert all(repr(name) in str(error.value) for name in names)
+
+
+def test_names_may_be_numbers_of_numpy(popularity: Recommender) -> None:
+    (answer,) = popularity.recommend_for({np.int64(7): [1]}, k=1)
+    assert answer.id == 7
 
 
 def test_reasons_add_up(popularity: Recommender) -> None:

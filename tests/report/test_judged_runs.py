@@ -72,3 +72,5 @@ def test_a_run_and_its_dataset_may_be_named_by_their_places(tmp_path: Path) -> N
     assert evaluate_run(run.path, str(dataset.path)).metrics == expected
     with pytest.raises(SettingError, match="split is 'train'; use validation or test"):
         evaluate_run(run, split="train")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"config must be EvaluationConfig\(\.\.\.\)"):
+        evaluate_run(run, config={"k": (5,)})  # type: ignore[arg-type]

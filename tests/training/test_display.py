@@ -11,7 +11,7 @@ from rich.console import Console
 
 from foretaste.data import Dataset
 from foretaste.training import Progress, TrainingConfig, resume
-from foretaste.training.display import TrainingDisplay, compact
+from foretaste.training.display import TrainingDisplay
 from foretaste.training.progress import EpochReport, TrainingStart
 from foretaste.training.resolve import TrainingSize, resolve
 from tests.training.test_interruption import Killing
@@ -140,18 +140,3 @@ def test_nothing_is_shown_where_nobody_looks_or_wants_to(
     stream = shown_on(Stream(terminal=True), monkeypatch)
     run_of("gmf", dataset, tmp_path / "quiet", progress=Progress())
     assert stream.getvalue() == ""
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0.0, "0"),
-        (73.72, "73.7"),
-        (830, "830"),
-        (1500, "1.5 k"),
-        (1_310_000, "1.31 M"),
-        (2e9, "2 G"),
-    ],
-)
-def test_compact_numbers(number: float, text: str) -> None:
-    assert compact(number) == text

@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs import Run
+from foretaste.runs.copies import LogCopy
 from foretaste.training import LogConfig, Progress, resume, train
 from foretaste.training.clock import Clock
 from foretaste.training.logs import check_logs
@@ -97,6 +98,16 @@ def test_a_resumed_training_keeps_away_from_what_others_wrote(
     assert (tmp_path / "copy.json").read_bytes() == other.log.path.read_bytes()
 
 
+def test_logs_are_looked_at_once_nobody_else_writes_them(dataset: Dataset, tmp_path: Path) -> None:
+    """What another process is about to write would be neither here nor there."""
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 1"))
+    (tmp_path / "copy.json").write_text("mine\n")
+    run = Run.open(tmp_path / "run")
+    with run.in_training(), pytest.raises(RunError, match="is being trained by process"):
+        resume(run.path, logs=LogConfig(log_path=tmp_path / "copy.json"))
+
+
 def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
     dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -112,6 +123,37 @@ def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
             resume(tmp_path / "copied", logs=kept)
     assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
     assert (tmp_path / "results" / "metrics.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "foretaste.runs.copies.LogCopy.begin",
+        "foretaste.runs.copies.Results.begin",
+        "foretaste.runs.metrics_log.os.truncate",
+    ],
+)
+def test_what_a_training_wrote_stays_its_own_wherever_it_is_killed(
+    place: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between forgetting in the log what came after the saved state, and in what follows."""
+
+    def killed(*_: object) -> None:
+        raise SystemError("killed")
+
+    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, progress=Killing("epoch 2"))
+    run = Run.open(tmp_path / "run")
+    with run.log.followed_by(LogCopy(tmp_path / "copy.json")):
+        run.log.append("epoch", epoch=3, loss=1.0, train_s=1.0, samples_per_s=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, killed)
+        with pytest.raises(SystemError, match="killed"):
+            resume(run.path, logs=logs)
+    resume(run.path, logs=logs)
+    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
+    assert [event["epoch"] for event in events(run, "epoch")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("moment", ["step 1-1", "epoch 1"])

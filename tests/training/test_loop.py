@@ -181,6 +181,11 @@ def test_every_batch_of_every_epoch_makes_a_step(watched: Watched) -> None:
     assert reason == "all 3 epochs are done"
 
 
+def test_one_epoch_is_not_called_many(watched: Watched) -> None:
+    _, _, reason = watched.fit([0.1], epochs=1)
+    assert reason == "the only epoch is done"
+
+
 def test_the_loss_of_an_epoch_is_the_mean_over_samples(watched: Watched) -> None:
     watched.fit([0.1], epochs=1)
     after_one_step = 0.2

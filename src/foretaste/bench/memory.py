@@ -10,9 +10,7 @@ from pathlib import Path
 import torch
 
 from foretaste.training.adam import Adam
-
-if sys.platform != "win32":
-    import resource
+from foretaste.training.memory import peak_of_process
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -54,7 +52,7 @@ class PeakMemory:
         if self.device.type == "cuda":
             peak: float | None = float(torch.cuda.max_memory_allocated(self.device))
         else:
-            peak = _resident("VmHWM") if self.is_reset else _peak_of_process()
+            peak = _resident("VmHWM") if self.is_reset else peak_of_process()
         return None if peak is None else max(0.0, peak - self._before) / 2**20
 
 
@@ -102,10 +100,3 @@ def _resident(name: str) -> float:
 def _kibibytes(path: Path, name: str) -> float:
     lines = path.read_text().splitlines()
     return float(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
-
-
-def _peak_of_process() -> float | None:
-    if sys.platform == "win32":
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1.0 if sys.platform == "darwin" else 1024.0)

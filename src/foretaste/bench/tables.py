@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretaste.wording import compact
+
 if TYPE_CHECKING:
     from foretaste.bench.rows import Row
 
@@ -155,14 +157,6 @@ def _spread(name: str, value: Mapping[str, Any]) -> str:
     write = compact if is_number else _seconds
     ends = " to ".join(write(value[end]) for end in ("min", "max"))
     return f"{write(value['median'])} ({ends})"
-
-
-def compact(number: float) -> str:
-    """A number in three digits: 1.31 M, 12.1 k, 830."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g}"
 
 
 def _seconds(number: float) -> str:

@@ -1,4 +1,4 @@
-"""How command lines are read: short names, lists of numbers, whole numbers."""
+"""How command lines are read: short names, lists of numbers, names and ids, whole numbers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k"})
 NAME_LISTS = frozenset({"--columns", "--items-columns"})
 """Options that take several names, with commas between them."""
 
-WORD_LISTS = {
+METRIC_LISTS = frozenset({"--metric", "-m"})
+"""Options that take several metrics, such as ndcg@10."""
+
+ID_LISTS = {
     "recommend": frozenset({"--user", "--history", "--exclude", "--candidates"}),
     "similar": frozenset({"--item"}),
-    "compare": frozenset({"--metric", "-m"}),
 }
-"""Options that take several ids or names with spaces between them, by the command."""
+"""Options that take several ids, by the command."""
 
 _NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
+_METRIC = re.compile(r"\w+@[0-9]+")
 
 
 def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
@@ -55,15 +58,15 @@ FLAG = Parameter(negative="", show_default=False)
 
 
 def spread_lists(tokens: Sequence[str]) -> list[str]:
-    """The command line with each number, name or id of a list behind an option of its own.
+    """The command line with each number, name, metric or id of a list behind an option of its own.
 
     ``--layers 64 32`` and ``--layers 64,32`` become ``--layers 64 --layers 32``, so that a list
-    ends where its numbers do and never swallows what follows. An id may be any word: ids go on to
-    the next option where runs stand before all options, and else end with the first.
+    ends where its numbers do and never swallows what follows; metrics likewise. An id may be any
+    word: ids go on to the next option where the run stands before all options, and else end with
+    the first.
     """
     rest = list(tokens)
-    verb, place, *_ = (*tokens, "-", "-")
-    word_lists = frozenset() if place.startswith("-") else WORD_LISTS.get(verb, frozenset())
+    belonging = _belonging(tokens)
     spread: list[str] = []
     while rest:
         token = rest.pop(0)
@@ -78,8 +81,9 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
             names = value if equals else rest.pop(0)
             # A name may be a mere -, which only stands behind an equals sign.
             spread += [f"{name}={part}" for part in names.split(",")]
-        elif name in word_lists and not equals:
-            spread += [part for word in _take_words(rest) for part in (name, word)] or [name]
+        elif name in belonging and not equals:
+            words = _take(rest, belonging[name])
+            spread += [part for word in words for part in (name, word)] or [name]
         else:
             spread.append(token)
     return spread
@@ -90,9 +94,13 @@ def take_numbers(rest: list[str]) -> list[str]:
     return _take(rest, _is_numbers)
 
 
-def _take_words(rest: list[str]) -> list[str]:
-    """Remove and return the words that ``rest`` begins with, up to an option."""
-    return _take(rest, lambda word: not word.startswith("-") or _is_numbers(word))
+def _belonging(tokens: Sequence[str]) -> dict[str, Callable[[str], bool]]:
+    """What tells which words belong to a list of metrics or ids, by the option before them."""
+    belonging: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, _is_metric)
+    verb, place, *_ = (*tokens, "-", "-")
+    if not place.startswith("-"):
+        belonging |= dict.fromkeys(ID_LISTS.get(verb, ()), _is_word)
+    return belonging
 
 
 def _take(rest: list[str], belongs: Callable[[str], bool]) -> list[str]:
@@ -103,6 +111,15 @@ def _take(rest: list[str], belongs: Callable[[str], bool]) -> list[str]:
 
 def _is_numbers(word: str) -> bool:
     return _NUMBERS.fullmatch(word) is not None
+
+
+def _is_metric(word: str) -> bool:
+    return _METRIC.fullmatch(word) is not None
+
+
+def _is_word(word: str) -> bool:
+    """Whether it is no option."""
+    return not word.startswith("-") or _is_numbers(word)
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
-from foretaste.cli.arguments import DEFAULTS
+from foretaste.cli.arguments import DEFAULTS, ID_LISTS
 
 
 def explained(app: App, error: CycloptsError) -> str:
@@ -16,8 +22,10 @@ def explained(app: App, error: CycloptsError) -> str:
         message = _not_here(app, words, error) or message
     elif isinstance(error, MissingArgumentError):
         message = _missing(error, unused)
-    elif message.startswith("Unused"):
+    elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {unused!r}."
+        if words[-1] in ID_LISTS:
+            message += " Several ids may follow an option where the run stands before it."
     return f"{message}\nSee {' '.join(words)} --help."
 
 

@@ -14,6 +14,7 @@ from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
+from foretaste.wording import counted
 
 if TYPE_CHECKING:
     from foretaste.recommend import Answer, Export, Recommender
@@ -122,7 +123,7 @@ def recommend(
     lists: Annotated[Lists | None, Parameter(name="*", group="Lists")] = None,
     output: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
-    format: AnswersFormat = "table",
+    format: AnswersFormat | None = None,
     device: str = "auto",
 ) -> None:
     """Recommend items to known users, to new ones, or to everyone.
@@ -131,25 +132,37 @@ def recommend(
         run: Directory of the run.
         output: File to write instead of printing: .parquet, .csv or .jsonl.
         overwrite: Replace the output if it is there already.
-        format: How to print.
+        format: How to print; as a table unless given.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
     """
     whom = asked or Asked()
     whom.check()
-    if whom.all and output is None:
-        raise SettingError("--all needs --output FILE: lists of everyone are not printed")
+    if output is None:
+        _check_printing(whom, overwrite)
+    elif format is not None:
+        raise SettingError(
+            "--format is about printing; of --output FILE the ending chooses the format"
+        )
     from foretaste.recommend import Recommender
 
     arguments = (lists or Lists()).arguments()
     recommender = Recommender.open(run, device)
     note_if_unfinished(recommender.run)
     if output is None:
-        print_answers(_answers(recommender, whom, arguments), format)
+        print_answers(_answers(recommender, whom, arguments), format or "table")
         return
     with counting("Recommending") as tell:
         writing = arguments | {"overwrite": overwrite, "progress": tell}
         export = _export(recommender, output, whom, writing)
     _say_written(export)
+
+
+def _check_printing(asked: Asked, overwrite: bool) -> None:
+    """SettingError where what was asked for takes a file."""
+    if asked.all:
+        raise SettingError("--all needs --output FILE: lists of everyone are not printed")
+    if overwrite:
+        raise SettingError("--overwrite needs --output FILE: without one nothing is written")
 
 
 def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) -> Iterator[Answer]:
@@ -189,13 +202,9 @@ def _say_written(export: Export) -> None:
         (export.num_partial_histories, "part of the history ignored, never seen in training"),
     ):
         if count:
-            say(notes, f"{note}: {_counted(count, 'user')}")
-    rows, users = _counted(export.num_rows, "row"), _counted(export.num_users, "user")
+            say(notes, f"{note}: {counted(count, 'user')}")
+    rows, users = counted(export.num_rows, "row"), counted(export.num_users, "user")
     say(stdout_console(), f"Wrote {rows} for {users}: {export.path}")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _parts(ids: list[Any]) -> Iterator[list[Any]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from foretaste.checks import shown
-from foretaste.data.config import FileFormat, PrepareConfig
+from foretaste.data.config import FileFormat, InputConfig, PairsConfig
 from foretaste.errors import InputError, SettingError
 
 # Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
@@ -32,13 +32,8 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "itemtitle", "movietitle", "itemname", "productname", "booktitle"),
 }  # fmt: skip
 
-_OPTIONS = {
-    "user_id": "user_column",
-    "item_id": "item_column",
-    "rating": "rating_column",
-    "time": "time_column",
-}
-_REQUIRED = ("user_id", "item_id")
+_REQUIRED = {"user_id": "user_column", "item_id": "item_column"}
+_OPTIONS = {**_REQUIRED, "rating": "rating_column", "time": "time_column"}
 
 # A number, or a date such as 2020-12-31: seldom the name of a column.
 _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
@@ -64,7 +59,7 @@ class Roles:
 
 
 def find_roles(
-    columns: Sequence[str], config: PrepareConfig, where: str, header: FileFormat | None
+    columns: Sequence[str], config: InputConfig, where: str, header: FileFormat | None
 ) -> Roles:
     """The columns to read of those found in the file ``where``.
 
@@ -73,10 +68,28 @@ def find_roles(
     Raises InputError where users or items are not to be found, SettingError where one column
     is asked to be two things.
     """
+    return Roles(**_find(_OPTIONS, columns, config, where, header))  # type: ignore[arg-type]
+
+
+def find_pair(
+    columns: Sequence[str], config: PairsConfig, where: str, header: FileFormat | None
+) -> dict[str, str]:
+    """As `find_roles`, the columns of users and items alone, by role."""
+    return _find(_REQUIRED, columns, config, where, header)  # type: ignore[return-value]
+
+
+def _find(
+    options: Mapping[str, str],
+    columns: Sequence[str],
+    config: PairsConfig,
+    where: str,
+    header: FileFormat | None,
+) -> dict[str, str | None]:
+    """The column of each role that has an option here; None where there is none."""
     hint = _hint(columns, header, "user_id,item_id,rating,timestamp")
     named = {
         role: _named(columns, getattr(config, option), option, where, hint)
-        for role, option in _OPTIONS.items()
+        for role, option in options.items()
     }
     # A column named for something else is not also taken for a rating or a time.
     free = [column for column in columns if column not in named.values()]
@@ -84,20 +97,19 @@ def find_roles(
         role: name or find_spelling(columns if role in _REQUIRED else free, role, where)
         for role, name in named.items()
     }
-    for role in _REQUIRED:
+    for role, option in _REQUIRED.items():
         if found[role] is None:
             raise InputError(
-                f"{_none_looks_like(columns, role, where)}. "
-                f"Name it with {_flag(_OPTIONS[role])}.{hint}"
+                f"{_none_looks_like(columns, role, where)}. Name it with {_flag(option)}.{hint}"
             )
     by_column: dict[str, str] = {}
     for role, column in found.items():
         if column is not None and by_column.setdefault(column, role) != role:
             raise SettingError(
-                f"{_OPTIONS[by_column[column]]} and {_OPTIONS[role]} are both {shown(column)}; "
+                f"{options[by_column[column]]} and {options[role]} are both {shown(column)}; "
                 "they must be different columns"
             )
-    return Roles(**found)  # type: ignore[arg-type]
+    return found
 
 
 def check_columns(columns: Sequence[str], where: str, needed: Iterable[str], first: str) -> None:

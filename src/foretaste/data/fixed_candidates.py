@@ -8,7 +8,7 @@ from typing import Any
 
 from foretaste.checks import shown
 from foretaste.data import steps
-from foretaste.data.columns import find_roles
+from foretaste.data.columns import find_pair
 from foretaste.data.compressed import READ_COMPRESSIONS
 from foretaste.data.config import FileFormat, PrepareConfig
 from foretaste.data.engine import Engine
@@ -121,8 +121,7 @@ def _read_lines(engine: Engine, scan: Scan, plan: Plan) -> None:
 def _read_rows(engine: Engine, scans: Sequence[Scan], config: PrepareConfig) -> None:
     selects = []
     for scan in scans:
-        roles = find_roles(list(scan.columns), config, scan.name, scan.header)
-        names = {"user_id": roles.user_id, "item_id": roles.item_id}
+        names = find_pair(list(scan.columns), config, scan.name, scan.header)
         texts = {
             role: f"nullif(CAST({scan.columns[name].sql} AS VARCHAR), '')"
             for role, name in names.items()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste import __version__
+from foretaste.checks import given_or_default
 from foretaste.data.columns import check_columns, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
@@ -93,7 +94,7 @@ def open_or_prepare(
     """
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
-        asked = (config or PrepareConfig()).content()
+        asked = given_or_default("config", config, PrepareConfig).content()
         are_files_given = items is not None or source_dir is not None
         if asked != PrepareConfig().content() or are_files_given:
             raise SettingError(
@@ -114,7 +115,7 @@ def _open(
     tell: Progress,
 ) -> tuple[Raw, PrepareConfig]:
     """Everything there is to read, and the settings to prepare it with."""
-    config = config or PrepareConfig()
+    config = given_or_default("config", config, PrepareConfig)
     named = named_set(source, source_dir)
     if named is None:
         return Raw.open(source, items, config, tell), config

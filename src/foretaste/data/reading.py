@@ -10,6 +10,7 @@ from foretaste.checks import shown
 from foretaste.data.engine import Engine
 from foretaste.data.sources import Column, Scan, Storage
 from foretaste.errors import InputError
+from foretaste.wording import counted
 
 Kind = Literal["short", "integer", "real", "moment", "text"]
 """What a column holds; ``short`` are integers of 32 bits, which take half the memory of others."""
@@ -206,7 +207,7 @@ def _shown(column: Column) -> str:
 
 def like_it(count: int, noun: str) -> str:
     """How many there are of what an error shows: ``3 rows like it``."""
-    return f"1 {noun} like it" if count == 1 else f"{count:,} {noun}s like it"
+    return f"{counted(count, noun)} like it"
 
 
 def _refuse_nul(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral
+from typing import Any, Literal
 
-from foretaste.checks import check_whole
+from foretaste.checks import check_sequence, check_whole
 from foretaste.errors import SettingError
 
 CANDIDATES_HELP = "full, fixed, sampled-N or nvidia-N with N at least 1, such as sampled-99"
@@ -63,9 +64,8 @@ def check_evaluation_batch(evaluation_batch: int | None) -> None:
 
 def checked_lengths(k: Iterable[int]) -> tuple[int, ...]:
     """The distinct list lengths in ``k``, ascending; SettingError if there are none or below 1."""
-    if isinstance(k, int):
-        raise SettingError(f"k is {k}; list lengths come in a sequence: k=({k},)")
-    lengths = tuple(sorted(set(k)))
-    if not lengths or lengths[0] < 1:
-        raise SettingError(f"k is {tuple(k)}; give one or more list lengths of at least 1")
-    return lengths
+    check_sequence("k", k)
+    lengths: tuple[Any, ...] = tuple(k)
+    if not lengths or not all(isinstance(one, Integral) and int(one) >= 1 for one in lengths):
+        raise SettingError(f"k is {lengths}; give one or more list lengths of at least 1")
+    return tuple(sorted(set(lengths)))

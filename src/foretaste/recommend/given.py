@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from foretaste.data.histories import Histories
 from foretaste.errors import SettingError
 from foretaste.recommend.answers import COLUMNS, Kind
 from foretaste.recommend.ids import Id, as_ids, examples, named
+from foretaste.wording import counted
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -32,13 +34,14 @@ class Given:
 
     @classmethod
     def of(cls, given: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]]) -> Given:
-        """Histories by name, or without names; SettingError where names or items are no ids."""
+        """Histories by name, or without names; SettingError where names are no ids of one kind, or
+        a history is no list."""
         if not isinstance(given, Mapping):
             histories = [as_ids("each history", ids) for ids in given]
             return cls("history", [None] * len(histories), histories)
-        if len({isinstance(name, str) for name in given}) > 1:
+        if not any(all(isinstance(name, kind) for name in given) for kind in (str, Integral)):
             raise SettingError(
-                f"histories must be named by integers or by text, got both: {named([*given])}"
+                f"histories must be named all by integers or all by text, got {named([*given])}"
             )
         return cls("user", [*given], [as_ids("each history", ids) for ids in given.values()])
 
@@ -76,6 +79,6 @@ def _reason(items: IdTable, num_items: int, ignored: Sequence[Id]) -> list[str]:
     if not ignored:
         return []
     if len(ignored) == num_items:
-        return [f"{NOTHING_KNOWN}: {named(ignored)}; its {examples(items)}"]
-    counted = "1 item" if len(ignored) == 1 else f"{len(ignored)} items"
-    return [f"{counted} of the history ignored, never seen in training: {named(ignored)}"]
+        return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
+    items_ignored = counted(len(ignored), "item")
+    return [f"{items_ignored} of the history ignored, never seen in training: {named(ignored)}"]

@@ -52,12 +52,12 @@ def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
     unknown = list(compress(ids, index < 0))
     raise UnknownIdError(
         f"{len(unknown)} of {len(ids)} {table.kind} ids are unknown to this run: {named(unknown)}; "
-        f"its {examples(table)}"
+        f"{examples(table)}"
     )
 
 
 def examples(table: IdTable) -> str:
-    """What the ids of a run look like, for a message: ``item ids are integers such as 1, 2, 3``."""
+    """What the ids of a run look like: ``the run's item ids are integers such as 1, 2, 3``."""
     kind = "integers" if table.is_integer else "text"
     first = table.ids(np.arange(min(_NUM_EXAMPLES, len(table))))
-    return f"{table.kind} ids are {kind} such as {named(first)}"
+    return f"the run's {table.kind} ids are {kind} such as {named(first)}"

@@ -41,6 +41,9 @@ class Recommender:
         self.run = run
         self.model = model
 
+    def __repr__(self) -> str:
+        return f"Recommender({str(self.run.path)!r}, {self.run.config.model})"
+
     @classmethod
     def open(cls, run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:
         """Answer from a run, or the run at a path, on ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
@@ -165,7 +168,7 @@ class Recommender:
 
         export = write_lists(path, given.asked(), self.run.items, maker, make, progress)
         if export.num_users == export.num_popularity_lists > 0:
-            hint = f"nothing in the histories was seen in training; its {examples(self.run.items)}"
+            hint = f"nothing in the histories was seen in training; {examples(self.run.items)}"
             return replace(export, notes=(*export.notes, hint))
         return export
 

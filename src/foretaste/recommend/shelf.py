@@ -87,6 +87,6 @@ def _in_catalogue(
     notes = []
     if missing:
         note = f"{len(missing)} of {len(ids)} ids in {name} ignored, never seen in training: "
-        hint = f"; its {examples(items)}" if len(missing) == len(ids) else ""
+        hint = f"; {examples(items)}" if len(missing) == len(ids) else ""
         notes.append(f"{note}{named(missing)}{hint}")
     return index[in_catalogue], notes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from foretaste.checks import given_or_default
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
@@ -39,7 +40,8 @@ def evaluate_run(
 
     if not isinstance(run, Run):
         run = Run.open(run)
-    dataset, asked = dataset_of(run, dataset), config or EvaluationConfig()
+    asked = given_or_default("config", config, EvaluationConfig)
+    dataset = dataset_of(run, dataset)
     heldout = dataset.heldout(split)
     return evaluate(
         load_model(run, device),

@@ -57,7 +57,7 @@ class Follower(Protocol):
     """Keeps what a log says somewhere else too."""
 
     def begin(self, events: list[dict[str, Any]]) -> None:
-        """These are the events of the log so far."""
+        """These are the events that the log goes on from."""
         ...
 
     def add(self, event: dict[str, Any]) -> None:
@@ -78,11 +78,10 @@ class MetricsLog:
 
     @contextmanager
     def followed_by(self, *followers: Follower) -> Iterator[None]:
-        """Within, ``followers`` are told of what is written, and first of what was."""
+        """Within, ``followers`` are told of what the log is cut to, which it must be, and then of
+        what is written."""
         self._followers = followers
         try:
-            for follower in followers:
-                follower.begin(self.read())
             yield
         finally:
             self._followers = ()
@@ -116,16 +115,14 @@ class MetricsLog:
 
     def check_was(self, num_bytes: int) -> None:
         """RunError where no line ends after so many bytes: the log never was so long."""
-        text = self.path.read_bytes()[:num_bytes]
-        if len(text) < num_bytes or not text.endswith(b"\n"):
-            raise RunError(
-                f"{self.path} is torn or was changed: it has no line that ends after "
-                f"{num_bytes} bytes, where the saved training state belongs"
-            )
+        self._when_it_was(num_bytes)
 
     def cut(self, num_bytes: int) -> None:
         """Forget what was written after the log was so long; RunError where it never was."""
-        self.check_was(num_bytes)
+        kept = list(self._events(self._when_it_was(num_bytes)))
+        # Before the log: killed in between, they have nothing that it has not.
+        for follower in self._followers:
+            follower.begin(kept)
         os.truncate(self.path, num_bytes)
 
     def clear(self) -> None:
@@ -144,20 +141,28 @@ class MetricsLog:
 
         Raises RunError naming the line that is not a JSON object.
         """
-        return list(self._events())
+        return list(self._events(self.path.read_bytes()))
 
     def read_sound(self) -> list[dict[str, Any]]:
         """The events before the first line that is none, such as a power failure leaves."""
 
         def sound() -> Iterator[dict[str, Any]]:
             with suppress(RunError):
-                yield from self._events()
+                yield from self._events(self.path.read_bytes())
 
         return list(sound())
 
-    def _events(self) -> Iterator[dict[str, Any]]:
-        lines = self.path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines[:-1], start=1):
+    def _when_it_was(self, num_bytes: int) -> bytes:
+        text = self.path.read_bytes()[:num_bytes]
+        if len(text) < num_bytes or not text.endswith(b"\n"):
+            raise RunError(
+                f"{self.path} is torn or was changed: it has no line that ends after "
+                f"{num_bytes} bytes, where the saved training state belongs"
+            )
+        return text
+
+    def _events(self, text: bytes) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(text.split(b"\n")[:-1], start=1):
             try:
                 event = json.loads(line)
             except ValueError as error:

@@ -73,24 +73,24 @@ class Training(ABC):
         RunError, with the run as it was, where its saved state does not fit.
         """
         asked = self.config.asked
-        with Interruption(run.path) as interruption:
+        with Interruption(run.path) as interruption, logged(run, logs, progress) as told:
             self._take_up(run)
-            with logged(run, logs, progress) as told:
-                judging = Judging(
-                    dataset=self.dataset,
-                    candidates=asked["candidates"],
-                    validation_users=asked["validation_users"],
-                    evaluation_batch=asked["evaluation_batch"],
-                    progress=told,
-                    interruption=interruption,
-                )
-                self._train(run, judging)
+            judging = Judging(
+                dataset=self.dataset,
+                candidates=asked["candidates"],
+                validation_users=asked["validation_users"],
+                evaluation_batch=asked["evaluation_batch"],
+                progress=told,
+                interruption=interruption,
+            )
+            self._train(run, judging)
 
     @abstractmethod
     def _take_up(self, run: Run) -> None:
         """Go to where the run stands, its log too: to its saved state, else to the beginning.
 
-        The run keeps what it has until all that may not fit does.
+        Whatever follows the log learns here what it goes on from. The run keeps what it has until
+        all that may not fit does.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from rich.progress import Progress as Bars
 
 from foretaste.training.config import TrainingConfig
 from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
+from foretaste.wording import compact
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
@@ -217,11 +218,3 @@ def _best_lines(summary: TrainingSummary, target: float | None) -> list[str]:
         reached = "not reached" if epoch is None else f"first reached in epoch {epoch}"
         lines.append(f"target      {summary.select_by} {target:g} {reached}")
     return lines
-
-
-def compact(number: float) -> str:
-    """A large number in three digits: 1.31 M, 12.1 k, 830."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g}"

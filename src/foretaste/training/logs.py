@@ -36,7 +36,8 @@ def check_logs(logs: LogConfig, *, in_steps: bool, run: Run | None = None) -> No
 
 @contextmanager
 def logged(run: Run, logs: LogConfig, progress: Progress) -> Iterator[Progress]:
-    """Within, what was asked for is written; yields who is to be told of the training."""
+    """Within, what was asked for is written, once the log is cut to what it goes on from; yields
+    who is to be told of the training."""
     with run.log.followed_by(*_followers(run, logs)):
         if not logs.trace:
             yield progress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -14,13 +13,11 @@ from foretaste.runs.run import Run
 from foretaste.training.clock import Clock
 from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import Judging
+from foretaste.training.memory import peak_memory_mib
 from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.resolve import TrainingPlan
 from foretaste.training.selection import Selection
 from foretaste.training.state import TrainingState
-
-if sys.platform != "win32":
-    import resource
 
 
 def announce(
@@ -163,19 +160,9 @@ def finish(
         best_epoch=selection.best_epoch if selection else None,
         best_value=selection.best_value if selection else None,
         target_epoch=selection.target_epoch if selection else None,
-        memory_mib=_peak_memory_mib(model.device),
+        memory_mib=peak_memory_mib(model.device),
         test=test,
     )
     run.log.append("summary", **summary.as_event())
     run.discard_state()
     judging.progress.finished(summary)
-
-
-def _peak_memory_mib(device: torch.device) -> float | None:
-    """Peak memory of this process, or of the GPU's allocator; None where Python does not tell."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    if sys.platform == "win32":
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)

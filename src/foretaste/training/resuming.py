@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from foretaste.checks import given_or_default
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
@@ -42,8 +43,7 @@ def resume(
     """
     if not isinstance(run, Run):
         run = Run.open(run)
-    logs = logs or LogConfig()
-    check_logs(logs, in_steps=run.config.model not in CLOSED_FORMS, run=run)
+    logs = given_or_default("logs", logs, LogConfig)
     with run.in_training():
         if run.is_finished:
             run.discard_state()
@@ -51,6 +51,7 @@ def resume(
                 f"{run.path} is finished: there is nothing to go on with; to train its weights "
                 f"further, begin a new run with --from {shlex.quote(str(run.path))}"
             )
+        check_logs(logs, in_steps=run.config.model not in CLOSED_FORMS, run=run)
         _check_device(run)
         training = assemble(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
         with watched(progress, asked_settings(run)) as told:

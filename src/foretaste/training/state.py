@@ -66,7 +66,8 @@ class TrainingState:
         if reason := self.selection.reason_to_stop():
             return reason
         if self.epoch > self.plan.epochs:
-            return f"all {self.plan.epochs} epochs are done"
+            epochs = self.plan.epochs
+            return "the only epoch is done" if epochs == 1 else f"all {epochs} epochs are done"
         return None
 
     def mean_loss(self) -> float:

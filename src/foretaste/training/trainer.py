@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from foretaste.checks import check_kind, given_or_default
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError
@@ -72,7 +73,10 @@ def train(
     where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C
     or SIGTERM. Unless training itself failed, nothing is left behind; if it did, `resume` goes on.
     """
-    asked, logs = config or TrainingConfig(), logs or LogConfig()
+    asked = given_or_default("config", config, TrainingConfig)
+    logs = given_or_default("logs", logs, LogConfig)
+    if pretraining is not None:
+        check_kind("pretraining", pretraining, PretrainingConfig)
     check_logs(logs, in_steps=model not in CLOSED_FORMS)
     settings = _checked_settings(model, model_config, asked)
     sampling = _checked_sampling(model, sampling)
@@ -104,17 +108,13 @@ def train(
 def _checked_settings(
     model: str, given: DataclassInstance | None, asked: TrainingConfig
 ) -> DataclassInstance:
-    expected = config_class(model)
-    if given is not None and not isinstance(given, expected):
-        raise SettingError(
-            f"{model} takes {expected.__name__} as its settings, not {type(given).__name__}"
-        )
+    expected: type[DataclassInstance] = config_class(model)
+    settings = given_or_default(f"model_config of {model}", given, expected)
     if asked.precision != "fp32" and model in PRODUCTLESS_MODELS:
         raise SettingError(
             f"precision is {asked.precision}, but {model} has no large products to compute in it; "
             "use fp32"
         )
-    settings: DataclassInstance = given or expected()
     return settings
 
 
@@ -148,7 +148,7 @@ def _resolved(
 
 def _checked_sampling(model: str, sampling: SamplingConfig | None) -> SamplingConfig | None:
     if model in SAMPLING_MODELS:
-        return sampling or SamplingConfig()
+        return given_or_default("sampling", sampling, SamplingConfig)
     if sampling is not None:
         raise SettingError(
             f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "

@@ -180,6 +180,7 @@ def test_initial_weights_follow_the_seed() -> None:
         (lambda: NeuMFConfig(factors=0), "factors is 0; it must be at least 1"),
         (lambda: GMFConfig(factors=-3), "factors is -3; it must be at least 1"),
         (lambda: NeuMFConfig(layers=(64,)), "layers is 64; give the width of the tower's input"),
+        (lambda: MLPConfig(layers=64), r"layers is 64; give a sequence: layers=\(64,\)"),
         (lambda: MLPConfig(layers=()), "layers is empty; give the width of the tower's input"),
         (lambda: MLPConfig(layers=(7, 4)), r"layers is 7 4; .* \(even: half for users"),
         (lambda: MLPConfig(layers=(8, 0)), "layers is 8 0; give the width"),

@@ -185,6 +185,7 @@ def test_initial_weights_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"hidden": 600}, r"hidden is 600; give a sequence: hidden=\(600,\)"),
         ({"hidden": ()}, "hidden is empty; give one width or more, such as 600"),
         ({"hidden": (10, 0)}, "hidden is 0; it must be at least 1"),
         ({"latent": 0}, "latent is 0; it must be at least 1"),

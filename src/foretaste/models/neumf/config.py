@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from foretaste.checks import check_choice, check_number, check_whole
+from foretaste.checks import check_choice, check_number, check_sequence, check_whole
 from foretaste.errors import SettingError
 
 BatchLayout = Literal["grouped", "shuffled"]
@@ -74,6 +74,7 @@ class NeuMFConfig:
 
 
 def _check_tower(layers: tuple[int, ...], dropout: float) -> None:
+    check_sequence("layers", layers)
     widths = [width for width in layers if isinstance(width, int) and width >= 1]
     if len(widths) < max(2, len(layers)) or layers[0] % 2:
         raise SettingError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from foretaste.checks import check_choice, check_number, check_whole
+from foretaste.checks import check_choice, check_number, check_sequence, check_whole
 from foretaste.errors import SettingError
 
 Activation = Literal["tanh", "relu"]
@@ -83,6 +83,7 @@ class DAEConfig:
 def _check_network(
     hidden: tuple[int, ...], latent: int, dropout: float, activation: str, l2: float
 ) -> None:
+    check_sequence("hidden", hidden)
     if not hidden:
         raise SettingError("hidden is empty; give one width or more, such as 600")
     for width in hidden:

@@ -1,0 +1,33 @@
+"""How numbers are written for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretaste.wording import compact, counted
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.0, "0"),
+        (73.72, "73.7"),
+        (830, "830"),
+        (999.4, "999"),
+        (999.6, "1 k"),
+        (1500, "1.5 k"),
+        (999_999, "1 M"),
+        (1_310_000, "1.31 M"),
+        (2e9, "2 G"),
+    ],
+)
+def test_compact_numbers(number: float, text: str) -> None:
+    assert compact(number) == text
+
+
+def test_counted() -> None:
+    assert [counted(count, "user") for count in (0, 1, 2000)] == [
+        "0 users",
+        "1 user",
+        "2,000 users",
+    ]
