@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
@@ -23,6 +22,7 @@ from foretaste.ops.activations import Activation
 from foretaste.ops.dense import activated, dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.history_encoder import encode
+from foretaste.ops.linear import linear
 from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
 
 _BIAS_STD = 0.001
@@ -136,11 +136,8 @@ class MultVAE(NeuralModel):
         return hidden
 
     def _dense(self, layer: nn.Module, hidden: Tensor, activation: Activation | None) -> Tensor:
-        """A layer by its fastest products in training; answers stay the same in any batch place."""
         assert isinstance(layer, nn.Linear)
-        if not self.training:
-            return activated(F.linear(hidden, layer.weight), layer.bias, activation)
-        dtype = self.compute_dtype
+        dtype = self.compute_dtype if self.training else None
         return dense(hidden, layer.weight, layer.bias, activation, compute_dtype=dtype)
 
     def _noise(self, code_BC: Tensor, key: Tensor) -> Tensor:
@@ -159,7 +156,7 @@ class MultVAE(NeuralModel):
         return (self._encode(histories)[:, : self.config.latent],)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return F.linear(self._decoded(state), self.output.weight, self.output.bias)
+        return linear(self._decoded(state), self.output.weight, self.output.bias)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         hidden_BD = self._decoded(state)
