@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.ops.adam import Adam
 from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.interaction import InteractionInputs, Samples, chunked
@@ -97,7 +98,7 @@ def _fit(
     samples = _samples(histories, row_index_N)
     num_samples_B1 = (histories.lengths() * (1 + NUM_NEGATIVES)).clamp(min=1)[:, None]
     fitted = [row for row in rows if row.numel()]
-    optimizer = torch.optim.Adam(fitted, lr=LEARNING_RATE, fused=True)
+    optimizer = Adam(fitted, lr=LEARNING_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, NUM_STEPS)
     for _ in range(NUM_STEPS):
         optimizer.zero_grad(set_to_none=True)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from foretaste.data import Dataset
-from foretaste.training.adam import Adam
+from foretaste.ops.adam import Adam
 
 
 def train(
@@ -59,14 +54,3 @@ def test_a_step_is_not_differentiated() -> None:
     optimizer.step()
     assert weight.grad_fn is None
     assert torch.is_grad_enabled()
-
-
-def test_training_does_not_import_the_compiler(dataset: Dataset, tmp_path: Path) -> None:
-    code = (
-        "import sys; from foretaste import TrainingConfig, train;"
-        "config = TrainingConfig(epochs=1, device='cpu');"
-        "train('gmf', sys.argv[1], config=config, run_path=sys.argv[2]);"
-        "sys.exit('torch._dynamo' in sys.modules)"
-    )
-    command = [sys.executable, "-c", code, str(dataset.path), str(tmp_path / "run")]
-    assert subprocess.run(command, check=False).returncode == 0

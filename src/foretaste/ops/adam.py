@@ -1,4 +1,4 @@
-"""The optimizer of every neural model."""
+"""The optimizer of every neural model, and of users fitted to it."""
 
 from __future__ import annotations
 

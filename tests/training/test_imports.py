@@ -1,0 +1,24 @@
+"""What neither training nor answering needs is not imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from foretaste.data import Dataset
+
+
+def test_training_and_folding_in_do_not_import_the_compiler(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from foretaste import TrainingConfig, load, train;"
+        "config = TrainingConfig(epochs=1, device='cpu');"
+        "run = train('gmf', sys.argv[1], config=config, run_path=sys.argv[2]);"
+        "(answer,) = load(run).recommend_for([run.items.ids()[:3]], k=2);"
+        "assert len(answer.items) == 2 and not answer.reason;"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(dataset.path), str(tmp_path / "run")]
+    assert subprocess.run(command, check=False).returncode == 0
