@@ -202,3 +202,17 @@ def test_directories_of_ours_are_no_raw_data(name: str, message: str, tmp_path: 
     (folder / "more.csv").write_text("user_id,item_id\n1,1\n")
     with pytest.raises(InputError, match=message):
         prepare(folder, tmp_path / "dataset")
+
+
+def test_datasets_and_runs_in_a_folder_are_left_out(write: WriteFile, tmp_path: Path) -> None:
+    folder = write("user_id,item_id\n1,2\n", "folder/a.csv").parent
+    config = PrepareConfig(protocol="none")
+    prepare(folder, folder / "datasets" / "a", config)
+    write("{}", "folder/runs/a/config.json")
+    write("{}", "folder/runs/a/metrics.jsonl")
+    assert [
+        entry["path"] for entry in prepare(folder, tmp_path / "out", config).manifest.source
+    ] == [str(folder / "a.csv")]
+    refuse(folder / "datasets", "datasets: holds prepared datasets or runs, and no raw data$")
+    write("{}", "folder/other/manifest.json")
+    refuse(folder, r"other/manifest\.json: cannot tell its format by its name")

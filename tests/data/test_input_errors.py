@@ -46,7 +46,8 @@ def output(tmp_path: Path) -> Path:
         (b'1,"2,3,4\n', r"raw\.csv, line 162: a quote is opened and never closed"),
         (b"1,\xff\xfe,3,4\n", r"raw\.csv, line 162: is not UTF-8 text; .*iconv"),
         (b"1,2,3,soon\n", r"line 162: time 'soon' is not a number or a date such as"),
-        (b"1,2,3,\n", r"raw\.csv, line 162: time is empty \(column 'timestamp', 1 row"),
+        (b"1,2,3,\n", r"raw\.csv, line 162: time is empty \(column 'timestamp', 1 row like it\); "
+                      r".* --protocol held-out-users \(protocol='held-out-users' in Python\)$"),
         (b"1,2,3,nan\n", r"raw\.csv, line 162: time 'nan' is not a number or a date"),
         (b",2,3,4\n", r"raw\.csv, line 162: user_id is empty \(column 'user_id', 1 row like it\)"),
         (b'1,"",3,4\n', r"raw\.csv, line 162: item_id is empty \(column 'item_id', 1 row"),
@@ -65,6 +66,7 @@ def test_malformed_rows(write: WriteFile, output: Path, bad_row: bytes, message:
         ("nan", r"line 162: rating 'nan' is not a finite number"),
         ("inf", r"line 162: rating 'inf' is not a finite number"),
         ("", r"line 162: rating is empty"),
+        ('"0,5"', r"line 162: rating '0,5' .* 1 row like it\); write .* with a point: 0\.5$"),
     ],
 )
 def test_ratings_are_checked_where_a_rule_reads_them(
@@ -77,7 +79,16 @@ def test_ratings_are_checked_where_a_rule_reads_them(
 
 def test_dates_that_are_not_understood(write: WriteFile, output: Path) -> None:
     source = write("user_id,item_id,date\n1,2,12/31/2020\n1,3,01/01/2021\n")
-    refuse(source, output, r"line 3: time '01/01/2021' is not a number or a date such as 2020-12")
+    message = r"line 3: time '01/01/2021' is not .* --protocol held-out-users"
+    refuse(source, output, message)
+
+
+@pytest.mark.parametrize("protocol", ["held-out-users", "none"])
+def test_times_are_not_read_where_the_protocol_does_not_look_at_them(
+    write: WriteFile, tmp_path: Path, protocol: Any
+) -> None:
+    source = write("user_id,item_id,date\n" + ROWS.replace(",4.0,", ",31/12/").replace("\n", ",\n"))
+    prepare(source, tmp_path / "out", PrepareConfig(protocol=protocol))
 
 
 def test_mixed_line_endings(write: WriteFile, output: Path) -> None:
@@ -241,3 +252,17 @@ def test_too_little_memory(write: WriteFile, output: Path) -> None:
 def test_only_floats_are_explained_by_missing_ids(output: Path) -> None:
     table = pa.table({"user": [[1], [2]], "item": [1, 2]})
     refuse(table, output, r"column 'user' is of type list<.*>; user_id must be text")
+
+
+def test_settings_in_the_place_of_the_output(write: WriteFile) -> None:
+    message = r"output must be a path, got one of type PrepareConfig; .* config=PrepareConfig"
+    with pytest.raises(SettingError, match=message):
+        prepare(write(HEADER + ROWS), PrepareConfig())  # type: ignore[arg-type]
+
+
+def test_a_column_of_several_types(output: Path) -> None:
+    frame = pd.DataFrame({"user_id": [1, 2], "item_id": [1, "x"]})
+    message = (
+        r"Arrow table: Could not convert 'x' .*; Conversion failed for column item_id .*\. Make the"
+    )
+    refuse(frame, output, message)

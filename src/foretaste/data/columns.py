@@ -34,6 +34,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 
 _REQUIRED = {"user_id": "user_column", "item_id": "item_column"}
 _OPTIONS = {**_REQUIRED, "rating": "rating_column", "time": "time_column"}
+_TITLE_OPTION = "title_column"
 
 # A number, or a date such as 2020-12-31: seldom the name of a column.
 _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
@@ -142,7 +143,8 @@ def find_item_column(
     """
     if name is not None and name in columns:
         return name
-    found = find_description(columns, "item_id", where)
+    # The options of columns are about interactions, so there is none to say which of two is meant.
+    found = _find_spelling(columns, "item_id", where, "rename one of them")
     if found is None and "id" in columns:
         return "id"
     if found is None:
@@ -153,13 +155,24 @@ def find_item_column(
     return found
 
 
-def find_description(columns: Sequence[str], role: str, where: str) -> str | None:
-    """The column of a file about items that is spelled most like ``role``, or None.
+def find_title(columns: Sequence[str], name: str | None, where: str) -> str | None:
+    """The column of titles of a file about items, of those beside the id; None where there is none.
 
-    Options that name columns are about interactions, so of two that are equally good InputError
-    says to rename one.
+    Raises InputError where the one asked for is not there, or two are equally good.
     """
-    return _find_spelling(columns, role, where, "rename one of them")
+    return _named(columns, name, _TITLE_OPTION, where, "") or _find_spelling(
+        columns, "title", where, f"say which with {_flag(_TITLE_OPTION)}"
+    )
+
+
+def no_title(columns: Sequence[str], where: str) -> str:
+    """What is said of a file about items in which no column beside the id looks like a title."""
+    if not columns:
+        return f"none, as {where} has no column but the ids"
+    return (
+        f"none, as no column of {where} looks like a title: {_listed(columns)} "
+        "(--title-column names one)"
+    )
 
 
 def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:

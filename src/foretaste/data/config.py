@@ -116,6 +116,10 @@ class InputConfig(PairsConfig):
     """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
     are found without it."""
 
+    title_column: str | None = None
+    """Column of the titles, in the file that describes items; common spellings are found without
+    it."""
+
     items_delimiter: str | None = None
     """``delimiter`` of the file that describes items."""
 

@@ -26,8 +26,16 @@ def to_arrow(source: Any) -> pa.Table:
     try:
         table = _to_arrow(source)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"table: cannot be turned into an Arrow table: {error}") from None
+        raise InputError(f"table: cannot be turned into an Arrow table: {_said(error)}") from None
     return pa.table([_plain(column) for column in table.columns], names=table.column_names)
+
+
+def _said(error: Exception) -> str:
+    """An error's message. Of a column that holds values of several types Arrow says what and
+    where in two."""
+    if not isinstance(error, pa.ArrowException) or len(error.args) < 2:
+        return str(error)
+    return f"{'; '.join(map(str, error.args))}. Make the column's values one type, such as text"
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

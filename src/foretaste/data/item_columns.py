@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from foretaste.checks import shown
 from foretaste.data import steps
-from foretaste.data.columns import find_description, find_item_column
-from foretaste.data.config import FileFormat
+from foretaste.data.columns import find_item_column, find_title, no_title
+from foretaste.data.config import FileFormat, InputConfig
 from foretaste.data.engine import Engine
 from foretaste.data.reading import like_it, naming
 from foretaste.data.sources import Scan, check_format_acts, identifier, open_scans
-from foretaste.errors import InputError
+from foretaste.errors import InputError, SettingError
+from foretaste.wording import counted
 
 # Columns of these names are left out, as are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
@@ -26,7 +28,7 @@ def open_item_scan(items: Any, format: FileFormat) -> Scan:
     return scans[0]
 
 
-def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None) -> list[str]:
+def read_item_columns(engine: Engine, scan: Scan | None, config: InputConfig) -> list[str]:
     """Make table ``described`` of the item columns; how a query names each of them.
 
     Every value is kept as text. The column that looks like a title is called ``title``. Raises
@@ -34,8 +36,8 @@ def read_item_columns(engine: Engine, scan: Scan | None, item_column: str | None
     """
     if scan is None:
         return []
-    key = find_item_column(list(scan.columns), item_column, scan.name, scan.header)
-    names = _names(scan, key)
+    key = _key(scan, config)
+    names = _names(scan, key, _title(scan, key, config))
     selected = "".join(
         f", CAST({scan.columns[name].sql} AS VARCHAR) AS {sql}" for name, sql in names.items()
     )
@@ -63,16 +65,49 @@ def check_described(engine: Engine, scan: Scan | None) -> None:
         )
 
 
-def _names(scan: Scan, key: str) -> dict[str, str]:
+def describe_titles(engine: Engine, scan: Scan | None, config: InputConfig) -> dict[str, str]:
+    """What is said of the titles: their column, and how many items have one; empty where no file
+    describes items."""
+    if scan is None:
+        return {}
+    # Where the file lies tells nothing, and differs from machine to machine.
+    key, file = _key(scan, config), Path(scan.name).name
+    title = _title(scan, key, config)
+    if title is None:
+        return {"titles": no_title(_beside(scan, key), file)}
+    num_titled, num_items = engine.row(
+        f"SELECT count(nullif(described.title, '')), count(*) FROM items{steps.DESCRIBED}"
+    )
+    return {
+        "titles": f"{shown(title)} of {file}, for {num_titled:,} of {counted(num_items, 'item')}"
+    }
+
+
+def _key(scan: Scan, config: InputConfig) -> str:
+    """The column of the item ids."""
+    return find_item_column(list(scan.columns), config.item_column, scan.name, scan.header)
+
+
+def _title(scan: Scan, key: str, config: InputConfig) -> str | None:
+    if config.title_column == key:
+        raise SettingError(f"title_column is {shown(key)}, which is the column of the item ids")
+    return find_title(_beside(scan, key), config.title_column, scan.name)
+
+
+def _beside(scan: Scan, key: str) -> list[str]:
+    return [name for name in scan.columns if name != key]
+
+
+def _names(scan: Scan, key: str, title: str | None) -> dict[str, str]:
     """Every column but the key, and what it is called in items.parquet."""
-    title = find_description(list(scan.columns), "title", scan.name)
-    taken = set(_RESERVED)
+    taken = _RESERVED | ({"title"} if title is not None else set())
     names: dict[str, str] = {}
-    for name in scan.columns:
-        kept = "title" if name == title else name
-        if name != key and kept.lower() not in taken:
-            taken.add(kept.lower())
-            names[name] = identifier(kept)
+    for name in _beside(scan, key):
+        if name == title:
+            names[name] = identifier("title")
+        elif name.lower() not in taken:
+            taken |= {name.lower()}
+            names[name] = identifier(name)
     return names
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -95,6 +95,9 @@ class Manifest:
     parts: dict[str, Part]
     """Every file of the dataset by its name."""
 
+    notes: dict[str, str] = field(default_factory=dict)
+    """What else a person should know, by what it is about: titles, odd ids, an empty test."""
+
     format_version: int = FORMAT_VERSION
 
     @property
@@ -108,12 +111,14 @@ class Manifest:
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     def choices(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value), on what was found out: protocol and columns."""
+        """Lines for a person, as (label, value), on what was found out: protocol, columns, and
+        what else there is to know."""
         validation = "" if self.validation == "hold-out" else ", no validation part"
         columns = (f"{shown(column)} as {role}" for role, column in self.columns.items())
         return [
             ("protocol", f"{self.protocol}{self._for_lack_of_times()}{validation}"),
             ("columns", ", ".join(columns)),
+            *self.notes.items(),
         ]
 
     def summary(self) -> list[tuple[str, str]]:

@@ -11,14 +11,15 @@ from foretaste.checks import given_or_default
 from foretaste.data.columns import check_columns, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.directory import check_output, why_not_written, written_whole
+from foretaste.data.directory import check_is_path, check_output, why_not_written, written_whole
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
 from foretaste.data.fixed_candidates import judge_contradicted, number_candidates, read_candidates
-from foretaste.data.item_columns import check_described, read_item_columns
+from foretaste.data.item_columns import check_described, describe_titles, read_item_columns
 from foretaste.data.manifest import FILE_NAME, Manifest, Part
 from foretaste.data.named_files import find_files
 from foretaste.data.named_sets import named_set
+from foretaste.data.odd_ids import describe_odd_ids
 from foretaste.data.plan import Plan, make_plan
 from foretaste.data.progress import Progress, telling
 from foretaste.data.raw import Raw
@@ -26,6 +27,7 @@ from foretaste.data.reading import Kind, read_raw
 from foretaste.data.splitting import (
     collapse_pairs,
     count_parts,
+    describe_limits,
     filter_rows,
     number,
     split_pairs,
@@ -68,6 +70,7 @@ def prepare(
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
     if output is not None:
+        check_is_path(output)
         check_output(Path(output), overwrite)
     with telling(progress) as tell:
         raw, config = _open(source, items, config, source_dir, tell)
@@ -155,7 +158,8 @@ def _run_steps(
     counts: dict[str, int] = {}
     raw.tell("read")
     kinds = read_raw(engine, raw.scans, plan.columns)
-    item_columns = read_item_columns(engine, raw.item_scan, config.item_column)
+    notes = describe_odd_ids(engine, kinds)
+    item_columns = read_item_columns(engine, raw.item_scan, config)
     if raw.candidates:
         read_candidates(engine, raw.candidates, plan, config)
     raw.check_unchanged()
@@ -170,12 +174,14 @@ def _run_steps(
     raw.tell("number")
     number(engine)
     check_described(engine, raw.item_scan)
+    notes = describe_titles(engine, raw.item_scan, config) | notes
     count_parts(engine, plan, held_parts, counts)
+    notes |= describe_limits(held_parts, counts)
     if raw.candidates:
         number_candidates(engine, raw.candidates, plan, counts)
     raw.tell("write")
     parts = write_parts(engine, directory, held_parts, kinds, item_columns, bool(raw.candidates))
-    return _manifest(raw, plan, config, counts, kinds, parts)
+    return _manifest(raw, plan, config, counts, kinds, parts, notes)
 
 
 def _manifest(
@@ -185,6 +191,7 @@ def _manifest(
     counts: dict[str, int],
     kinds: dict[str, Kind],
     parts: dict[str, Part],
+    notes: dict[str, str],
 ) -> Manifest:
     return Manifest(
         protocol=plan.label,
@@ -204,6 +211,7 @@ def _manifest(
         engine=ENGINE_NAME,
         created_by=f"foretaste {__version__}",
         parts=parts,
+        notes=notes,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from foretaste.checks import shown
 from foretaste.data.config import PrepareConfig
 from foretaste.data.fixed_candidates import PART, open_candidates
 from foretaste.data.given_split import as_given_split
@@ -70,6 +71,7 @@ class Raw:
         candidates = [] if given is None else open_candidates(given, format)
         check_format_acts(format, scans + candidates)
         _check_target_rule(config, candidates)
+        _check_title(config, items)
         item_scan = None if items is None else open_item_scan(items, config.items_format)
         tell("checksum")
         opened |= {PART: candidates, "items": [] if item_scan is None else [item_scan]}
@@ -103,6 +105,14 @@ class Raw:
         described = [] if self.item_scan is None else [self.item_scan]
         for scan in (*self.scans, *self.candidates, *described):
             scan.check_unchanged()
+
+
+def _check_title(config: PrepareConfig, items: Any) -> None:
+    if config.title_column is not None and items is None:
+        raise SettingError(
+            f"title_column is {shown(config.title_column)}, and no file describes the items; give "
+            "it with --items (items=... in Python)"
+        )
 
 
 def _check_target_rule(config: PrepareConfig, candidates: list[Scan]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -24,6 +25,7 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "time": ("short", "integer", "real", "moment"),
 }
 _SAMPLE_ROWS = 1000
+_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _NOUNS: dict[Kind, str] = {
     "integer": "a number or a date such as 2020-12-31",
     "real": "a finite number",
@@ -190,11 +192,24 @@ def _bad_value(
                 f"FROM {scan.relation} WHERE {_cast(column, kind)} IS NULL"
             )
             if count and num_empty:
-                return _error_at(scan, name, None, f"{role} is empty", num_empty)
+                problem = f"{role} is empty"
+                return _error_at(scan, name, None, problem, num_empty, _advice(role, ""))
             if count and kind == guessed:
                 problem = f"{role} {shown(example)} is not {_NOUNS[guessed]}"
-                return _error_at(scan, name, example, problem, count)
+                return _error_at(scan, name, example, problem, count, _advice(role, example))
     raise AssertionError(f"{role}: values did not fit, and now they do")
+
+
+def _advice(role: str, example: str) -> str:
+    """What helps against a value that is of no kind its role may have."""
+    if _DECIMAL_COMMA.fullmatch(example):
+        return "; write decimals with a point: " + example.replace(",", ".")
+    if role == "time":
+        return (
+            "; mend the column, or use a protocol that does not look at times: --protocol "
+            "held-out-users (protocol='held-out-users' in Python)"
+        )
+    return ""
 
 
 def _shown(column: Column) -> str:
@@ -228,6 +243,9 @@ def _refuse_nul(
                 raise _error_at(scan, columns[role], example, problem, count)
 
 
-def _error_at(scan: Scan, name: str, value: str | None, problem: str, count: int) -> InputError:
+def _error_at(
+    scan: Scan, name: str, value: str | None, problem: str, count: int, advice: str = ""
+) -> InputError:
     where = scan.locate(name, value)
-    return InputError(f"{where}: {problem} (column {shown(name)}, {like_it(count, 'row')})")
+    rows = like_it(count, "row")
+    return InputError(f"{where}: {problem} (column {shown(name)}, {rows}){advice}")

@@ -162,20 +162,33 @@ def _expand(source: str | Path) -> list[Path]:
 
 
 def _files_within(folder: Path) -> list[Path]:
-    """Every file of a folder and the folders in it; ``.`` and ``_`` hide, as in ``_SUCCESS``."""
+    """Every file of a folder and the folders in it; ``.`` and ``_`` hide, as in ``_SUCCESS``, and
+    datasets and runs are left out."""
     if (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
     if (folder / "metrics.jsonl").is_file():
         raise InputError(f"{folder}: is the directory of a run, which holds no raw data")
+    paths = sorted(folder.rglob("*"))
+    made = {path for path in paths if _is_made_here(path)}
     files = [
         path
-        for path in sorted(folder.rglob("*"))
+        for path in paths
         if path.is_file()
         and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        and made.isdisjoint(path.parents)
     ]
     if not files:
-        raise InputError(f"{folder}: is a folder without files in it")
+        found = "holds prepared datasets or runs, and no raw data"
+        raise InputError(f"{folder}: {found if made else 'is a folder without files in it'}")
     return files
+
+
+def _is_made_here(folder: Path) -> bool:
+    """Whether it is a prepared dataset or a run, such as lie in ``datasets`` and ``runs``."""
+    return any(
+        all((folder / name).is_file() for name in names)
+        for names in (("manifest.json", "items.parquet"), ("metrics.jsonl", "config.json"))
+    )
 
 
 def _open_file(path: Path, format: FileFormat) -> Scan:

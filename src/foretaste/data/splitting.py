@@ -147,6 +147,19 @@ def count_parts(engine: Engine, plan: Plan, parts: list[str], counts: dict[str, 
     count_given(engine, plan.parts, counts)
 
 
+def describe_limits(parts: list[str], counts: dict[str, int]) -> dict[str, str]:
+    """What is said of parts that nothing can be learned from or measured on, by their names."""
+    notes = {}
+    if counts["num_train_users"] == 1:
+        notes["training"] = "nothing can be learned from one user alone"
+    for part in parts:
+        split = part.removesuffix("_target")
+        num_unseen = counts.get(f"num_{split}_targets_unseen_in_training")
+        if num_unseen == counts[f"num_{part}_interactions"]:
+            notes[split] = "nothing can be measured: training has none of its items"
+    return notes
+
+
 def _num_users_below(engine: Engine, num_items: int) -> int:
     """Users with too few items for any to be held out: they only train."""
     return engine.count(

@@ -1,0 +1,120 @@
+"""What a preparation says besides: titles, odd ids, parts that nothing can be done with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from foretaste.data import PrepareConfig, open_dataset, open_or_prepare, prepare
+from foretaste.errors import InputError, SettingError
+from tests.data.conftest import PrepareText, WriteFile
+
+PAIRS = "user_id,item_id\n1,10\n1,20\n2,10\n2,30\n"
+ALL = PrepareConfig(protocol="none")
+
+
+@pytest.fixture
+def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
+    """Prepares `PAIRS` with the text of a file of items; what is said of titles, and the titles."""
+
+    def titles(content: str, **settings: object) -> tuple[str, list[str | None] | None]:
+        config = PrepareConfig(protocol="none", **settings)  # type: ignore[arg-type]
+        items = write(content, "more/items.csv")
+        dataset = prepare(write(PAIRS), tmp_path / "out", config, items=items)
+        return dataset.manifest.notes["titles"], dataset.items.titles()
+
+    return titles  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "found"),
+    [
+        ("item_id,Name\n10,Ten\n20,\n99,Other\n", "'Name' of items.csv, for 1 of 3 items", 1),
+        (
+            "item_id,title\n10,Ten\n20,Twenty\n30,Thirty\n",
+            "'title' of items.csv, for 3 of 3 items",
+            3,
+        ),
+        (
+            "item_id,description\n10,Ten\n",
+            "none, as no column of items.csv looks like a title: 'description' "
+            "(--title-column names one)",
+            None,
+        ),
+    ],
+)
+def test_titles_are_said(titles: PrepareText, content: str, said: str, found: int | None) -> None:
+    note, kept = titles(content)
+    assert note == said
+    assert (None if kept is None else len([title for title in kept if title])) == found
+
+
+def test_a_file_of_ids_alone_has_no_titles(write: WriteFile, tmp_path: Path) -> None:
+    items = pd.DataFrame({"item_id": [10]})
+    dataset = prepare(write(PAIRS), tmp_path / "out", ALL, items=items)
+    assert dataset.manifest.notes["titles"] == "none, as table has no column but the ids"
+
+
+def test_the_column_of_titles_can_be_named(titles: PrepareText) -> None:
+    content = "item_id,title,shown_as\n10,x,Ten\n20,y,Twenty\n30,z,Thirty\n"
+    note, kept = titles(content, title_column="shown_as")
+    assert note == "'shown_as' of items.csv, for 3 of 3 items"
+    assert kept == ["Ten", "Twenty", "Thirty"]
+
+
+def test_a_column_of_titles_that_cannot_be_meant(titles: PrepareText) -> None:
+    content = "item_id,title\n10,Ten\n"
+    with pytest.raises(InputError, match=r"has no column 'film', asked for with --title-column"):
+        titles(content, title_column="film")
+    with pytest.raises(SettingError, match="title_column is 'item_id', which is the column of the"):
+        titles(content, title_column="item_id")
+
+
+def test_a_column_of_titles_needs_a_file_of_items(write: WriteFile, tmp_path: Path) -> None:
+    config = PrepareConfig(title_column="name")
+    with pytest.raises(SettingError, match=r"title_column is 'name', and no file .* --items"):
+        prepare(write(PAIRS), tmp_path / "out", config)
+
+
+def test_notes_are_said_again_where_the_dataset_is_there_already(
+    write: WriteFile, tmp_path: Path
+) -> None:
+    source, items = write(PAIRS), write("item_id,title\n10,Ten\n", "items.csv")
+    made = [open_or_prepare(source, ALL, tmp_path / "made", items=items) for _ in range(2)]
+    assert made[0].path == made[1].path
+    said = ("titles", "'title' of items.csv, for 1 of 3 items")
+    assert [said in dataset.manifest.choices() for dataset in made] == [True, True]
+    assert said in open_dataset(made[0].path).manifest.summary()
+
+
+def test_ids_that_are_text_for_how_they_are_written(prepared: PrepareText) -> None:
+    text = "user_id,item_id\n0.0, 5\n1.0, 6\n1.0,-7.00\n2,8\n"
+    dataset = prepared(text, protocol="none")
+    assert dataset.manifest.notes == {
+        "user ids": "kept as text, as they are written: '0.0' is an integer written as a float "
+        "(3 rows like it)",
+        "item ids": "kept as text, as they are written: '-7.00' is an integer written as a float "
+        "(1 row like it); ' 5' has spaces around it (2 rows like it)",
+    }
+    assert dataset.users.ids() == ["0.0", "1.0", "2"]
+    assert dataset.items.ids() == [" 5", " 6", "-7.00", "8"]
+
+
+@pytest.mark.parametrize("ids", [("1", "2"), ("v1.0", "v2.0"), ("1.5", "0.25"), ("a b", "c")])
+def test_other_ids_are_not_remarked_upon(prepared: PrepareText, ids: tuple[str, str]) -> None:
+    first, second = ids
+    text = f"user_id,item_id\n{first},{first}\n{second},{second}\n"
+    assert prepared(text, protocol="none").manifest.notes == {}
+
+
+def test_one_user_is_too_few_to_learn_from_or_measure_on(prepared: PrepareText) -> None:
+    text = "user_id,item_id,time\n1,10,1\n1,20,2\n1,30,3\n"
+    unmeasured = "nothing can be measured: training has none of its items"
+    alone = {"training": "nothing can be learned from one user alone"}
+    assert prepared(text, "whole", protocol="none").manifest.notes == alone
+    both = alone | {"validation": unmeasured, "test": unmeasured}
+    assert prepared(text).manifest.notes == both
+    shared = text + "2,30,1\n2,10,2\n2,20,3\n"
+    assert prepared(shared, "shared", validation="none").manifest.notes == {}
