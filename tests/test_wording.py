@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretaste.wording import compact, counted
+from foretaste.wording import compact, counted, memory
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,17 @@ def test_counted() -> None:
         "1 user",
         "2,000 users",
     ]
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "1 MiB"),
+        (310 * 2**20, "310 MiB"),
+        (1023 * 2**20, "1.0 GiB"),
+        (4.75e9, "4.4 GiB"),
+        (2**51, "2,097,152.0 GiB"),
+    ],
+)
+def test_memory(num_bytes: float, text: str) -> None:
+    assert memory(num_bytes) == text

@@ -26,8 +26,10 @@ def check_whole(
     """SettingError unless ``value`` is an integer in range, or ``auto`` where that is allowed."""
     if value == "auto" and or_auto:
         return
-    if isinstance(value, bool | float):
-        raise SettingError(f"{name} is {value}; it must be a whole number, at least {at_least}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SettingError(
+            f"{name} is {_with_kind(value)}; it must be a whole number, at least {at_least}"
+        )
     check_number(name, value, at_least=at_least, below=below)
 
 
@@ -46,16 +48,24 @@ def check_number(
         return
     bounds = [("at least", at_least), ("above", above), ("below", below), ("at most", at_most)]
     allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(f"{name} is {_with_kind(value)}; it must be a number {allowed}")
     if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
+        not math.isfinite(value)
         or (at_least is not None and value < at_least)
         or (above is not None and value <= above)
         or (below is not None and value >= below)
         or (at_most is not None and value > at_most)
     ):
         raise SettingError(f"{name} is {value}; it must be {allowed}")
+
+
+def _with_kind(value: object) -> str:
+    """A value that may look like a number, and what it is instead."""
+    if isinstance(value, bool | int | float):
+        return str(value)
+    kind = "text" if isinstance(value, str) else f"of type {type(value).__name__}"
+    return f"{shown(value)}, which is {kind}"
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -8,6 +8,12 @@ def counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def memory(num_bytes: float) -> str:
+    """An amount of memory, rounded: 4.4 GiB, 310 MiB."""
+    mib = num_bytes / 2**20
+    return f"{mib / 1024:,.1f} GiB" if mib >= 1000 else f"{max(mib, 1):,.0f} MiB"
+
+
 def compact(number: float) -> str:
     """A number in three digits: 1.31 M, 12.1 k, 830."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):

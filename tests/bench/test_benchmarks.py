@@ -216,14 +216,21 @@ def test_vae_scaling(tmp_path: Path) -> None:
 
 
 def test_what_would_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.bench.scaling.available_bytes", lambda _: 15_000)
+    monkeypatch.setattr("foretaste.bench.scaling.available_bytes", lambda _: 20_000)
     output = tmp_path / "rows.jsonl"
     options = VAEScalingBench(
         device="cpu", repeats=1, shape=SHAPE, items=(50, 80), widths=(8,), output=output
     )
-    kept, left_out = run_benchmark("scaling", MODELS["vae"], options)
+    told: list[str] = []
+    kept, left_out = run_benchmark("scaling", MODELS["vae"], options, tell=told.append)
     assert "left_out" not in kept.measured
-    assert "weights, gradients and Adam take" in left_out.measured["left_out"]
+    assert told[:3] == [
+        "planned: items 50, width 8, about 1 MiB",
+        "planned: items 80, width 8, about 1 MiB",
+        "training in fp32, items 50, width 8",
+    ]
+    assert told[-1] == "left out items 80, width 8: training takes about 1 MiB, and 1 MiB are free"
+    assert "training takes about" in left_out.measured["left_out"]
     assert "left out" in summary([left_out]).to_markdown()
 
 

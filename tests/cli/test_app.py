@@ -125,9 +125,11 @@ def test_python_dash_m(shop: Path) -> None:
         ("similar runs/vae 1", "--item is needed and not given, and nothing is known to do with"),
         ("recommend --run runs/vae", "Give it without a name: foretaste recommend RUN."),
         ("recommend --user 5 7 runs/vae", "an option where the run stands before it."),
-        ("train neumf data --factors many", 'unable to convert "many" into int'),
-        ("train neumf data --epochs 3.5", 'unable to convert "3.5" into int'),
-        ("train neumf data --layers 64 32.5", 'unable to convert "32.5" into int'),
+        ("train neumf data --factors many", "--factors takes a whole number, not 'many'.\n"),
+        ("train neumf data --epochs 3.5", "--epochs takes a whole number or auto, not '3.5'.\n"),
+        ("train vae data --learning-rate x", "--learning-rate takes a number or auto, not 'x'.\n"),
+        ("train vae data --l2 x", "--l2 takes a number, not 'x'.\n"),
+        ("train neumf data --layers 64 32.5", "--layers takes a whole number, not '32.5'.\n"),
         ("train neumf data --batch-layout rows", 'Choose from: "grouped", "shuffled"'),
         ("train neumf data extra", "Nothing is known to do with 'extra'"),
         ("evaluate runs/vae --split train", 'Choose from: "test", "validation"'),
@@ -233,7 +235,7 @@ def test_control_c_ends_a_training_and_says_how_to_go_on(shop: Path) -> None:
 
 @pytest.mark.parametrize("format", ["table", "csv", "json"])
 def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
-    (shop / "all_users.txt").write_text("\n".join(map(str, range(1, 121))))
+    (shop / "all_users.txt").write_text("\n".join(map(str, [*range(1, 121)] * 4)))
     environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
     command = [sys.executable, "-m", "foretaste", "recommend", "runs/vae", "-k", "25"]
     with subprocess.Popen(

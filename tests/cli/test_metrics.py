@@ -33,6 +33,7 @@ def test_evaluate_finds_what_the_training_found(foretaste: Foretaste) -> None:
     for name, record in records.items():
         assert record["value"] == pytest.approx(expected[name]["value"], abs=1e-6)
         assert (record["split"], record["candidates"]) == ("test", "full")
+        assert (record["run"], record["label"]) == ("runs/vae", "vae")
 
 
 def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
@@ -93,8 +94,25 @@ def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
     line = "compare runs/vae runs/vae --metric ndcg@5 -m recall@50"
     assert "| vae 2 | +0.0000 (" in foretaste(f"{line} --format markdown").out
     records = list(csv.DictReader(foretaste(f"{line} --format csv").out.splitlines()))
-    assert {record["run"] for record in records} == {"vae 1", "vae 2"}
+    assert {record["label"] for record in records} == {"vae 1", "vae 2"}
+    assert {record["run"] for record in records} == {"runs/vae"}
     assert {record["metric"] for record in records} >= {"ndcg@5", "recall@50", "hr@5"}
+
+
+def test_compare_as_json_has_the_differences_that_the_table_shows(foretaste: Foretaste) -> None:
+    line = "compare runs/popularity runs/vae --metric ndcg@10"
+    records = {
+        (record["run"], record["metric"]): record
+        for record in json.loads(foretaste(f"{line} --format json").out)
+    }
+    first = records["runs/popularity", "ndcg@10"]
+    second = records["runs/vae", "ndcg@10"]
+    assert second["difference"] == pytest.approx(second["value"] - first["value"])
+    assert second["difference_low"] < second["difference"] < second["difference_high"]
+    assert f"{second['difference']:+.4f}" in foretaste(line).out
+    for record in (first, records["runs/vae", "coverage@10"]):
+        named = ("difference", "difference_low", "difference_high")
+        assert [record[name] for name in named] == [None, None, None]
 
 
 def test_runs_of_other_datasets_do_not_compare(foretaste: Foretaste, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import inspect
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -158,8 +159,34 @@ def test_a_file_of_histories_to_a_file(foretaste: Foretaste, tmp_path: Path) -> 
     )
     with (tmp_path / "recs.csv").open(newline="") as file:
         written = [(row["user_id"], row["item_id"]) for row in csv.DictReader(file)]
-    printed = csv.DictReader(foretaste(f"{line} --format csv").out.splitlines())
-    assert written == [(row["user_id"], row["item_id"]) for row in printed]
+    printed = foretaste(f"{line} --format csv").out
+    assert written == [
+        (row["user_id"], row["item_id"]) for row in csv.DictReader(StringIO(printed))
+    ]
+    in_file = (tmp_path / "recs.csv").read_text().splitlines()
+    assert [without_score(row) for row in printed.splitlines()] == [*map(without_score, in_file)]
+    assert all(len(row.split(",")[3]) <= len("-0.012345678") for row in printed.splitlines())
+
+
+def without_score(row: str) -> str:
+    """A row, less what depends on how many users were answered at once."""
+    about, rank, item_id, _score, title = row.split(",", 4)
+    return f"{about},{rank},{item_id},{title}"
+
+
+def test_ids_with_commas_between_them_are_told_from_one(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/gmf --history 1,5 -k 3")
+    assert "nothing in the history was seen in training: '1,5'; did you mean" in done.out
+    assert "; did you mean --history 1 5?)\n" in done.out
+    done = foretaste("recommend runs/gmf --history 1,nope -k 3")
+    assert "'1,nope'; the run's item ids are integers such as" in done.out
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc here")
+def test_a_place_that_cannot_be_written_is_named_as_it_was_asked_for(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/gmf --all --output /proc/x.csv")
+    assert done.status == 2
+    assert done.err == "error: output /proc/x.csv cannot be written: No such file or directory\n"
 
 
 def test_ids_of_another_kind_are_said_to_be(foretaste: Foretaste, tmp_path: Path) -> None:

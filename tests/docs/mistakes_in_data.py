@@ -78,6 +78,7 @@ def nobody_listens() -> Iterator[None]:
 FILES = {
     "No source": run("prepare"),
     "There is no such file": run("prepare ratngs.csv"),
+    "A folder of what was made": run("prepare runs"),
     "A folder without files": run("prepare logs", make_folder("logs")),
     "A format that cannot be told": run("prepare u.data", u__data="1\t2\n"),
     "A compression that is not read": run("prepare ratings.zip", ratings__zip=b"PK\x03\x04"),
@@ -105,6 +106,10 @@ FILES = {
         ratings__parquet=parquet({"user_id": [1], "item_id": [2]}),
     ),
     "Not a table that is known": python("foretaste.prepare({'user_id': [1], 'item_id': [2]})"),
+    "A column of several types": python(
+        "import pandas; "
+        "foretaste.prepare(pandas.DataFrame({'user_id': [1, 2], 'item_id': [1, 'x']}))"
+    ),
 }
 
 COLUMNS = {
@@ -143,6 +148,10 @@ COLUMNS = {
     "Two columns of the file of items that could be meant": run(
         f"{PREPARE} --items movies.csv", movies__csv="item_id,title,Title\n100,One,Uno\n"
     ),
+    "A column of titles, and no file of items": run(f"{PREPARE} --title-column name"),
+    "A column of titles that holds the ids": run(
+        f"{PREPARE} --items movies.csv --title-column item_id"
+    ),
     "Several files of items": Mistake(
         command="prepare ratings.csv --items titles",
         files={"titles/a.csv": PAIRS, "titles/b.csv": PAIRS},
@@ -159,6 +168,7 @@ VALUES = {
     "An id is empty": row(",101,3,4"),
     "A time that is none": row("1,101,3,soon"),
     "A rating that is none": row("1,101,good,4", f"{PREPARE} --min-rating 4"),
+    "A decimal comma": row('1,101,"0,5",4', f"{PREPARE} --min-rating 4"),
     "A NUL character": row("1,b\x00,3,4"),
 }
 
@@ -247,6 +257,9 @@ DATASETS = {
     "A dataset that is there already": run(f"{PREPARE} --output data"),
     "A directory with other files": run(f"{PREPARE} --output runs"),
     "An output that is a file": run(f"{PREPARE} --output movies.csv"),
+    "An output that is no path": python(
+        "foretaste.prepare('ratings.csv', foretaste.PrepareConfig(min_rating=4))"
+    ),
     "Settings for a dataset that is prepared": run("train popularity data --filters reference"),
     "The disk is full": Mistake(command=f"{PREPARE} --output new --threads 1", within=small_disk),
 }

@@ -30,6 +30,12 @@ def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: obje
     )
 
 
+def test_a_metric_that_was_not_measured_is_told_from_those_that_were() -> None:
+    evaluation = small_evaluation(torch.rand(20, 6))
+    with pytest.raises(SettingError, match=r"'ndcg@7' was not measured; there are .*ndcg@1, 2; "):
+        evaluation["ndcg@7"]
+
+
 def test_written_and_read_back() -> None:
     evaluation = small_evaluation(torch.rand(20, 6))
     written = json.loads(json.dumps(evaluation.as_dict()))

@@ -110,9 +110,16 @@ def test_a_catalogue_too_large_is_refused(
     with pytest.raises(UnsupportedError, match=r"3,000,000 items need 36,000,000,000,000 bytes"):
         Ease(EaseConfig(), 10, 3_000_000)
     model = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
-    monkeypatch.setattr(ease, "_memory_bytes", lambda device: 20 * NUM_ITEMS**2)
-    with pytest.raises(UnsupportedError, match=r"23 items need 14,812 bytes .* has 10,580"):
+    monkeypatch.setattr(ease, "_memory_bytes", lambda device: 20 * NUM_ITEMS**2 - 1)
+    with pytest.raises(UnsupportedError, match=r"23 items need 10,580 bytes .* has 10,579"):
         model.check_fits(torch.device("cpu"))
+
+
+def test_what_fitting_does_is_said_beforehand() -> None:
+    model = Ease(EaseConfig(), 10, 9_000)
+    assert model.what_fitting_does() == (
+        "inverting a 9,000 × 9,000 matrix, which takes about 1.5 GiB of memory"
+    )
 
 
 @pytest.mark.parametrize("l2", [0.0, -1.0, float("nan"), float("inf")])

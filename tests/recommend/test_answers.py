@@ -19,6 +19,14 @@ def test_an_answer_reads_well() -> None:
     assert str(Answer(id="a", item_ids=[], scores=[], kind="item")) == "similar to item a"
 
 
+def test_a_title_of_several_lines_is_shown_on_one() -> None:
+    answer = Answer(id=1, item_ids=[7, 8], scores=[1.0, 0.5], titles=["One\r\n  two\n", "Three"])
+    assert str(answer).splitlines()[1:] == [
+        "   1.  7     1.0000  One two",
+        "   2.  8     0.5000  Three",
+    ]
+
+
 def test_an_answer_item_by_item() -> None:
     assert KNOWN.items == [ScoredItem(7, 1.5, "Seven"), ScoredItem(110, 0.25)]
     assert KNOWN.items[0].title == "Seven"
@@ -45,6 +53,13 @@ def test_a_table_of_histories_counts_them() -> None:
         "item_id": ["a", "a"],
         "score": [1.0, 1.0],
     }
+
+    assert to_table([answer], first=5).column("history").to_pylist() == [5]
+
+
+def test_titles_have_a_column_where_the_run_has_any() -> None:
+    answer = Answer(id=1, item_ids=[7], scores=[1.0], titles=[None])
+    assert to_table([answer]).column("title").to_pylist() == [None]
 
 
 def test_a_table_of_similar_items_names_what_they_are_similar_to() -> None:

@@ -67,6 +67,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, messa
 
 
 @pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/dev/null", "/dev/null: is a directory, a pipe or a device; name a file that holds ids"),
+        ("/", "/: is a directory, a pipe or a device"),
+        ("/nope.txt", "/nope.txt: there is no such file"),
+    ],
+)
+def test_what_is_no_file_is_called_what_it_is(path: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_ids(path)
+
+
+@pytest.mark.parametrize(
     ("column", "message"),
     [
         (pa.array([1.0, 2.0]), "column 'item_id' is double; ids are integers or text"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from foretaste.errors import SettingError
@@ -74,6 +78,14 @@ def test_named_histories_are_answered_by_name(personal: Recommender) -> None:
     unnamed = personal.recommend_for([order[:2], order[3:5]], k=4)
     assert [answer.items for answer in named] == [answer.items for answer in unnamed]
     assert to_table(named).column_names[0] == "user_id"
+
+
+@pytest.mark.parametrize(
+    "given", [pa.table({"user_id": [1], "item_id": [5]}), pd.DataFrame({"item_id": [5]}), "5", 5]
+)
+def test_histories_that_are_none_say_what_is_wanted(given: Any, popularity: Recommender) -> None:
+    with pytest.raises(SettingError, match=r"must be lists of .*\[1, 5\].*read_histories makes"):
+        popularity.recommend_for(given)
 
 
 @pytest.mark.parametrize("names", [("ana", 7), (1.5,), (None, "ana"), (("a", 1),)])

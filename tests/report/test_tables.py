@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from rich.console import Console
 
@@ -84,9 +85,10 @@ def test_a_terminal_of_eighty_columns_holds_four_lengths() -> None:
 
 
 def test_rows_carry_what_must_be_named() -> None:
-    rows = metric_rows("mine", FOUND)
+    rows = metric_rows(Path("runs/mine"), "mine", FOUND)
     assert rows[0] == {
-        "run": "mine",
+        "run": "runs/mine",
+        "label": "mine",
         "split": "test",
         "protocol": "leave-one-out",
         "candidates": "full",

@@ -182,8 +182,11 @@ def test_ids_that_come_twice(run: Run) -> None:
 def test_verify_tells_datasets_from_runs(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     assert verify(run.path).holds == "run"
     assert verify(dataset.path).holds == "dataset"
+    with pytest.raises(RunError, match="nope: there is no such directory"):
+        verify(tmp_path / "nope")
+    (tmp_path / "empty").mkdir()
     with pytest.raises(RunError, match="is neither a dataset nor a run"):
-        verify(tmp_path / "nothing")
+        verify(tmp_path / "empty")
 
 
 def test_a_problem_of_a_dataset_is_one_of_datasets(dataset: Dataset, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foretaste.errors import SettingError
@@ -15,7 +16,15 @@ from foretaste.training import TrainingConfig
     ("settings", "message"),
     [
         ({"epochs": 0}, "epochs is 0; it must be at least 1"),
-        ({"epochs": "many"}, "epochs is many; it must be at least 1"),
+        (
+            {"epochs": "many"},
+            "epochs is 'many', which is text; it must be a whole number, at least 1",
+        ),
+        ({"epochs": "30"}, "epochs is '30', which is text; it must be a whole number, at least 1"),
+        ({"epochs": np.int64(3)}, r"epochs is .*3.*, which is of type int64; it must be a whole"),
+        ({"beta1": "0.9"}, "beta1 is '0.9', which is text; it must be a number at least 0 and"),
+        ({"epochs": True}, "epochs is True; it must be a whole number, at least 1"),
+        ({"eps": [1]}, r"eps is \[1\], which is of type list; it must be a number above 0"),
         ({"epochs": 2.5}, "epochs is 2.5; it must be a whole number"),
         ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
         ({"batch_size": 99.5}, "batch_size is 99.5; it must be a whole number"),
@@ -26,15 +35,18 @@ from foretaste.training import TrainingConfig
         ({"beta1": -0.1}, "beta1 is -0.1; it must be at least 0 and below 1"),
         ({"beta2": 1.5}, "beta2 is 1.5; it must be at least 0 and below 1"),
         ({"eps": 0.0}, "eps is 0.0; it must be above 0"),
-        ({"eps": "auto"}, "eps is auto; it must be above 0"),
+        ({"eps": "auto"}, "eps is 'auto', which is text; it must be a number above 0"),
         ({"seed": -1}, "seed is -1; it must be at least 0 and below"),
         ({"seed": 2**63}, "seed is 9223372036854775808; it must be at least 0 and below"),
         ({"seed": 1.5}, "seed is 1.5; it must be a whole number"),
-        ({"seed": "auto"}, "seed is auto; it must be"),
+        ({"seed": "auto"}, "seed is 'auto', which is text; it must be"),
         ({"eval_every": 0}, "eval_every is 0; it must be at least 1"),
         ({"patience": -1}, "patience is -1; it must be at least 0"),
         ({"validation_users": 0}, "validation_users is 0; it must be at least 1"),
-        ({"validation_users": "auto"}, "validation_users is auto; it must be at least 1"),
+        (
+            {"validation_users": "auto"},
+            "validation_users is 'auto', which is text; it must be a whole number",
+        ),
         ({"target": 0.0}, "target is 0.0; it must be above 0"),
         ({"target": math.nan}, "target is nan; it must be above 0"),
         ({"target": 2.0}, "target is 2.0; it must be above 0 and at most 1"),

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from foretaste.data import Dataset
+from foretaste.models.baselines.ease import Ease
 from foretaste.training import Progress, TrainingConfig, resume
 from foretaste.training.display import TrainingDisplay
 from foretaste.training.progress import EpochReport, TrainingStart
@@ -129,6 +130,16 @@ def test_a_training_from_python_is_shown_on_a_terminal(
         assert "ended       all 3 epochs are done" in said
     assert "    1   " in first.getvalue()
     assert "    1   " not in second.getvalue()
+
+
+def test_a_fit_says_what_it_does_before_it_begins(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown_on(Stream(terminal=True), monkeypatch)
+    monkeypatch.setattr(Ease, "fit", lambda *_: pytest.fail(stream.getvalue()))
+    size = dataset.manifest.num_items
+    with pytest.raises(pytest.fail.Exception, match=f"fitting     inverting a {size} × {size} "):
+        run_of("ease", dataset, tmp_path / "run")
 
 
 def test_nothing_is_shown_where_nobody_looks_or_wants_to(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import time
@@ -12,16 +13,18 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
 from foretaste.runs import Run
-from foretaste.training import LogConfig, Progress, resume
+from foretaste.training import LogConfig, Progress, TrainingConfig, resume
 from foretaste.training.batches import Batch
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
+from foretaste.training.display import TrainingDisplay
 from foretaste.training.progress import EpochReport, TrainingStart
 from foretaste.training.step import Step
 from tests.runs.tiny import flip_byte
@@ -216,7 +219,11 @@ def test_without_a_state_it_begins_again_in_its_place(
     run = stopped(dataset, tmp_path / "run", num_steps=9, checkpoint_every_s=60.0)
     assert run.has_weights
     assert not (run.path / STATE).exists()
-    resume(run)
+    out = io.StringIO()
+    with TrainingDisplay(Console(file=out), TrainingConfig()) as display:
+        resume(run, progress=display)
+    assert "Resuming gmf on " in out.getvalue()
+    assert "  goes on at  epoch 1: it had ended before a state was saved\n" in out.getvalue()
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
     assert not events(run, "resume")

@@ -236,7 +236,7 @@ class VAEScalingBench(ScalingBench):
     """Time and memory of training as the catalogue grows."""
 
     shape: str = "4000x10000x400000"
-    """Users and interactions of each case; its items are those of the case."""
+    """Users and interactions of each case. Its items are those of items, whatever stands here."""
 
     items: tuple[int, ...] = (10_000, 100_000, 500_000, 1_000_000)
     """Sizes of the catalogue."""

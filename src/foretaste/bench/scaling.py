@@ -19,10 +19,11 @@ from foretaste.data.config import GenerateConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.device import resolve_device
+from foretaste.wording import memory
 
 _VAE_GPU_USERS = 4096
-_BYTES_PER_PARAMETER = 16
-"""Weight, gradient and Adam's two moments in float32."""
+_BYTES_PER_PARAMETER = 20
+"""Weight, gradient and Adam's two moments in float32, and a quarter for all else, as measured."""
 
 _GROWTHS = {
     "users": (True, False, True),
@@ -41,7 +42,10 @@ def bench_scaling(
     """A row per size: time per sample and peak memory of a short training."""
     device = resolve_device(options.device)
     recorder = Recorder("scaling", subject.name, options, device, subject.settings(), tell)
-    for case, grown, shape in list(_cases(subject, options)):
+    cases = list(_cases(subject, options))
+    for case, grown, shape in cases:
+        tell(f"planned: {_words(case)}, about {memory(_needed_bytes(grown, shape))}")
+    for case, grown, shape in cases:
         for precision in options.precision:
             if refused := _too_large(grown, shape, device):
                 tell(f"left out {_words(case)}: {refused}")
@@ -73,7 +77,10 @@ def _cases(
 
 
 def _words(case: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in case.items())
+    return ", ".join(
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+        for name, value in case.items()
+    )
 
 
 def _growths(options: NeuMFScalingBench) -> Iterator[tuple[str, tuple[bool, bool, bool], int]]:
@@ -123,11 +130,15 @@ def _batch_size(subject: Subject, device: torch.device) -> int:
 
 def _too_large(subject: Subject, shape: GenerateConfig, device: torch.device) -> str | None:
     """Why the case cannot be run here, or None."""
-    needed = _num_parameters(subject, shape) * _BYTES_PER_PARAMETER
+    needed = _needed_bytes(subject, shape)
     free = available_bytes(device)
     if free is None or needed < free:
         return None
-    return f"weights, gradients and Adam take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} are free"
+    return f"training takes about {memory(needed)}, and {memory(free)} are free"
+
+
+def _needed_bytes(subject: Subject, shape: GenerateConfig) -> int:
+    return _num_parameters(subject, shape) * _BYTES_PER_PARAMETER
 
 
 def _num_parameters(subject: Subject, shape: GenerateConfig) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable
@@ -33,15 +32,14 @@ def _print_table(answers: Iterable[Answer]) -> None:
 
 
 def _print_csv(answers: Iterable[Answer]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    from foretaste.recommend import to_table
+    from foretaste.recommend.export import csv_text
+
     notes = stderr_console()
     for number, answer in enumerate(answers):
-        if number == 0:
-            writer.writerow([answer.column, "rank", "item_id", "score", "title"])
-        about = number if answer.id is None else answer.id
-        for rank, item in enumerate(answer.items, start=1):
-            writer.writerow([about, rank, item.item_id, item.score, item.title])
+        sys.stdout.write(csv_text(to_table([answer], number), with_header=number == 0))
         if answer.reason:
+            about = number if answer.id is None else answer.id
             say(notes, f"{answer.column} {about}: {answer.reason}")
 
 

@@ -125,13 +125,13 @@ def _is_word(word: str) -> bool:
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Refuse 3.5 where a whole number belongs; the parser would round it to 4."""
     for argument in arguments:
-        kinds = _kinds(argument.hint)
+        kinds = kinds_of(argument.hint)
         if int in kinds and float not in kinds:
             for token in argument.tokens:
                 if "." in token.value:
                     raise CoercionError(argument=argument, token=token, target_type=int)
 
 
-def _kinds(hint: Any) -> set[Any]:
-    """The types that a hint is made of: int and Literal of ``int | Literal["auto"]``."""
-    return {hint}.union(*(_kinds(inner) for inner in get_args(hint)))
+def kinds_of(hint: Any) -> set[Any]:
+    """The types and values that a hint is made of: ``int | Literal["auto"]`` has int and auto."""
+    return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))

@@ -76,4 +76,4 @@ def _print(comparison: Comparison, metrics: tuple[str, ...], format: MetricsForm
         ("", comparison_grid(comparison.evaluations, metrics)),
         (heading, difference_grid(comparison.differences, metrics)),
     ]
-    print_metrics(comparison.evaluations, grids, comparison.notes(metrics), format)
+    print_metrics(comparison.rows(), grids, comparison.notes(metrics), format)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from foretaste.cli.console import counting, note_if_unfinished
 from foretaste.cli.metrics_output import MetricsFormat, print_metrics
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.report.tables import evaluation_grid
+from foretaste.report.tables import evaluation_grid, metric_rows
 
 
 def evaluate(
@@ -46,8 +46,8 @@ def evaluate(
     data = dataset_of(opened, dataset)
     with counting(f"Ranking {split}") as tell:
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
-    heading = f"{opened.config.model} on {data.path}"
-    grids = [(heading, evaluation_grid(found))]
-    print_metrics({str(run): found}, grids, found.definitions(), format)
+    model = opened.config.model
+    grids = [(f"{model} on {data.path}", evaluation_grid(found))]
+    print_metrics(metric_rows(run, model, found), grids, found.definitions(), format)
     if log_path is not None:
         write_log(log_path, found.as_dict())

@@ -6,29 +6,25 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from foretaste.cli.console import say, stdout_console
-from foretaste.report.tables import Grid, metric_rows
-
-if TYPE_CHECKING:
-    from foretaste.evaluation.result import Evaluation
+from foretaste.report.tables import Grid
 
 MetricsFormat = Literal["table", "markdown", "csv", "json"]
 
 
 def print_metrics(
-    evaluations: Mapping[str, Evaluation],
+    records: Sequence[Mapping[str, Any]],
     grids: Sequence[tuple[str, Grid]],
     notes: Sequence[str],
     format: MetricsFormat,
 ) -> None:
-    """Print evaluations by label.
+    """Print evaluations.
 
-    ``grids``, each below its heading, and ``notes`` are for people; ``csv`` and ``json`` hold one
-    record per metric and run.
+    ``grids``, each below its heading, and ``notes`` are for people; ``csv`` and ``json`` hold the
+    ``records``, one per metric and run.
     """
-    records = [row for label, found in evaluations.items() for row in metric_rows(label, found)]
     if format == "csv":
         writer = csv.DictWriter(sys.stdout, list(records[0]), lineterminator="\n")
         writer.writeheader()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from cyclopts import (
     App,
+    CoercionError,
     CycloptsError,
     MissingArgumentError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
-from foretaste.cli.arguments import DEFAULTS, ID_LISTS
+from foretaste.cli.arguments import DEFAULTS, ID_LISTS, kinds_of
 
 
 def explained(app: App, error: CycloptsError) -> str:
@@ -20,6 +21,8 @@ def explained(app: App, error: CycloptsError) -> str:
     message = str(error)
     if isinstance(error, UnknownOptionError):
         message = _not_here(app, words, error) or message
+    elif isinstance(error, CoercionError):
+        message = _unreadable(error) or message
     elif isinstance(error, MissingArgumentError):
         message = _missing(error, unused)
     elif isinstance(error, UnusedCliTokensError):
@@ -54,6 +57,16 @@ def _has_option(command: App, option: str) -> bool:
         return False
     arguments = command.assemble_argument_collection(default_parameter=DEFAULTS)
     return any(option in argument.names for argument in arguments)
+
+
+def _unreadable(error: CoercionError) -> str | None:
+    """What to say of a value that is no number; None where it should have been another thing."""
+    kinds = kinds_of(error.argument.hint) if error.argument is not None else set()
+    wanted = "a number" if float in kinds else "a whole number" if int in kinds else None
+    if wanted is None or error.token is None or error.token.keyword is None:
+        return None
+    auto = " or auto" if "auto" in kinds else ""
+    return f"{error.token.keyword} takes {wanted}{auto}, not {error.token.value!r}."
 
 
 def _missing(error: MissingArgumentError, unused: str) -> str:

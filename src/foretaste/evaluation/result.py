@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import (
     INTERVALS,
     METRICS,
@@ -80,7 +81,9 @@ class Evaluation:
     """Content digest of the dataset that the users are of; not kept by `as_dict`."""
 
     def __getitem__(self, name: str) -> float:
-        """The value of a metric: ``evaluation["ndcg@10"]``."""
+        """The value of a metric: ``evaluation["ndcg@10"]``; SettingError names those there are."""
+        if name not in self.metrics:
+            raise SettingError(f"metric {name!r} was not measured; there are {self._names()}")
         return self.metrics[name].value
 
     def __str__(self) -> str:
@@ -116,6 +119,14 @@ class Evaluation:
             INTERVALS,
         ]
         return lines + [line for count, line in self._counted() if count]
+
+    def _names(self) -> str:
+        """The metrics by kind: ``hr@5, 10; ndcg@5, 10``."""
+        lengths: dict[str, list[str]] = {}
+        for name in self.metrics:
+            kind, k = parse_metric(name)
+            lengths.setdefault(kind, []).append(str(k))
+        return "; ".join(f"{kind}@{', '.join(found)}" for kind, found in lengths.items())
 
     def _counted(self) -> list[tuple[int, str]]:
         return [

@@ -162,6 +162,10 @@ class ClosedFormModel(RecommenderModel):
     def check_fits(self, device: torch.device) -> None:
         """UnsupportedError where fitting would need more memory than the device has free."""
 
+    def what_fitting_does(self) -> str | None:
+        """What fitting computes and the memory it takes, for people; None where that is little."""
+        return None
+
     @abstractmethod
     def fit(self, histories: HistoryTensors) -> None:
         """Fit to the training histories, one row per training user."""

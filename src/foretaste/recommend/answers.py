@@ -66,7 +66,7 @@ class Answer:
         lines = [_HEADINGS[self.kind].format(self.id)]
         width = max((len(str(item_id)) for item_id in self.item_ids), default=0)
         for rank, item in enumerate(self.items, start=1):
-            title = "" if item.title is None else f"  {item.title}"
+            title = "" if item.title is None else f"  {_on_one_line(item.title)}"
             lines.append(f"{rank:4}.  {item.item_id!s:>{width}}  {item.score:9.4f}{title}")
         if self.reason:
             lines.append(f"      ({self.reason})")
@@ -98,16 +98,17 @@ def make_answers(
     ]
 
 
-def to_table(answers: Sequence[Answer]) -> pa.Table:
+def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
     """One row per recommended item, in order; all answers must be of one kind.
 
-    Columns: ``user_id`` (for a history: ``history``, its position from 0; for similar items:
-    ``similar_to``), ``rank`` from 1, ``item_id``, ``score``, and ``title`` where any is known.
+    Columns: ``user_id`` (for a history: ``history``, its position, counted from ``first``; for
+    similar items: ``similar_to``), ``rank`` from 1, ``item_id``, ``score``, and ``title`` where the
+    run has any.
     """
     asked, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
     assert not others, "answers of one kind make one table"
     lengths = [len(answer.item_ids) for answer in answers]
-    about = [number if one.id is None else one.id for number, one in enumerate(answers)]
+    about = [number if one.id is None else one.id for number, one in enumerate(answers, first)]
     ranks = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
     columns: dict[str, Any] = {
         asked: pa.array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
@@ -115,7 +116,11 @@ def to_table(answers: Sequence[Answer]) -> pa.Table:
         "item_id": pa.array([*chain.from_iterable(answer.item_ids for answer in answers)]),
         "score": pa.array([*chain.from_iterable(a.scores for a in answers)], pa.float32()),
     }
-    if any(answer.titles and any(answer.titles) for answer in answers):
+    if any(answer.titles is not None for answer in answers):
         titles = (answer.titles or [None] * len(answer.item_ids) for answer in answers)
         columns["title"] = pa.array([*chain.from_iterable(titles)], pa.string())
     return pa.table(columns)
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())

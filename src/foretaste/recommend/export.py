@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -119,8 +120,13 @@ def _lists_table(asked: pa.Table, items: IdTable, lists: Lists, schema: pa.Schem
 @contextmanager
 def _table_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
     """Yield a function that appends a table; ``path`` appears, whole, when the block ends well."""
-    with atomic_file(path) as temporary, _WRITERS[path.suffix](temporary, schema) as write:
-        yield write
+    try:
+        with atomic_file(path) as temporary, _WRITERS[path.suffix](temporary, schema) as write:
+            yield write
+    except OSError as error:
+        # What the error says of its file is about a temporary one.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise SettingError(f"output {path} cannot be written: {reason}") from error
 
 
 @contextmanager
@@ -147,6 +153,13 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
 def _csv_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
     with pa_csv.CSVWriter(path, schema) as writer:
         yield writer.write_table
+
+
+def csv_text(table: pa.Table, *, with_header: bool) -> str:
+    """A table as `.csv` files have it, the line of column names only ``with_header``."""
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(table, sink, pa_csv.WriteOptions(include_header=with_header))
+    return str(sink.getvalue().to_pybytes(), "utf-8")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
@@ -34,8 +35,14 @@ class Given:
 
     @classmethod
     def of(cls, given: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]]) -> Given:
-        """Histories by name, or without names; SettingError where names are no ids of one kind, or
-        a history is no list."""
+        """Histories by name, or without names; SettingError where they are a table, names are no
+        ids of one kind, or a history is no list."""
+        if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "columns"):
+            raise SettingError(
+                'histories must be lists of item ids, [[1, 5], [7]] or {"anna": [1, 5]}, got one '
+                f"of type {type(given).__name__}; foretaste.data.read_histories makes them of "
+                "frames and files"
+            )
         if not isinstance(given, Mapping):
             histories = [as_ids("each history", ids) for ids in given]
             return cls("history", [None] * len(histories), histories)
@@ -67,18 +74,28 @@ def known_histories(
     )
     ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
     reasons = [
-        _reason(items, len(ids), list(compress(ids, flags)))
+        _reason(items, num_items, len(ids), list(compress(ids, flags)))
         for ids, flags in zip(given, ignored[: len(given)], strict=True)
     ]
     return known, reasons
 
 
-def _reason(items: IdTable, num_items: int, ignored: Sequence[Id]) -> list[str]:
-    if num_items == 0:
+def _reason(items: IdTable, num_items: int, num_given: int, ignored: Sequence[Id]) -> list[str]:
+    if num_given == 0:
         return ["popularity order: the history is empty"]
     if not ignored:
         return []
-    if len(ignored) == num_items:
-        return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
+    if len(ignored) == num_given:
+        hint = _without_commas(items, num_items, ignored) or examples(items)
+        return [f"{NOTHING_KNOWN}: {named(ignored)}; {hint}"]
     items_ignored = counted(len(ignored), "item")
     return [f"{items_ignored} of the history ignored, never seen in training: {named(ignored)}"]
+
+
+def _without_commas(items: IdTable, num_items: int, ignored: Sequence[Id]) -> str | None:
+    """What was meant where ids with commas between them were taken for one; else None."""
+    parts = [part.strip() for given in ignored for part in str(given).split(",")]
+    item_index = items.lookup(parts)
+    if len(parts) == len(ignored) or not ((item_index >= 0) & (item_index < num_items)).all():
+        return None
+    return f"did you mean --history {shlex.join(parts)}?"

@@ -26,9 +26,11 @@ def read_ids(path: Path | str) -> list[Id]:
     Windows line ends are passed over. Raises InputError naming the file and the line.
     """
     path = Path(path)
-    # Unlike Path's, this raises nothing, however odd or long a name is.
-    if not os.path.isfile(path):  # noqa: PTH113
+    # Unlike Path's, these raise nothing, however odd or long a name is.
+    if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file")
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
     suffix = path.suffix.lower()
     ids: Sequence[Id]
     if suffix == ".parquet":

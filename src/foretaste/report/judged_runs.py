@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretaste.checks import given_or_default
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.report.tables import metric_rows
 from foretaste.runs.origin import dataset_of
 from foretaste.runs.run import Run
 
@@ -79,6 +80,18 @@ class Comparison:
         ]
         return lines + list(dict.fromkeys(definitions))
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat record per run and metric, with how much higher it is than the first run.
+
+        ``difference`` and its interval are None where there is none: of the first run itself, and
+        of coverage.
+        """
+        return [
+            row | _difference_fields(self.differences.get(label, {}).get(row["metric"]))
+            for label, evaluation in self.evaluations.items()
+            for row in metric_rows(self.paths[label], label, evaluation)
+        ]
+
 
 def compare_runs(
     runs: Sequence[Run],
@@ -131,6 +144,14 @@ def _check_same_dataset(runs: Sequence[Run]) -> None:
 def _differences(evaluations: dict[str, Evaluation]) -> dict[str, dict[str, Difference]]:
     (_, first), *others = evaluations.items()
     return {label: compare_evaluations(first, second) for label, second in others}
+
+
+def _difference_fields(difference: Difference | None) -> dict[str, float | None]:
+    return {
+        "difference": None if difference is None else difference.value,
+        "difference_low": None if difference is None else difference.low,
+        "difference_high": None if difference is None else difference.high,
+    }
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
 
     from foretaste.evaluation.compare import Difference
@@ -92,11 +94,12 @@ def difference_grid(
     return Grid(headings=("", *names), rows=tuple(rows))
 
 
-def metric_rows(label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
+def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
     """One flat record per metric, with all that must be named beside it."""
     return [
         {
-            "run": label,
+            "run": str(run),
+            "label": label,
             "split": evaluation.split,
             "protocol": evaluation.protocol,
             "candidates": evaluation.candidates,

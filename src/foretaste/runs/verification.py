@@ -22,6 +22,8 @@ def verify(path: Path | str) -> Verification:
         return verify_dataset(path)
     if (path / CONFIG).is_file():
         return verify_run(path)
+    if not path.is_dir():
+        raise RunError(f"{path}: there is no such directory")
     raise RunError(
         f"{path} is neither a dataset nor a run: it has neither {FILE_NAME} nor {CONFIG}"
     )

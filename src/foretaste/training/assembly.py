@@ -160,6 +160,8 @@ class NeuralTraining(Training):
         self.started_from: dict[str, Any] | None = None
         """What the log says of where the first weights came from; None until it begins, and where
         it goes on from a saved state."""
+        self.begins_again = False
+        """Whether an earlier start left no saved state to go on from."""
 
     def begin(self) -> RunConfig:
         warm_start = WarmStart.open(self.config.start, self.model, self.dataset)
@@ -170,13 +172,16 @@ class NeuralTraining(Training):
     def _take_up(self, run: Run) -> None:
         if Checkpoints(run, self.step, self.state).load():
             return
-        if self.started_from is None:
+        self.begins_again = self.started_from is None
+        if self.begins_again:
             self.begin()
         run.log.clear()
 
     def _train(self, run: Run, judging: Judging) -> None:
         checkpoints = Checkpoints(run, self.step, self.state)
-        train_neural(self.batches, checkpoints, judging, self.started_from)
+        train_neural(
+            self.batches, checkpoints, judging, self.started_from, begins_again=self.begins_again
+        )
 
     def _sampling(self) -> SamplingConfig | None:
         if self.config.model not in SAMPLING_MODELS:

@@ -120,7 +120,7 @@ def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
         f"{start.num_interactions:,} interactions"
     )
     if plan is None:
-        return [data]
+        return [data] if start.fitting is None else [data, f"fitting     {start.fitting}"]
     chosen = [
         f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
         for field in fields(asked)
@@ -137,9 +137,8 @@ def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
 
 def _beginning_lines(start: TrainingStart) -> list[str]:
     """Where it begins, unless that is the beginning."""
-    if start.resumed_at is not None:
-        return [f"goes on at  {start.resumed_at}"]
-    return [
+    again = [] if start.resumed_at is None else [f"goes on at  {start.resumed_at}"]
+    return again + [
         f"from        {run}: "
         + "; ".join(
             f"{counts['num_found']:,} {kind} found, {counts['num_new']:,} new, "

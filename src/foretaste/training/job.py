@@ -31,10 +31,13 @@ def train_neural(
     checkpoints: Checkpoints,
     judging: Judging,
     started_from: dict[str, Any] | None,
+    *,
+    begins_again: bool,
 ) -> None:
     """Train by gradient steps from where the checkpoints stand, up to the best epoch's weights.
 
     ``started_from`` says which runs' weights it begins with; None where it goes on.
+    ``begins_again``: whether an earlier start left no state to go on from.
     """
     run, step, state = checkpoints.run, checkpoints.step, checkpoints.state
     model, plan = step.model, state.plan
@@ -46,7 +49,7 @@ def train_neural(
     if started_from is None:
         announce_again(run, model, state, judging)
     else:
-        announce(run, model, state, started_from, judging)
+        announce(run, model, state, started_from, judging, begins_again=begins_again)
     evaluate = None
     if judging.selection_split is not None:
         evaluate = partial(judging.select, model, plan.select_by)

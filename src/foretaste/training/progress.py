@@ -31,7 +31,9 @@ class TrainingStart:
     started_from: dict[str, Any]
     """By run whose weights it begins with: the users and items found there, new or gone."""
     resumed_at: str | None
-    """Where it goes on, for people; None for a training that begins."""
+    """Where it goes on, for people; None for a training that begins the first time."""
+    fitting: str | None = None
+    """What a model without epochs is about to compute, for people, where that may take long."""
 
 
 @dataclass(frozen=True, kw_only=True)

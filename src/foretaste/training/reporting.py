@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.base import RecommenderModel
+from foretaste.models.base import ClosedFormModel, RecommenderModel
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
 from foretaste.training.clock import Clock
@@ -26,16 +27,22 @@ def announce(
     state: TrainingState,
     started_from: dict[str, Any],
     judging: Judging,
+    *,
+    begins_again: bool,
 ) -> None:
-    """Tell of a training in steps that begins."""
+    """Tell of a training in steps that begins, the first time or for want of a saved state."""
     sizes = (state.num_batches, state.num_samples)
-    start = _training_start(model, judging, state.plan, *sizes, started_from=started_from)
+    where = "epoch 1: it had ended before a state was saved" if begins_again else None
+    start = _training_start(
+        model, judging, state.plan, *sizes, started_from=started_from, resumed_at=where
+    )
     _announce(run, judging, start)
 
 
-def announce_fit(run: Run, model: RecommenderModel, num_samples: int, judging: Judging) -> None:
+def announce_fit(run: Run, model: ClosedFormModel, num_samples: int, judging: Judging) -> None:
     """Tell of a training in one pass."""
-    _announce(run, judging, _training_start(model, judging, None, 1, num_samples))
+    start = _training_start(model, judging, None, 1, num_samples)
+    _announce(run, judging, replace(start, fitting=model.what_fitting_does()))
 
 
 def announce_again(

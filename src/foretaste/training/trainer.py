@@ -58,7 +58,8 @@ def train(
         dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
             prepared first, under ``datasets/``.
         model_config: settings of the model; its defaults if not given.
-        config: how to train; popularity and EASE heed its device and candidates only.
+        config: how to train; popularity and EASE heed its device and candidates only, so that one
+            config may serve every model of a comparison.
         sampling: negatives and batch layout, for neumf, gmf and mlp only.
         start_from: a run of the same model and sizes whose weights to begin with, users and items
             matched by id; those that are new begin as in any training.
