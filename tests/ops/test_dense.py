@@ -18,7 +18,6 @@ ACTIVATIONS: dict[Activation | None, Callable[[Tensor], Tensor]] = {
     None: lambda value: value,
     "tanh": torch.tanh,
     "relu": torch.relu,
-    "sigmoid": torch.sigmoid,
 }
 SHAPES = [(1, 1, 1), (7, 5, 3), (33, 17, 65), (64, 128, 32)]
 

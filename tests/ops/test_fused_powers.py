@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.linear import fuses
-from foretaste.ops.multinomial import chunked, loss, reference
+from foretaste.ops.linear import fuses, linear
+from foretaste.ops.multinomial import chunked, fused_powers, loss, reference
 from foretaste.ops.multinomial.fused_powers import FusedPowers
 from foretaste.ops.multinomial.powers import Powers
 from tests.ops.cases import histories_of, random_histories, rms
@@ -141,6 +143,69 @@ def test_users_without_items_and_tiles_of_items(
     value = loss(*layer, nobody, compute_dtype=torch.bfloat16)
     assert [tensor.abs().max() for tensor in results(value, layer)] == [0.0] * 4
     assert (counted.fused, counted.general) == (2, 0)
+
+
+@needs_fusion
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_biases_of_any_dtype_keep_what_they_are(
+    counted: Counted, generator: torch.Generator, rng: np.random.Generator, dtype: torch.dtype
+) -> None:
+    """Biases moved down in bfloat16 would be off by an eighth."""
+    layer = tuple(tensor.detach().to(dtype).requires_grad_() for tensor in make_layer(generator))
+    targets = random_histories(rng, NUM_USERS, NUM_ITEMS, share=0.1)
+    assert all(one < 0.01 for one in errors(layer, targets))
+    assert (counted.fused, counted.general) == (1, 0)
+
+
+@needs_fusion
+@pytest.mark.parametrize(("total", "fused"), [(0.0021, 0), (0.0018, 1), (1.2e-26, 1), (0.8e-26, 0)])
+def test_powers_fit_where_a_sigmoid_is_one_and_none_is_lost(
+    counted: Counted, total: float, fused: int
+) -> None:
+    hidden_BD = torch.zeros(NUM_USERS, WIDTH)
+    weight_ID = torch.zeros(NUM_ITEMS, WIDTH)
+    bias_I = torch.full((NUM_ITEMS,), math.log(total / NUM_ITEMS) + 40.0)
+    targets = histories_of([{row} for row in range(NUM_USERS)], NUM_ITEMS)
+    value = loss(hidden_BD, weight_ID, bias_I, targets, compute_dtype=torch.bfloat16)
+    assert value.item() == pytest.approx(NUM_USERS * math.log(NUM_ITEMS), rel=2e-3)
+    assert (counted.fused, counted.general) == (fused, 1 - fused)
+
+
+@needs_fusion
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_catalogues_of_no_round_number(
+    counted: Counted, generator: torch.Generator, rng: np.random.Generator, dtype: torch.dtype
+) -> None:
+    """Copies of the weights are padded, with items that add nothing to a total this low."""
+    num_items = NUM_ITEMS - 7
+    hidden_BD, *output = make_layer(generator, higher=-10.0)
+    cut = (hidden_BD, *(tensor[:num_items] for tensor in output))
+    layer = tuple(tensor.detach().to(dtype).requires_grad_() for tensor in cut)
+    targets = random_histories(rng, NUM_USERS, num_items, share=0.1)
+    padded = dtype == torch.float32
+    assert all(one < (0.01 if padded else 0.03) for one in errors(layer, targets))
+    assert (counted.fused, counted.general) == (int(padded), int(not padded))
+
+
+@needs_fusion
+def test_no_users(counted: Counted, generator: torch.Generator) -> None:
+    hidden_BD, weight_ID, bias_I = make_layer(generator)
+    layer = (hidden_BD.detach()[:0].requires_grad_(), weight_ID, bias_I)
+    value = loss(*layer, histories_of([], NUM_ITEMS), compute_dtype=torch.bfloat16)
+    assert [tensor.abs().sum() for tensor in results(value, layer)] == [0.0] * 4
+    assert (counted.fused, counted.general) == (1, 0)
+
+
+@needs_fusion
+def test_a_coarse_sigmoid_is_not_used(
+    counted: Counted, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another processor's kernels may have it: all powers too high alike look right."""
+    monkeypatch.setattr(fused_powers, "_tail_is_power", fused_powers._tail_is_power.__wrapped__)
+    monkeypatch.setattr(fused_powers, "linear", lambda *given: linear(*given) * 1.1)
+    targets = histories_of([{row} for row in range(NUM_USERS)], NUM_ITEMS)
+    loss(*make_layer(generator), targets, compute_dtype=torch.bfloat16)
+    assert (counted.fused, counted.general) == (0, 1)
 
 
 @needs_fusion

@@ -41,6 +41,7 @@ def test_products_are_as_accurate_as_plain_ones(
         (linear(input_SN, weight_MN), lambda *given: F.linear(*given[:2])),
         (linear(input_SN, weight_MN, bias_M), F.linear),
         (linear(input_SN, weight_MN, bias_M, "relu"), lambda *given: F.linear(*given).relu()),
+        (linear(input_SN, weight_MN, bias_M, "sigmoid"), lambda *given: F.linear(*given).sigmoid()),
         (linear(input_SN, packed(weight_MN, num_samples), bias_M), F.linear),
     ):
         truth = plain(input_SN.double(), weight_MN.double(), bias_M.double())

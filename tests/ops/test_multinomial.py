@@ -143,6 +143,25 @@ def test_tiles_of_items_change_nothing(
         )
 
 
+def test_half_hidden_rows_lose_nothing_to_tiles(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    """What is summed over tiles of items is summed in float32."""
+    targets = random_histories(np.random.default_rng(1), 40, 320, share=0.1)
+    layer = make_layer(40, generator, width=33, num_items=320, dtype=torch.float32)
+    hidden_BD = layer[0].detach().bfloat16().requires_grad_()
+    exact = tuple(tensor.detach().double().requires_grad_() for tensor in (hidden_BD, *layer[1:]))
+    (truth,) = torch.autograd.grad(reference.loss(*exact, targets), exact[:1])
+    found = []
+    for items_at_once in (320, 8):
+        monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
+        value = loss(hidden_BD, *layer[1:], targets, compute_dtype=torch.bfloat16)
+        found.append(torch.autograd.grad(value, hidden_BD)[0])
+    whole, tiled = (rms([gradient.double() - truth]) for gradient in found)
+    assert found[0].dtype == torch.bfloat16
+    assert tiled < 1.2 * whole
+
+
 def test_without_gradients_only_the_value_is_found(
     targets: HistoryTensors, generator: torch.Generator
 ) -> None:

@@ -7,10 +7,12 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-Activation = Literal["tanh", "relu", "sigmoid"]
+Activation = Literal["tanh", "relu"]
+Fused = Literal["tanh", "relu", "sigmoid"]
+"""What a product can end in."""
 
 
-def activate_(value: Tensor, activation: Activation | None) -> Tensor:
+def activate_(value: Tensor, activation: Fused | None) -> Tensor:
     """The activation of ``value``, or ``value`` itself, in its place; not differentiable."""
     if activation == "relu":
         return value.relu_()
@@ -30,6 +32,4 @@ def slope(upstream: Tensor, result: Tensor, activation: Activation | None) -> Te
         return cast(Tensor, torch.ops.aten.threshold_backward(upstream, result, 0.0))
     if activation == "tanh":
         return cast(Tensor, torch.ops.aten.tanh_backward(upstream, result))
-    if activation == "sigmoid":
-        return cast(Tensor, torch.ops.aten.sigmoid_backward(upstream, result))
     return upstream

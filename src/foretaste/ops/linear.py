@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste.ops.activations import Activation, activate_
+from foretaste.ops.activations import Fused, activate_
 
 
 def linear(
     input_SN: Tensor,
     weight_MN: Tensor,
     bias_M: Tensor | None = None,
-    activation: Activation | None = None,
+    activation: Fused | None = None,
 ) -> Tensor:
     """``activation(input @ weight.T + bias)``, [S, M]; not differentiable.
 
@@ -76,8 +76,10 @@ def _has_onednn(dtype: torch.dtype) -> bool:
     try:
         ones = torch.ones(2, 2, dtype=dtype)
         weight = torch.ops.mkldnn._reorder_linear_weight(ones, 2)
-        relu, tanh = (_onednn(ones, weight, -ones[0], name) for name in ("relu", "tanh"))
-        return bool((relu == 1.0).all() and torch.allclose(tanh, relu.tanh(), atol=0.01))
+        bias = torch.tensor([-3.0, -1.0], dtype=dtype)
+        relu, tanh = (_onednn(ones, weight, bias, name) for name in ("relu", "tanh"))
+        sums = 2.0 + bias.expand(2, 2)
+        return torch.equal(relu, sums.relu()) and torch.allclose(tanh, sums.tanh(), atol=0.01)
     except (AttributeError, RuntimeError, TypeError):
         return False
 
