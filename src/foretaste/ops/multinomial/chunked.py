@@ -1,10 +1,11 @@
 """The multinomial likelihood in chunks of users: value and gradients in one pass.
 
 A chunk's logits become their own gradient in place and are consumed by the two backward products
-at once, so memory grows with the chunk and not with the batch. Logits are in base 2, whose powers
-are the cheapest. With e the powers of a user's logits less their maximum, t their total and n the
-length of the history, the gradient of the logits is ``(n / t) (e - x t / n)``: what stands in the
-chunk is ``e - x t / n``, and the factors ``n / t`` go to the small matrices around it.
+at once, so memory grows with the chunk and not with the batch. In bfloat16 the product of the
+logits takes their powers itself where it can (`fused_powers`); elsewhere logits are in base 2,
+whose powers are the cheapest. With e the powers of a user's logits less a shift, t their total and
+n the length of the history, the gradient of the logits is ``(n / t) (e - x t / n)``: what stands in
+the chunk is ``e - x t / n``, and the factors ``n / t`` go to the small matrices around it.
 
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
 layer, E that width and the bias, padded.
@@ -107,8 +108,7 @@ class _Pass:
         if weight_ID.dtype != dtype:
             self._copy_padded(weight_ID)
         self.chunks = _chunks(len(targets), self.weight_ID)
-        self.fused: FusedPowers | None = None
-        self.powers = self._powers(targets, implementation)
+        self.fused, self.powers = self._ways(targets, implementation)
         self.gradients: list[Tensor] = []
         if wants_gradients:
             weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
@@ -140,19 +140,22 @@ class _Pass:
                 gradient *= self.late_scale
         return value.mul_(self.scale / _LOG2_E)
 
-    def _powers(self, targets: HistoryTensors, implementation: str) -> Powers | TritonPowers:
+    def _ways(
+        self, targets: HistoryTensors, implementation: str
+    ) -> tuple[FusedPowers | None, Powers | TritonPowers]:
+        """How powers are taken: within the product where that can be, and from logits."""
         headroom = 0
         if self.dtype == torch.float16:  # t / n is at most the number of items
             headroom = max(0, math.ceil(math.log2(targets.num_items)) - _FLOAT16_BITS)
         if implementation == "triton":
             from foretaste.ops.multinomial.triton_powers import TritonPowers
 
-            return TritonPowers(targets, headroom)
+            return None, TritonPowers(targets, headroom)
         starts = [rows.start for rows in self.chunks]
         chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
-        if FusedPowers.can(self.hidden_BD, len(self.weight_ID)):
-            self.fused = FusedPowers(chunk_targets, self.sum_dtype)
-        return Powers(chunk_targets, self.sum_dtype, headroom)
+        can_fuse = FusedPowers.can(self.hidden_BD, len(self.weight_ID))
+        fused = FusedPowers(chunk_targets, self.sum_dtype) if can_fuse else None
+        return fused, Powers(chunk_targets, self.sum_dtype, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
         """What stands in the chunk at last; its value and factors."""
