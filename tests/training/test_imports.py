@@ -9,6 +9,11 @@ from pathlib import Path
 from foretaste.data import Dataset
 
 
+def test_a_training_that_is_watched_by_others_needs_no_terminal_library() -> None:
+    code = "import sys; sys.modules['rich'] = None; import foretaste.training.trainer"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_training_and_folding_in_do_not_import_the_compiler(
     dataset: Dataset, tmp_path: Path
 ) -> None:

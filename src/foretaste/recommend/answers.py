@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,8 @@ _HEADINGS = {"user": "user {}", "history": "new user", "item": "similar to item 
 COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
 
 
-class ScoredItem(NamedTuple):
+@dataclass(frozen=True)
+class ScoredItem:
     """One recommended item."""
 
     item_id: Id

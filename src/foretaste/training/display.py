@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from types import TracebackType
 from typing import Self
@@ -99,18 +97,6 @@ class TrainingDisplay(Progress):
     def say(self, line: str = "", style: str | None = None) -> None:
         """Print a line as it stands, above the bar."""
         self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def watched(progress: Progress | None, asked: TrainingConfig) -> Iterator[Progress]:
-    """Yield who is to be told of a training: ``progress`` or, without one, whoever sits at the
-    terminal or notebook that stderr is; nobody where it is neither."""
-    console = Console(stderr=True, highlight=False, emoji=False)
-    if progress is None and (console.is_terminal or console.is_jupyter):
-        with TrainingDisplay(console, asked) as display:
-            yield display
-    else:
-        yield progress or Progress()
 
 
 def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
 from foretaste.evaluation.result import Evaluation
+from foretaste.training.config import TrainingConfig
 from foretaste.training.resolve import TrainingPlan
 
 
@@ -126,3 +129,22 @@ class Several(Progress):
     def finished(self, summary: TrainingSummary) -> None:
         for each in self.told:
             each.finished(summary)
+
+
+@contextmanager
+def watched(progress: Progress | None, asked: TrainingConfig) -> Iterator[Progress]:
+    """Yield who is to be told of a training: ``progress`` or, without one, whoever sits at the
+    terminal or notebook that stderr is; nobody where it is neither."""
+    if progress is not None:
+        yield progress
+        return
+    from rich.console import Console
+
+    from foretaste.training.display import TrainingDisplay
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    if console.is_terminal or console.is_jupyter:
+        with TrainingDisplay(console, asked) as display:
+            yield display
+    else:
+        yield Progress()

@@ -13,10 +13,9 @@ from foretaste.runs.origin import dataset_of
 from foretaste.runs.run import CONFIG, Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig
-from foretaste.training.display import watched
 from foretaste.training.like import asked_settings
 from foretaste.training.logs import check_logs
-from foretaste.training.progress import Progress
+from foretaste.training.progress import Progress, watched
 
 
 def resume(

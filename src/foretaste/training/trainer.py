@@ -25,11 +25,10 @@ from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.run import Run, check_is_new, default_run_name, unused_run_path
 from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
-from foretaste.training.display import watched
 from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import check_candidates
 from foretaste.training.logs import check_logs
-from foretaste.training.progress import Progress
+from foretaste.training.progress import Progress, watched
 from foretaste.training.resolve import TrainingSize, resolve
 from foretaste.training.warm_start import warm_start_record
 
