@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foretaste.lazy import lazy_names
+from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare

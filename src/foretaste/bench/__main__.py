@@ -15,10 +15,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from foretaste._util.cores import share_cores
 from foretaste.bench.commands import BENCHMARKS, MODELS, model_settings, run_benchmark
 from foretaste.bench.rows import Row, read_rows
 from foretaste.bench.tables import summary, tables
-from foretaste.cores import share_cores
 from foretaste.errors import ForetasteError
 from foretaste.models.neumf.config import SamplingConfig
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from foretaste._util.formatting import memory
 from foretaste.bench.config import BenchConfig, NeuMFScalingBench, TrainBench, VAEScalingBench
 from foretaste.bench.generated import load_histories
 from foretaste.bench.memory import available_bytes
@@ -19,7 +20,6 @@ from foretaste.data.config import GenerateConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.device import resolve_device
-from foretaste.wording import memory
 
 _VAE_GPU_USERS = 4096
 _BYTES_PER_PARAMETER = 20

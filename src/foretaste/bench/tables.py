@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretaste.wording import compact
+from foretaste._util.formatting import compact
 
 if TYPE_CHECKING:
     from foretaste.bench.rows import Row

@@ -10,10 +10,10 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from foretaste import __version__
+from foretaste._util.cores import share_cores
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, spread_lists
 from foretaste.cli.legacy import modern
 from foretaste.cli.mistakes import explained
-from foretaste.cores import share_cores
 from foretaste.errors import ForetasteError, Interrupted
 
 EXIT_MISTAKE = 2

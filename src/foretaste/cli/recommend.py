@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from foretaste._util.formatting import counted
 from foretaste.cli.answers_output import AnswersFormat, print_answers
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
-from foretaste.wording import counted
 
 if TYPE_CHECKING:
     from foretaste.recommend import Answer, Export, Recommender

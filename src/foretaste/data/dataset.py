@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.checks import check_choice
+from foretaste._util.checks import check_choice
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import Manifest, file_sha256

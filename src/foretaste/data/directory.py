@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from foretaste.atomic import flush, temporary_sibling
+from foretaste._util.atomic import flush, temporary_sibling
 from foretaste.data.manifest import FILE_NAME
 from foretaste.errors import DatasetError, SettingError
 

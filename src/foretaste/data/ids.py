@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste.atomic import atomic_file
+from foretaste._util.atomic import atomic_file
 from foretaste.data.part_files import read_table
 from foretaste.errors import DatasetError
 

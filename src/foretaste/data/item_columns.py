@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foretaste.checks import shown
+from foretaste._util.checks import shown
+from foretaste._util.formatting import counted
 from foretaste.data import steps
 from foretaste.data.columns import find_item_column, find_title, no_title
 from foretaste.data.config import FileFormat, InputConfig
@@ -13,7 +14,6 @@ from foretaste.data.engine import Engine
 from foretaste.data.reading import like_it, naming
 from foretaste.data.sources import Scan, check_format_acts, identifier, open_scans
 from foretaste.errors import InputError, SettingError
-from foretaste.wording import counted
 
 # Columns of these names are left out, as are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from foretaste.checks import shown
+from foretaste._util.checks import shown
 from foretaste.errors import DatasetError
 
 FORMAT_VERSION = 1

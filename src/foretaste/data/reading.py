@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from foretaste.checks import shown
+from foretaste._util.checks import shown
+from foretaste._util.formatting import counted
 from foretaste.data.engine import Engine
 from foretaste.data.sources import Column, Scan, Storage
 from foretaste.errors import InputError
-from foretaste.wording import counted
 
 Kind = Literal["short", "integer", "real", "moment", "text"]
 """What a column holds; ``short`` are integers of 32 bits, which take half the memory of others."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foretaste.lazy import lazy_names
+from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.evaluation.compare import Difference, compare_evaluations, paired_difference

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
 
-from foretaste.checks import check_sequence, check_whole
+from foretaste._util.checks import check_sequence, check_whole
 from foretaste.errors import SettingError
 
 CANDIDATES_HELP = "full, fixed, sampled-N or nvidia-N with N at least 1, such as sampled-99"

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste.atomic import atomic_file
+from foretaste._util.atomic import atomic_file
 from foretaste.errors import SettingError
 from foretaste.recommend.lists import ListMaker, Lists, Made, batches
 

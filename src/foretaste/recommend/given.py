@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from foretaste._util.formatting import counted
 from foretaste.data.histories import Histories
 from foretaste.errors import SettingError
 from foretaste.recommend.answers import COLUMNS, Kind
 from foretaste.recommend.ids import Id, as_ids, examples, named
-from foretaste.wording import counted
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from foretaste.lazy import lazy_names
+from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.report.judged_runs import Comparison, compare_runs, evaluate_run

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste.atomic import atomic_file
+from foretaste._util.atomic import atomic_file
 from foretaste.errors import RunError, SettingError
 from foretaste.runs.metrics_log import MetricsLog, as_line
 

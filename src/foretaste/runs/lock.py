@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
 
+from foretaste._util.locks import try_lock
 from foretaste.errors import RunError
-from foretaste.locks import try_lock
 
 LOCK = "training.lock"
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste.atomic import atomic_directory, remove_leftovers
+from foretaste._util.atomic import atomic_directory, remove_leftovers
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import file_sha256

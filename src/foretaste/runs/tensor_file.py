@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from foretaste.atomic import atomic_file
+from foretaste._util.atomic import atomic_file
 from foretaste.errors import RunError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from foretaste.checks import check_choice, check_number, check_whole
+from foretaste._util.checks import check_choice, check_number, check_whole
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import CandidateRule, check_evaluation_batch
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from foretaste._util.formatting import compact
 from foretaste.training.config import TrainingConfig
 from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
-from foretaste.wording import compact
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""

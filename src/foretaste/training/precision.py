@@ -22,7 +22,7 @@ from typing import Any, Protocol, get_args
 import torch
 from torch import Tensor
 
-from foretaste.checks import check_choice, check_number
+from foretaste._util.checks import check_choice, check_number
 from foretaste.errors import SettingError, TrainingError
 from foretaste.training.config import Precision
 

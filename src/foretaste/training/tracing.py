@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from foretaste.atomic import atomic_file
+from foretaste._util.atomic import atomic_file
 from foretaste.ops.spans import named_spans
 from foretaste.training.progress import EpochReport, Progress, TrainingStart
 

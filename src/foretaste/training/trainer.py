@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from foretaste.checks import check_kind, given_or_default
+from foretaste._util.checks import check_kind, given_or_default
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError

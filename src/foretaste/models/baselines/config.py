@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretaste.checks import check_number
+from foretaste._util.checks import check_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,12 @@ import sys
 import torch
 from torch import Tensor
 
+from foretaste._util.formatting import memory
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.segments import sum_bags
-from foretaste.wording import memory
 
 _CELLS_AT_ONCE = 1 << 24
 _WEIGHT_BYTES = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from foretaste.checks import check_choice, check_number, check_sequence, check_whole
+from foretaste._util.checks import check_choice, check_number, check_sequence, check_whole
 from foretaste.errors import SettingError
 
 BatchLayout = Literal["grouped", "shuffled"]

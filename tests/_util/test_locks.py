@@ -13,8 +13,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-import foretaste.locks
-from foretaste.locks import try_lock
+import foretaste._util.locks
+from foretaste._util.locks import try_lock
 
 AS_ON_WINDOWS = """
 import sys
@@ -100,7 +100,7 @@ def test_one_at_a_time_under_windows(windows: Windows, tmp_path: Path) -> None:
     """What is locked lies behind what is to be read, and reading begins where it did."""
     path = tmp_path / "lock"
     path.write_text("process 1")
-    module = loaded_anew(str(foretaste.locks.__file__))
+    module = loaded_anew(str(foretaste._util.locks.__file__))
     with path.open("rb", buffering=0) as first, path.open("rb", buffering=0) as second:
         assert module.try_lock(first.fileno())
         assert not module.try_lock(second.fileno())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foretaste.atomic import atomic_directory, atomic_file, remove_leftovers
+from foretaste._util.atomic import atomic_directory, atomic_file, remove_leftovers
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from foretaste.cores import share_cores
+from foretaste._util.cores import share_cores
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretaste.wording import compact, counted, memory
+from foretaste._util.formatting import compact, counted, memory
 
 
 @pytest.mark.parametrize(
