@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests._util.test_locks import loaded_anew
 
 import foretaste.bench.memory
 import foretaste.training.memory
 from foretaste.bench.measure import Latency, Spread, latencies, timed
 from foretaste.bench.memory import PeakMemory, available_bytes
+from tests._util.test_locks import loaded_anew
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,38 @@
+"""JSON text that ends with its own sha256: what was changed or cut short is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+SHA256 = "sha256"
+"""The last key: the digest, in hexadecimal, of all text before it."""
+
+_ENDING = re.compile(rf'"{SHA256}": "([0-9a-f]{{64}})"\n?\}}\n\Z')
+
+
+def signed_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
+    """A JSON object as text, one line or indented, with a last key `SHA256` and a newline."""
+    unsigned = {**document, SHA256: ""}
+    text = json.dumps(unsigned, indent=indent, ensure_ascii=False, allow_nan=False)
+    body, mark, end = text.rpartition(f'"{SHA256}": "')
+    return f"{body}{mark}{_sha256(body)}{end}\n"
+
+
+def check_signed(text: str) -> None:
+    """ValueError unless ``text`` is as `signed_text` made it, to the letter."""
+    ending = _ENDING.search(text)
+    if ending is None:
+        raise ValueError(f'it does not end with its "{SHA256}"; it was changed or cut short')
+    found = _sha256(text[: ending.start()])
+    if found != ending[1]:
+        raise ValueError(
+            f'its "{SHA256}" is {ending[1][:12]}, of its text {found[:12]}; it was changed'
+        )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
