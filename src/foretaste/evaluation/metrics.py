@@ -1,28 +1,136 @@
 """Ranking metrics of every user in closed form, ties counted by expectation.
 
+`hr`, `ndcg`, `recall`, `recall_all` and `mrr` take scores and what is relevant as arrays;
+`evaluate` comes to the same numbers by the same code, `user_metrics`.
+
 A target with ``above`` candidates scored higher and ``tied`` scored the same (itself included)
 lies anywhere in places above + 1 .. above + tied with equal chance (McSherry & Najork 2008,
 "Computing information retrieval performance measures efficiently in the presence of tied
 scores"). So a constant scorer scores what chance scores.
 
-Shape suffixes: U users, T targets of all users, P places of the longest list.
+Shape suffixes: U users, C candidates per user, T targets of all users, P places of the longest
+list.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from numpy.typing import ArrayLike, NDArray
 
+from foretaste.errors import SettingError
+from foretaste.evaluation.config import checked_lengths
 from foretaste.evaluation.definitions import metric_name
+from foretaste.evaluation.places import ABSENT, place_targets, top_list
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _CELLS_AT_ONCE = 1 << 20
 _BELOW_EVERY_LIST = 1 << 40
+
+
+def hr(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
+    """Hit rate of each user: the chance that any relevant candidate is among the first k.
+
+    HR@k = 1 if min rank(t) <= k over the relevant t, else 0 (He et al. 2017, arXiv 1708.05031).
+
+    Args:
+        scores: [..., C] of each user's candidates, higher is better; ranks serve when negated.
+            ``-inf`` is no candidate: it pads rows of different lengths and hides known items, and
+            where it is relevant it is a miss. Equal scores count by expectation.
+        relevant: bool [..., C], at least one in each row: leave out users with none.
+        k: length of the list, at least 1; beyond C, all candidates.
+
+    Returns float64 [...] in [0, 1], a value for each user; the metric is their mean. Raises
+    SettingError for other shapes and values, NaN among them.
+    """
+    return _at_length("hr", scores, relevant, k)
+
+
+def ndcg(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
+    """Normalised discounted cumulative gain of each user, with a gain of 1.
+
+    NDCG@k = DCG@k / ideal, DCG@k = sum of 1 / log2(1 + rank(t)) over relevant t of rank <= k, ideal
+    = the same over places 1 .. min(k, relevant) (Järvelin & Kekäläinen 2002). Arguments and result
+    are those of `hr`.
+    """
+    return _at_length("ndcg", scores, relevant, k)
+
+
+def recall(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
+    """Recall of each user over what the list has room for.
+
+    Recall@k = relevant among the first k / min(k, relevant) (Liang et al. 2018, arXiv 1802.05814).
+    Arguments and result are those of `hr`.
+    """
+    return _at_length("recall", scores, relevant, k)
+
+
+def recall_all(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
+    """Plain recall of each user: relevant among the first k / relevant.
+
+    Arguments and result are those of `hr`.
+    """
+    return _at_length("recall_all", scores, relevant, k)
+
+
+def mrr(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
+    """Reciprocal rank of each user's first relevant candidate, 0 beyond k; its mean is the MRR.
+
+    MRR@k = 1 / min rank(t) if that is <= k, else 0 (Voorhees 1999). Arguments and result are those
+    of `hr`.
+    """
+    return _at_length("mrr", scores, relevant, k)
+
+
+def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
+    (asked,) = checked_lengths((k,))
+    score, is_relevant = _checked(scores, relevant)
+    num_users, num_candidates = math.prod(score.shape[:-1]), score.shape[-1]
+    length = max(1, min(asked, num_candidates))
+    rows = (num_users, num_candidates)
+    places = _places(score.reshape(rows), is_relevant.reshape(rows), length)
+    return user_metrics(places, (length,))[metric_name(kind, length)].reshape(score.shape[:-1])
+
+
+def _checked(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+    """Both as arrays of one shape; SettingError says which row cannot be ranked."""
+    score = np.asarray(scores, dtype=np.float64)
+    given = np.asarray(relevant)
+    if score.ndim == 0 or score.shape != given.shape:
+        raise SettingError(
+            f"scores have shape {score.shape} and relevant {given.shape}; give both "
+            "[users, candidates]"
+        )
+    is_relevant = given.astype(np.bool_)
+    if not np.array_equal(is_relevant, given):
+        raise SettingError("relevant has other values than true and false: relevance has no grades")
+    for what, is_wrong in (
+        ("a score that is not a number", np.isnan(score).any(-1)),
+        ("no relevant candidate; leave such users out", ~is_relevant.any(-1)),
+    ):
+        if is_wrong.any():
+            row = int(np.flatnonzero(is_wrong)[0])
+            raise SettingError(f"row {row} (of {is_wrong.size}, from 0) has {what}")
+    return score, is_relevant
+
+
+def _places(score_UC: Floats, is_relevant_UC: NDArray[np.bool_], num_places: int) -> TargetPlaces:
+    """Where the relevant candidates of each user come out."""
+    score = torch.from_numpy(np.ascontiguousarray(score_UC))
+    above_UC, tied_UC = place_targets(top_list(score, num_places), score)
+    user_T, column_T = np.nonzero(is_relevant_UC & (score_UC > ABSENT))
+    return TargetPlaces(
+        user_T=user_T,
+        above_T=above_UC.numpy()[user_T, column_T],
+        tied_T=tied_UC.numpy()[user_T, column_T],
+        num_targets_U=is_relevant_UC.sum(-1),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
