@@ -17,6 +17,7 @@ Filters = Literal["auto", "none", "reference"]
 Encoding = Literal["utf-8", "latin-1", "utf-16"]
 Quote = Literal["double", "none"]
 TargetInCandidates = Literal["keep", "drop"]
+UnseenTargets = Literal["auto", "keep", "drop"]
 
 MAX_SEED = 2**63 - 1
 
@@ -174,6 +175,11 @@ class PrepareConfig(InputConfig):
     """Users held out for validation, and as many for test, under held-out-users; a tenth of the
     users each unless given."""
 
+    unseen_targets: UnseenTargets = "auto"
+    """Held-out items that training never saw, which no model can find: ``keep`` counts them as
+    misses, ``drop`` leaves them out. ``auto`` is drop where ``filters`` is reference under
+    held-out-users, as the reference does, keep otherwise. They are counted either way."""
+
     target_in_candidates: TargetInCandidates = "keep"
     """``drop`` takes users out of the test part whose own test item is among the candidates that
     came with it; ``keep`` ranks it against the others, as the NCF paper did. They are counted."""
@@ -194,6 +200,7 @@ class PrepareConfig(InputConfig):
         _check_choice("protocol", self.protocol, get_args(Protocol))
         _check_choice("validation", self.validation, get_args(Validation))
         _check_choice("filters", self.filters, get_args(Filters))
+        _check_choice("unseen_targets", self.unseen_targets, get_args(UnseenTargets))
         _check_choice(
             "target_in_candidates", self.target_in_candidates, get_args(TargetInCandidates)
         )

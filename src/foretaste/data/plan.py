@@ -34,6 +34,9 @@ class Plan:
     has_validation: bool
     """Whether a part is held out for choosing the best epoch."""
 
+    drops_unseen_targets: bool
+    """Whether held-out items that training never saw are left out."""
+
     parts: tuple[str, ...]
     """The parts of a source that comes split, training first; none where it does not."""
 
@@ -68,6 +71,7 @@ def make_plan(config: PrepareConfig, roles: Roles, parts: tuple[str, ...] = ()) 
             if parts
             else protocol != "none" and config.validation == "hold-out"
         ),
+        drops_unseen_targets=_drops_unseen_targets(config, protocol),
         parts=parts,
     )
 
@@ -99,6 +103,12 @@ def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
             "min_rating needs a rating column, and none is found; "
             "name it with --rating-column (rating_column=... in Python)"
         )
+
+
+def _drops_unseen_targets(config: PrepareConfig, protocol: str) -> bool:
+    if config.unseen_targets == "auto":
+        return config.filters == "reference" and protocol == "held-out-users"
+    return config.unseen_targets == "drop"
 
 
 def _filters(config: PrepareConfig, protocol: str, roles: Roles) -> dict[str, float]:

@@ -117,7 +117,33 @@ def split_pairs(
     check_fold_in(engine, plan.parts)
     parts = _check_parts(engine, plan)
     engine.drop("pairs")
+    if plan.drops_unseen_targets:
+        _drop_unseen_targets(engine, parts, counts)
     return parts
+
+
+def _drop_unseen_targets(engine: Engine, parts: list[str], counts: dict[str, int]) -> None:
+    """Leave targets that training never saw out of ``held``, counting them and their users."""
+    engine.make("seen", steps.SEEN)
+    for part in parts:
+        if part.endswith("_fold_in"):
+            continue
+        split, rows = part.removesuffix("_target"), f"WHERE part = '{part}'"
+        users = f"(SELECT DISTINCT user_code FROM {{}} {rows})"
+        num_users = engine.count(users.format("seen"))
+        if num_users == 0:
+            raise InputError(
+                f"nothing is left of the {split} part: training has none of its items; "
+                "--unseen-targets keep (unseen_targets='keep' in Python) counts them as misses"
+            )
+        counts[f"num_{split}_targets_dropped_as_unseen"] = engine.count(
+            f"held {rows}"
+        ) - engine.count(f"seen {rows}")
+        counts[f"num_{split}_users_left_without_target"] = (
+            engine.count(users.format("held")) - num_users
+        )
+    engine.drop("held")
+    engine.run("ALTER TABLE seen RENAME TO held")
 
 
 def number(engine: Engine) -> None:

@@ -162,6 +162,11 @@ TRAIN = """
 SELECT user_code, item_code FROM pairs ANTI JOIN held USING (user_code, item_code)
 """
 
+SEEN = """
+SELECT * FROM held
+WHERE part LIKE '%_fold_in' OR item_code IN (SELECT item_code FROM train)
+"""
+
 # Training users first, then the others, each in the order of their ids.
 USERS = """
 SELECT user_code, user_id, part,
@@ -185,6 +190,7 @@ SELECT item_codes.item_code, item_id, in_catalogue.item_code IS NOT NULL AS in_c
        ) AS item_index
 FROM item_codes LEFT JOIN (SELECT DISTINCT item_code FROM train) AS in_catalogue
     ON item_codes.item_code = in_catalogue.item_code
+WHERE in_catalogue.item_code IS NOT NULL OR item_codes.item_code IN (SELECT item_code FROM held)
 """
 
 # Candidates that came with a split; ids meet as text. A line of the NCF paper's files is
