@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,18 @@ def attack_split(folder: Path, data: bytes) -> None:
 
 
 def attack_manifest(folder: Path, data: bytes) -> None:
-    """A dataset whose manifest somebody wrote."""
+    """A dataset whose manifest somebody wrote; an object gets the digest that it should have."""
     shutil.copytree(model_dataset(), folder / "dataset")
+    with suppress(ValueError, TypeError, RecursionError):
+        data = signed({**json.loads(data)})
     (folder / "dataset" / "manifest.json").write_bytes(data)
     check_whole(open_dataset(folder / "dataset"))
+
+
+def signed(manifest: dict[str, Any]) -> bytes:
+    """A manifest with the digest that it should have, even of what no writer of ours would say."""
+    body, mark, _ = json.dumps({**manifest, "sha256": ""}).rpartition('"sha256": "')
+    return f'{body}{mark}{sha256(body.encode())}"}}\n'.encode()
 
 
 def attack_part(folder: Path, data: bytes) -> None:
@@ -147,7 +156,7 @@ def attack_part(folder: Path, data: bytes) -> None:
     name = names[data[0] % len(names)] if data else names[0]
     (dataset / name).write_bytes(data[1:])
     manifest["parts"][name]["sha256"] = sha256(data[1:])
-    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    (dataset / "manifest.json").write_bytes(signed(manifest))
     check_whole(open_dataset(dataset))
 
 
@@ -225,7 +234,7 @@ def corpus(target: str) -> list[bytes]:
         "items": [b"\0" + ITEMS.encode(), *(b"\xff" + case for case in parquet), *by_first_byte],
         "ncf": [SEPARATOR.join(ncf), *(SEPARATOR.join([*ncf[:2], case]) for case in odd)],
         "split": [SEPARATOR.join(split), SEPARATOR.join([*split[:3], odd[0]]), SEPARATOR.join(odd)],
-        "manifest": [manifest, b"[" * 5000, b"{}", b'{"format_version": 1}'],
+        "manifest": [manifest, b"[" * 5000, b"{}", b'{"format_version": 2}'],
         "part": [bytes([place]) + path.read_bytes()
                  for place, path in enumerate(sorted(model_dataset().glob("*.parquet")))]
         + [bytes([place]) + case for place in range(5) for case in parquet],

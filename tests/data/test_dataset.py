@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, PrepareConfig, open_dataset, prepare
-from foretaste.data.manifest import FILE_NAME
+from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import content_digest
 from foretaste.errors import DatasetError
 from tests.data.conftest import WriteFile
@@ -62,7 +63,7 @@ def test_a_missing_file_is_named(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 99}, "format version 99, this foretaste reads 1"),
+        ({"format_version": 99}, "format version 99, this foretaste reads 2"),
         ({"seed": 3}, "does not match what it lists"),
         ({"colour": "blue"}, "is damaged"),
     ],
@@ -71,16 +72,27 @@ def test_another_manifest_is_refused(
     dataset: Dataset, change: dict[str, object], message: str
 ) -> None:
     path = dataset.path / FILE_NAME
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(signed_text(json.loads(path.read_text()) | change))
     with pytest.raises(DatasetError, match=rf"{FILE_NAME}: .*{message}"):
         open_dataset(dataset.path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 1}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 2}'])
 def test_a_torn_manifest_is_refused(dataset: Dataset, text: str) -> None:
     (dataset.path / FILE_NAME).write_text(text)
     with pytest.raises(DatasetError, match=FILE_NAME):
         open_dataset(dataset.path)
+
+
+def test_a_bit_that_was_flipped_anywhere_in_the_manifest_is_noticed(dataset: Dataset) -> None:
+    path = dataset.path / FILE_NAME
+    sound = path.read_bytes()
+    for place in range(len(sound)):
+        changed = bytearray(sound)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with pytest.raises(DatasetError, match=FILE_NAME):
+            Manifest.read(dataset.path)
 
 
 def test_what_is_no_dataset(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_targets import attack, check_whole, model_dataset, sha256
+from benchmarks.fuzz_targets import attack, check_whole, model_dataset, sha256, signed
 from foretaste.data import open_dataset
 from foretaste.errors import DatasetError
 
@@ -38,7 +38,7 @@ def dataset(tmp_path: Path) -> Path:
 def rewrite(dataset: Path, change: Callable[[dict[str, Any]], None]) -> None:
     manifest = json.loads((dataset / "manifest.json").read_text())
     change(manifest)
-    (dataset / "manifest.json").write_text(json.dumps(manifest))
+    (dataset / "manifest.json").write_bytes(signed(manifest))
 
 
 def replace(dataset: Path, name: str, table: pa.Table) -> None:

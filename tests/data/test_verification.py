@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, GivenSplit, Manifest, PrepareConfig, prepare, verify_dataset
 from foretaste.data.manifest import Part, file_sha256
 from foretaste.data.part_files import content_digest
@@ -141,7 +142,7 @@ def test_a_changed_manifest_is_named(
     path = dataset.path / "manifest.json"
     values = json.loads(path.read_text())
     change(values)
-    path.write_text(json.dumps(values))
+    path.write_text(signed_text(values))
     found = verify_dataset(dataset.path)
     assert any(said in problem for problem in found.problems)
 

@@ -107,6 +107,6 @@ def edit_json(name: str, *keys: str, value: object) -> Change:
         for key in keys[:-1]:
             inner = inner[key]
         inner[keys[-1]] = value
-        Path(name).write_text(json.dumps(document))
+        Path(name).write_text(json.dumps(document, indent=2) + "\n")
 
     return change

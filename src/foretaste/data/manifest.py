@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from foretaste._util.checks import shown
+from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import DatasetError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
 
 RANDOM = "leave-one-out (random)"
@@ -134,8 +135,8 @@ class Manifest:
         return ", as no time column was found (--time-column names one)"
 
     def write(self, directory: Path) -> None:
-        text = json.dumps(asdict(self) | {"digest": self.digest}, indent=2, ensure_ascii=False)
-        (directory / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+        text = signed_text(asdict(self) | {"digest": self.digest}, indent=2)
+        (directory / FILE_NAME).write_text(text, encoding="utf-8", newline="\n")
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
@@ -148,13 +149,14 @@ class Manifest:
                 "Make one with `foretaste prepare`"
             )
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_bytes().decode()
+            values = json.loads(text)
         except (OSError, ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: cannot be read: {error}") from None
-        return cls._from_values(path, values)
+        return cls._from_text(path, text, values)
 
     @classmethod
-    def _from_values(cls, path: Path, values: Any) -> Manifest:
+    def _from_text(cls, path: Path, text: str, values: Any) -> Manifest:
         version = values.get("format_version") if isinstance(values, dict) else None
         if version != FORMAT_VERSION:
             raise DatasetError(
@@ -162,10 +164,12 @@ class Manifest:
                 "prepare the dataset again"
             )
         try:
+            check_signed(text)
+            del values[SHA256]
             digest = values.pop("digest")
             parts = {name: Part(**part) for name, part in values.pop("parts").items()}
             manifest = cls(**values, parts=parts)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise DatasetError(f"{path}: is damaged ({error}); prepare the dataset again") from None
         problem = manifest._problem()
         if problem is not None:
