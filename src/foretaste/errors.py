@@ -17,6 +17,10 @@ own raise AssertionError and do show a traceback. `Interrupted` is no mistake at
 KeyboardInterrupt that says how to go on.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class ForetasteError(Exception):
     """A mistake the user can mend; the message says how."""
@@ -39,7 +43,11 @@ class RunError(ForetasteError):
 
 
 class UnknownIdError(ForetasteError, LookupError):
-    """A user or item id that the run has never seen."""
+    """User or item ids that the run has never seen; ``ids`` are all of them."""
+
+    def __init__(self, message: str, ids: Iterable[int | str] = ()) -> None:
+        super().__init__(message)
+        self.ids = tuple(ids)
 
 
 class UnsupportedError(ForetasteError):

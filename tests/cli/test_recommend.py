@@ -72,6 +72,54 @@ def test_an_unknown_user_stops_it_before_anything_is_printed(
     assert "1 of 4 user ids are unknown to this run: 'nobody'" in done.err
 
 
+@pytest.mark.parametrize(
+    ("unknown", "users", "becomes"),
+    [
+        ("skip", [1, 3], " and left out"),
+        ("popular", [1, "nobody", 3, 4000], ", answered in popularity order"),
+    ],
+)
+def test_unknown_users_need_not_stop_it(
+    foretaste: Foretaste,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unknown: str,
+    users: list[int | str],
+    becomes: str,
+) -> None:
+    monkeypatch.setattr("foretaste.cli.recommend._USERS_AT_ONCE", 2)
+    (tmp_path / "users.txt").write_text("1\nnobody\n3\n4000\n")
+    line = f"recommend runs/vae --users-file {tmp_path}/users.txt --unknown {unknown} -k 2"
+    said = (
+        f"2 of 4 user ids are unknown to this run{becomes}: 'nobody', 4000; "
+        "the run's user ids are integers such as 1, 2, 3\n"
+    )
+    done = foretaste(f"{line} --format json")
+    assert done.status == 0
+    assert done.err == f"note: {said}"
+    answers = json.loads(done.out)
+    assert [answer["user_id"] for answer in answers] == users
+    reasons = {"popularity order: the run does not know this user"} if unknown == "popular" else {}
+    assert {answer["reason"] for answer in answers} == {None, *reasons}
+    done = foretaste(f"{line} --output {tmp_path}/recs.parquet")
+    assert done.err.startswith(said)
+    assert done.out.endswith(
+        f"Wrote {2 * len(users)} rows for {len(users)} users: {tmp_path}/recs.parquet\n"
+    )
+
+
+def test_nobody_left_is_an_empty_list(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/vae --user nobody --unknown skip --format json")
+    assert done.status == 0
+    assert json.loads(done.out) == []
+
+
+def test_unknown_users_are_for_those_asked_by_id(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/vae --history 1 --unknown skip")
+    assert done.status == 2
+    assert "--unknown skip is for --user and --users-file" in done.err
+
+
 def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
     stock = tmp_path / "stock.csv"
     stock.write_text("item_id\n1\n2\n3\n4\n5\n")

@@ -171,6 +171,9 @@ RUNS = {
 
 QUESTIONS = {
     "An unknown user": run("recommend runs/vae --user 7000"),
+    "Unknown users where there can be none": run(
+        "recommend runs/vae --all --unknown skip --output lists.csv"
+    ),
     "An item that training never saw": run("similar runs/heldout --item 9017"),
     "An unknown item": run("similar runs/vae --item 7000"),
     "A model that compares no items": run("similar runs/popularity --item 100"),

@@ -12,6 +12,7 @@ import pytest
 
 from foretaste.errors import SettingError, UnknownIdError
 from foretaste.recommend import Recommender, to_table
+from foretaste.recommend.ids import Unknown
 from tests.recommend.shop import HISTORIES, popularity_order
 
 
@@ -61,6 +62,34 @@ def test_the_lists_of_some_users(tmp_path: Path, personal: Recommender) -> None:
     with pytest.raises(UnknownIdError, match="1 of 2 user ids are unknown"):
         personal.recommend_all(tmp_path / "other.csv", user_ids=[users[0], "nobody"])
     assert not (tmp_path / "other.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "asked", "written_ids", "becomes"),
+    [
+        ("skip", ["x", 130, "7"], [130], " and left out"),
+        ("popular", ["8", 130, 7], [8, 130, 7], ", answered in popularity order"),
+        ("popular", ["x", 130, "7"], ["x", "130", "7"], ", answered in popularity order"),
+    ],
+)
+def test_unknown_users_are_counted(
+    tmp_path: Path,
+    personal: Recommender,
+    unknown: Unknown,
+    asked: list[int | str],
+    written_ids: list[int | str],
+    becomes: str,
+) -> None:
+    output = tmp_path / "lists.parquet"
+    export = personal.recommend_all(output, k=1, user_ids=asked, unknown=unknown)
+    written = pq.read_table(output)
+    assert written["user_id"].to_pylist() == written_ids
+    answers = personal.recommend(asked, k=1, unknown=unknown)
+    assert written["item_id"].to_pylist() == [answer.item_ids[0] for answer in answers]
+    (note,) = export.notes
+    assert note.startswith(f"2 of 3 user ids are unknown to this run{becomes}: ")
+    assert export.num_users == len(written_ids)
+    assert export.num_popularity_lists == len(written_ids) - 1
 
 
 @pytest.mark.parametrize("are_named", [True, False])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from foretaste.errors import SettingError, UnknownIdError
-from foretaste.recommend import Recommender, load
+from foretaste.recommend import Recommender, load, to_table
 from tests.recommend.shop import (
     HISTORIES,
     new_users,
@@ -133,6 +135,55 @@ def test_unknown_users_are_named(popularity: Recommender) -> None:
         popularity.recommend([7, user, "x"])
     with pytest.raises(UnknownIdError, match=r"9 of 9 .*: 0, 1, 2, 3, 4 and 4 more"):
         popularity.recommend(range(9))
+
+
+def test_an_error_holds_the_unknown_ids(popularity: Recommender) -> None:
+    user = trained_users(popularity)[0]
+    with pytest.raises(UnknownIdError) as caught:
+        popularity.recommend([7, user, "x", *range(8)])
+    assert caught.value.ids == (7, "x", *range(8))
+    assert pickle.loads(pickle.dumps(caught.value)).ids == caught.value.ids
+    unseen = unseen_item(popularity)
+    with pytest.raises(UnknownIdError) as caught:
+        popularity.similar_items([unseen])
+    assert caught.value.ids == (unseen,)
+
+
+def test_unknown_users_may_be_left_out(personal: Recommender) -> None:
+    users = trained_users(personal)[:2]
+    asked = ["x", users[0], 7, users[1]]
+    assert personal.recommend(asked, k=3, unknown="skip") == personal.recommend(users, k=3)
+    assert personal.recommend(["x"], unknown="skip") == []
+
+
+def test_unknown_users_may_be_answered_in_popularity_order(personal: Recommender) -> None:
+    user = trained_users(personal)[0]
+    first, known, last = personal.recommend(["7", user, "x"], k=3, unknown="popular")
+    assert [known] == personal.recommend([user], k=3)
+    (popular,) = personal.recommend_for([[]], k=3)
+    for answer, name in ((first, 7), (last, "x")):
+        assert answer.id == name
+        assert (answer.item_ids, answer.scores) == (popular.item_ids, popular.scores)
+        assert answer.reason == "popularity order: the run does not know this user"
+    assert to_table([first, known])["user_id"].to_pylist() == [7] * 3 + [user] * 3
+    assert set(to_table([first, known, last])["user_id"].to_pylist()) == {"7", str(user), "x"}
+
+
+def test_known_users_are_answered_alike_whatever_becomes_of_others(personal: Recommender) -> None:
+    everyone = personal.run.users.ids()
+    answers = personal.recommend(everyone, k=3)
+    assert personal.recommend(everyone, k=3, unknown="skip") == answers
+    assert personal.recommend(everyone, k=3, unknown="popular") == answers
+
+
+def test_unknown_users_of_a_run_with_text_ids_are_text(text: Recommender) -> None:
+    (answer,) = text.recommend([7], k=1, unknown="popular")
+    assert answer.id == "7"
+
+
+def test_there_are_three_ways_with_unknown_users(popularity: Recommender) -> None:
+    with pytest.raises(SettingError, match=r"unknown is 'ignore'"):
+        popularity.recommend([7], unknown="ignore")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("users", ["100", 100, None, b"100"])

@@ -49,7 +49,7 @@ def _print_json(answers: Iterable[Answer]) -> None:
         print(separator)
         print(json.dumps(_as_dict(answer), ensure_ascii=False), end="")
         separator = ","
-    print("\n]")
+    print("\n]" if separator == "," else "[]")
 
 
 def _as_dict(answer: Answer) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
+from foretaste.recommend.ids import Unknown
 
 if TYPE_CHECKING:
     from foretaste.recommend import Answer, Export, Recommender
@@ -44,6 +45,10 @@ class Asked:
     all: Annotated[bool, FLAG] = False
     """Every user the run knows, written to --output."""
 
+    unknown: Unknown = "error"
+    """For users that the run does not know: error stops before anything is answered, skip leaves
+    them out, popular answers in popularity order. The last two say how many there were."""
+
     pairs: Annotated[PairsConfig | None, Parameter(name="*", group="Histories file")] = None
 
     def check(self) -> None:
@@ -67,6 +72,11 @@ class Asked:
             )
         if self.pairs is not None and self.histories_file is None:
             raise SettingError("how a file is read can be said of --histories-file alone")
+        if self.unknown != "error" and not (self.user or self.users_file):
+            raise SettingError(
+                f"--unknown {self.unknown} is for --user and --users-file: with {given[0]} there "
+                "are no users that the run does not know; leave it out"
+            )
 
     def histories(self) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
         """Those of new users; None where users are asked for that the run knows."""
@@ -174,13 +184,14 @@ def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) 
     elif histories is not None:
         yield from recommender.recommend_for(histories, **arguments)
     else:
-        from foretaste.recommend.ids import lookup_all
+        from foretaste.recommend.ids import AskedUsers
 
-        user_ids = asked.user_ids() or []
         # Before anything is printed: an unknown user among the last would leave half an answer.
-        lookup_all(recommender.run.users, user_ids)
-        for some_ids in _parts(user_ids):
-            yield from recommender.recommend(some_ids, **arguments)
+        users = AskedUsers.of(recommender.run.users, asked.user_ids() or [], asked.unknown)
+        for note in users.notes:
+            say(stderr_console(), f"note: {note}")
+        for some_ids in _parts(users.ids()):
+            yield from recommender.recommend(some_ids, **arguments, unknown=asked.unknown)
 
 
 def _export(
@@ -188,7 +199,9 @@ def _export(
 ) -> Export:
     histories = asked.histories()
     if histories is None:
-        return recommender.recommend_all(output, user_ids=asked.user_ids(), **arguments)
+        return recommender.recommend_all(
+            output, user_ids=asked.user_ids(), unknown=asked.unknown, **arguments
+        )
     return recommender.recommend_all_for(output, histories, **arguments)
 
 

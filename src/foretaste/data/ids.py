@@ -105,6 +105,12 @@ class IdTable:
         """Titles of the given rows, or of all; None where the table has no titles at all."""
         return self._values("title", index) if self.has_column("title") else None
 
+    def as_kept(self, ids: Iterable[int | str]) -> list[int | str]:
+        """Ids that need not be here, as they would be kept: ``"42"`` is 42 among integers."""
+        if self.is_integer:
+            return [value if (kept := _as_integer(value)) is None else kept for value in ids]
+        return [str(value) for value in ids]
+
     def lookup(self, ids: Iterable[int | str]) -> NDArray[np.int64]:
         """The row of each id, int64, -1 where unknown.
 

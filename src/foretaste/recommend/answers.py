@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from foretaste.recommend.ids import Id
+from foretaste.recommend.ids import Id, id_array
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -102,9 +102,9 @@ def make_answers(
 def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
     """One row per recommended item, in order; all answers must be of one kind.
 
-    Columns: ``user_id`` (for a history: ``history``, its position, counted from ``first``; for
-    similar items: ``similar_to``), ``rank`` from 1, ``item_id``, ``score``, and ``title`` where the
-    run has any.
+    Columns: ``user_id`` (text where an id the run does not know is; for a history: ``history``, its
+    position, counted from ``first``; for similar items: ``similar_to``), ``rank`` from 1,
+    ``item_id``, ``score``, and ``title`` where the run has any.
     """
     asked, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
     assert not others, "answers of one kind make one table"
@@ -112,7 +112,7 @@ def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
     about = [number if one.id is None else one.id for number, one in enumerate(answers, first)]
     ranks = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
     columns: dict[str, Any] = {
-        asked: pa.array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
+        asked: id_array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
         "rank": pa.array(np.concatenate([*ranks, np.zeros(0, np.int32)])),
         "item_id": pa.array([*chain.from_iterable(answer.item_ids for answer in answers)]),
         "score": pa.array([*chain.from_iterable(a.scores for a in answers)], pa.float32()),

@@ -40,7 +40,8 @@ class Export:
     num_short_lists: int = 0
     """Users with fewer items than asked: the catalogue or the candidates ran out."""
     num_popularity_lists: int = 0
-    """Users answered in popularity order: training saw nothing of their history."""
+    """Users answered in popularity order: training saw nothing of their history, or the run does
+    not know them."""
     num_partial_histories: int = 0
     """Users of whose given history a part was ignored: training never saw those items."""
     notes: tuple[str, ...]
@@ -72,6 +73,7 @@ def write_lists(
     maker: ListMaker,
     make: Callable[[NDArray[np.int64]], Made],
     progress: Callable[[int, int], None] | None,
+    notes: tuple[str, ...] = (),
 ) -> Export:
     """Write the lists that ``make`` has for the rows of ``asked``, some rows at a time.
 
@@ -86,7 +88,7 @@ def write_lists(
             counts.update(made.counts(maker.k))
             if progress is not None:
                 progress(int(rows[-1]) + 1, len(asked))
-    return Export(path=path, num_users=len(asked), notes=maker.shelf.notes, **counts)
+    return Export(path=path, num_users=len(asked), notes=notes + maker.shelf.notes, **counts)
 
 
 def _lists_schema(asked: pa.Schema, items: IdTable) -> pa.Schema:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
 
 NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
+UNKNOWN_USER = "popularity order: the run does not know this user"
 
 
 @dataclass(frozen=True, eq=False)

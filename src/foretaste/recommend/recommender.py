@@ -20,8 +20,17 @@ from foretaste.evaluation.scoring import exact_scores
 from foretaste.models.base import RecommenderModel
 from foretaste.recommend.answers import Answer, Kind, make_answers
 from foretaste.recommend.export import Export, check_output, write_lists
-from foretaste.recommend.given import NOTHING_KNOWN, Given, known_histories
-from foretaste.recommend.ids import Id, as_ids, check_k, examples, lookup_all, named
+from foretaste.recommend.given import NOTHING_KNOWN, UNKNOWN_USER, Given, known_histories
+from foretaste.recommend.ids import (
+    AskedUsers,
+    Id,
+    Unknown,
+    as_ids,
+    check_k,
+    examples,
+    lookup_all,
+    named,
+)
 from foretaste.recommend.lists import ListMaker, Lists, Made, batches
 from foretaste.recommend.shelf import make_shelf, reason_for_fewer
 from foretaste.runs.loading import load_model
@@ -59,16 +68,18 @@ class Recommender:
         exclude: Iterable[Id] = (),
         candidates: Iterable[Id] | None = None,
         include_seen: bool = False,
+        unknown: Unknown = "error",
     ) -> list[Answer]:
-        """One answer per user that the run knows, in the order asked; repeats are allowed.
+        """One answer per user, in the order asked; repeats are allowed.
 
-        Users held out of training are answered from their histories. Raises UnknownIdError naming
-        the users that the run does not know.
+        Users held out of training are answered from their histories. Users that the run does not
+        know raise UnknownIdError, whose ``ids`` they are; with ``unknown="skip"`` they have no
+        answer, with ``unknown="popular"`` one in popularity order that says so.
         """
-        user_index = lookup_all(self.run.users, as_ids("user_ids", user_ids))
+        asked = AskedUsers.of(self.run.users, user_ids, unknown)
         maker = self._list_maker(k, exclude, candidates, include_seen)
-        made = self._of_users(user_index, maker)
-        return self._answers("user", self.run.users.ids(user_index), made, maker)
+        made = self._of_users(asked.user_index, maker)
+        return self._answers("user", asked.ids(), made, maker)
 
     def recommend_for(
         self,
@@ -120,6 +131,7 @@ class Recommender:
         exclude: Iterable[Id] = (),
         candidates: Iterable[Id] | None = None,
         include_seen: bool = False,
+        unknown: Unknown = "error",
         overwrite: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Export:
@@ -128,20 +140,23 @@ class Recommender:
         One row per recommended item: user_id, rank from 1, item_id, score and, where the run has
         them, title. Lists are written as they are made, and ``output`` appears once it is whole.
         ``progress`` is told the number of users done and in all. Raises SettingError where
-        ``output`` exists, unless ``overwrite``, and UnknownIdError as `recommend` does.
+        ``output`` exists, unless ``overwrite``. ``unknown`` is as in `recommend`; the notes of what
+        was written count such users, and the column user_id is text where one of them is no
+        integer.
         """
         path = check_output(Path(output), overwrite)
         maker = self._list_maker(k, exclude, candidates, include_seen)
         users = self.run.users
-        user_index = np.arange(len(users))
-        if user_ids is not None:
-            user_index = lookup_all(users, as_ids("user_ids", user_ids))
-        asked = pa.table({"user_id": users.table.column("id").take(user_index)})
+        if user_ids is None:
+            asked = AskedUsers(users=users, user_index=np.arange(len(users)))
+        else:
+            asked = AskedUsers.of(users, user_ids, unknown)
 
         def make(rows: NDArray[np.int64]) -> Made:
-            return self._of_users(user_index[rows], maker)
+            return self._of_users(asked.user_index[rows], maker)
 
-        return write_lists(path, asked, self.run.items, maker, make, progress)
+        column = pa.table({"user_id": asked.column()})
+        return write_lists(path, column, self.run.items, maker, make, progress, asked.notes)
 
     def recommend_all_for(
         self,
@@ -174,8 +189,9 @@ class Recommender:
 
     @cached_property
     def _histories(self) -> Histories:
-        """The history of each user of the run, items of the catalogue only."""
-        return self.run.histories.within(self.run.num_items)
+        """The history of each user of the run, items of the catalogue only; an empty one follows,
+        for users the run does not know."""
+        return self.run.histories.within(self.run.num_items).padded(len(self.run.users) + 1)
 
     def _list_maker(
         self,
@@ -190,7 +206,10 @@ class Recommender:
         return ListMaker(self.model, shelf, k=check_k(k), include_seen=include_seen)
 
     def _of_users(self, user_index: NDArray[np.int64], maker: ListMaker) -> Made:
-        """Lists for users of the run: from trained rows, folded in where training had none."""
+        """Lists for users by row: from trained rows, folded in where training had none.
+
+        The row past the last stands for a user the run does not know.
+        """
         lists = Lists.empty(len(user_index), maker.num_places)
         is_trained = user_index < self.run.num_train_users
         trained, new = np.flatnonzero(is_trained), np.flatnonzero(~is_trained)
@@ -198,7 +217,10 @@ class Recommender:
         lists.put(trained, maker.make(histories.rows(user_index[trained]), user_index[trained]))
         lists.put(new, maker.make(histories.rows(user_index[new]), None))
         num_known = histories.lengths()[user_index]
-        return Made(lists, num_known, [[] if known else [NOTHING_KNOWN] for known in num_known])
+        own = [[] if known else [NOTHING_KNOWN] for known in num_known]
+        for row in np.flatnonzero(user_index == len(self.run.users)):
+            own[row] = [UNKNOWN_USER]
+        return Made(lists, num_known, own)
 
     def _of_histories(self, given: Sequence[Sequence[Id]], maker: ListMaker) -> Made:
         """Lists for new users."""
@@ -217,7 +239,8 @@ class Recommender:
         if unseen:
             raise UnknownIdError(
                 f"{len(unseen)} of {len(ids)} items were never seen in training, so nothing is "
-                f"known of what they are similar to: {named(unseen)}"
+                f"known of what they are similar to: {named(unseen)}",
+                unseen,
             )
         return index
 
