@@ -148,11 +148,14 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train neumf data --epochs 0", "epochs is 0; it must be at least 1"),
+        ("train neumf data --epochs 0", "epochs is 0; it must be a whole number of at least 1"),
         ("train neumf data --learning-rate nan", "learning_rate is nan"),
-        ("train neumf data --layers 3", "layers is 3"),
+        ("train neumf data --layers 3", "layers is (3,)"),
         ("train vae data --device warp", "device 'warp' is unknown"),
-        ("train vae data --candidates some", "candidates is 'some'; use full, fixed, sampled-N"),
+        (
+            "train vae data --candidates some",
+            "candidates is 'some'; it must be full, fixed, sampled-N",
+        ),
         ("train vae data --select-by luck", "there is no metric 'luck'"),
         ("train vae data --run runs/vae", "runs/vae exists already"),
         ("train vae data --protocol none", "data: is prepared already"),
@@ -163,7 +166,7 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("prepare ratings.csv --min-rating 4", "min_rating needs a rating column"),
         ("evaluate nowhere", "nowhere is not a run"),
         ("evaluate data", "data is not a run directory"),
-        ("evaluate runs/vae -k 0", "give one or more list lengths of at least 1"),
+        ("evaluate runs/vae -k 0", "k is (0,); it must be a list of whole numbers of at least 1"),
         ("compare runs/vae", "compare needs two runs or more, got 1"),
         ("compare runs/vae runs/gmf --metric luck@10", "there is no metric 'luck@10'"),
         ("recommend runs/vae", "got none of them"),

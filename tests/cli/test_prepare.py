@@ -137,7 +137,10 @@ def test_validation_is_a_choice_without_a_split(foretaste: Foretaste, tmp_path: 
         ("prepare --test ratings.csv", "needs its training part: --train (GivenSplit"),
         ("prepare --train ratings.csv", "needs a held-out part beside the training part: --test"),
         ("prepare", "there is no source; name at least one file"),
-        ("prepare ratings.csv --columns a", "columns must be two or more different names"),
+        (
+            "prepare ratings.csv --columns a",
+            "columns is 'a'; it must be two or more different names",
+        ),
         ("prepare ratings.csv --encoding cp1252", 'Invalid value "cp1252" for --encoding'),
     ],
 )

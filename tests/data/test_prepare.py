@@ -335,9 +335,7 @@ def test_the_summary_says_which_columns_were_taken_and_that_there_are_no_times(
 
 def test_settings_are_no_dict(table: pa.Table, tmp_path: Path) -> None:
     for made in (prepare, open_or_prepare):
-        with pytest.raises(
-            SettingError, match=r"config must be PrepareConfig\(\.\.\.\), .* type dict"
-        ):
+        with pytest.raises(SettingError, match=r"config is .*; it must be PrepareConfig\(\.\.\.\)"):
             made(table, config={"protocol": "none"})  # type: ignore[arg-type]
 
 

@@ -72,7 +72,7 @@ def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:
     write("user,thing\n1,1\n", "parts/b.csv")
     with pytest.raises(InputError, match=r"b\.csv: has no column 'item', which .*a\.csv has"):
         read_histories(tmp_path / "parts")
-    with pytest.raises(SettingError, match=r"config must be PairsConfig\(\.\.\.\)"):
+    with pytest.raises(SettingError, match=r"config is .*; it must be PairsConfig\(\.\.\.\)"):
         read_histories(tmp_path, {"delimiter": ";"})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="are for text files"):
         read_histories(pa.table({"user": [1], "item": [1]}), PairsConfig(delimiter=";"))

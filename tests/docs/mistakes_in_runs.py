@@ -50,6 +50,7 @@ def many_items() -> str:
 TRAINING_SETTINGS = {
     "A number out of range": run(f"{_VAE} --learning-rate 0"),
     "A number that is not whole": python("foretaste.TrainingConfig(batch_size=0.5)"),
+    "Neither True nor False": python("foretaste.TrainingConfig(cuda_graphs='no')"),
     "A choice that is none": python("foretaste.TrainingConfig(precision='fp64')"),
     "A model that is none": python("foretaste.train('als', 'data')"),
     "Settings of another model": python(
@@ -60,13 +61,6 @@ TRAINING_SETTINGS = {
     ),
     "A tower that cannot be": run("train neumf data --layers 15 8"),
     "Hidden layers that cannot be": run(f"{_VAE} --hidden 0"),
-    "A latent width that cannot be": run(f"{_VAE} --latent 0"),
-    "Dropout that cannot be": run(f"{_VAE} --dropout 1"),
-    "An L2 weight that cannot be": run(f"{_VAE} --l2 -1"),
-    "An annealing cap that cannot be": run(f"{_VAE} --anneal-cap -1"),
-    "Annealing steps that cannot be": run(f"{_VAE} --anneal-steps 0"),
-    "Annealing epochs that cannot be": run(f"{_VAE} --anneal-epochs 0"),
-    "A sample of items that cannot be": run(f"{_VAE} --sampled-softmax 0"),
     "A device that is none": run(f"{_VAE} --device gpu"),
     "No GPU is found": run(f"{_VAE} --device cuda"),
     "tf32 on a CPU": run(f"{_VAE} --precision tf32 --device cpu"),

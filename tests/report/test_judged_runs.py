@@ -70,7 +70,7 @@ def test_a_run_and_its_dataset_may_be_named_by_their_places(tmp_path: Path) -> N
     expected = evaluate_run(run, dataset).metrics
     assert evaluate_run(str(run.path)).metrics == expected
     assert evaluate_run(run.path, str(dataset.path)).metrics == expected
-    with pytest.raises(SettingError, match="split is 'train'; use validation or test"):
+    with pytest.raises(SettingError, match="split is 'train'; it must be validation or test"):
         evaluate_run(run, split="train")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match=r"config must be EvaluationConfig\(\.\.\.\)"):
+    with pytest.raises(SettingError, match=r"config is .*; it must be EvaluationConfig\(\.\.\.\)"):
         evaluate_run(run, config={"k": (5,)})  # type: ignore[arg-type]

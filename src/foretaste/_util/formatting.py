@@ -1,6 +1,8 @@
-"""How numbers are written for people."""
+"""How numbers and values are written for people."""
 
 from __future__ import annotations
+
+_LONGEST_SHOWN = 200
 
 
 def counted(count: int, noun: str) -> str:
@@ -20,3 +22,16 @@ def compact(number: float) -> str:
         if number >= 0.9995 * size:  # less is rounded to 999 of the unit below
             return f"{number / size:.3g} {unit}"
     return f"{number:.3g}"
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: quoted, on one line, and not at full length if it is long."""
+    if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
+        return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"
+    try:
+        text = repr(value)
+    except Exception:  # any object may be given, and a number of 4,301 digits has no text
+        return f"of type {type(value).__name__}"
+    if not isinstance(value, str):
+        text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

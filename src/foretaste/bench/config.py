@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from foretaste._util.checks import check_choice, check_number, check_whole
+from foretaste._util.settings import Count, Range, Seed, check_settings, wrong
 from foretaste.errors import SettingError
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.training.config import Precision
 
+Counts = Annotated[tuple[int, ...], Range(at_least=1)]
 Opponent = Literal["plain"]
 PlainPrecision = Literal["fp32", "bf16"]
 
@@ -49,16 +50,16 @@ class BenchConfig:
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
-    threads: int | None = None
+    threads: Count | None = None
     """CPU threads; as many as PyTorch takes unless given."""
 
-    repeats: int = 5
+    repeats: Count = 5
     """Measurements of each case; the median counts, the spread is shown."""
 
-    warmup: int = 1
+    warmup: Annotated[int, Range(at_least=0)] = 1
     """Measurements before them that do not count; their time is shown apart."""
 
-    seed: int = 1
+    seed: Seed = 1
     """Decides initial weights, order, negatives, dropout and noise."""
 
     output: Path | None = None
@@ -68,10 +69,7 @@ class BenchConfig:
     """Directory that keeps generated data from one benchmark to the next."""
 
     def __post_init__(self) -> None:
-        check_whole("repeats", self.repeats, at_least=1)
-        check_whole("warmup", self.warmup, at_least=0)
-        if self.threads is not None:
-            check_whole("threads", self.threads, at_least=1)
+        check_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +79,11 @@ class TrainBench(BenchConfig):
     precision: tuple[Precision, ...] = ("fp32",)
     """Precisions to train in, one after the other."""
 
-    batch_size: tuple[int, ...] = ()
+    batch_size: Counts = ()
     """Samples (neumf) or users (vae) per update, one size after the other. Unless given, the
     reference's on a GPU (1,048,576; 24,576) and 65,536 or 500 on a CPU."""
 
-    steps: int | None = None
+    steps: Count | None = None
     """Updates in a measurement, on as much of the data as they need; a whole epoch unless given."""
 
     compile: bool = False
@@ -97,11 +95,11 @@ class TrainBench(BenchConfig):
     plain_precision: PlainPrecision = "fp32"
     """What the plain loop computes in: fp32, or bf16 by autocast."""
 
-    plain_chunk: int | None = None
+    plain_chunk: Count | None = None
     """Samples or users the plain loop takes at once when it accumulates a batch; for neumf the
     best of several is found by trying unless given."""
 
-    target: float | None = None
+    target: Annotated[float | None, Range(above=0, at_most=1)] = None
     """Also train until this value of the metric is reached, and show how long it took."""
 
     select_by: str = "hr@10"
@@ -110,7 +108,7 @@ class TrainBench(BenchConfig):
     candidates: str = "full"
     """What held-out items are ranked against for the target: full, sampled-N or nvidia-N."""
 
-    max_epochs: int = 40
+    max_epochs: Count = 40
     """Epochs after which a target not reached is given up."""
 
     dataset: Path | None = None
@@ -119,11 +117,6 @@ class TrainBench(BenchConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_precisions(self.precision)
-        for batch_size in self.batch_size:
-            check_whole("batch_size", batch_size, at_least=1)
-        for name in ("steps", "plain_chunk", "max_epochs"):
-            if (value := getattr(self, name)) is not None:
-                check_whole(name, value, at_least=1)
         if self.dataset is not None and self.target is None:
             raise SettingError(
                 "dataset serves the time to a target only; give target too, or leave it out"
@@ -134,24 +127,17 @@ class TrainBench(BenchConfig):
 class LatencyConfig(BenchConfig):
     """What every benchmark of single calls may be told."""
 
-    batch_sizes: tuple[int, ...] = ()
+    batch_sizes: Counts = ()
     """Pairs, users or histories per call, one size after the other."""
 
-    calls: int = 200
+    calls: Count = 200
     """Calls to time for each batch size, at most; percentiles are over all of them."""
 
-    seconds: float = 10.0
+    seconds: Annotated[float, Range(above=0)] = 10.0
     """Time for one batch size and side after which no further call is begun."""
 
     against: Opponent | None = None
     """plain: time a straightforward implementation too, in turns with ours; shows the ratio."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for batch_size in self.batch_sizes:
-            check_whole("batch_sizes", batch_size, at_least=1)
-        check_whole("calls", self.calls, at_least=1)
-        check_number("seconds", self.seconds, above=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,22 +161,19 @@ class NeuMFInferenceBench(InferenceBench):
 class RecommendBench(LatencyConfig):
     """End to end: what is known of users in, lists of item ids out, both on the host."""
 
-    k: int = 100
+    k: Count = 100
     """Items per list."""
 
     all_users: bool = False
     """Instead, rank the whole catalogue for all users, as fast as possible."""
 
-    num_users: int | None = None
+    num_users: Count | None = None
     """With all_users: rank for this many users only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("k", self.k, at_least=1)
-        if self.num_users is not None:
-            check_whole("num_users", self.num_users, at_least=1)
-            if not self.all_users:
-                raise SettingError("num_users belongs to all_users; give both or neither")
+        if self.num_users is not None and not self.all_users:
+            raise SettingError("num_users belongs to all_users; give both or neither")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,19 +183,16 @@ class ScalingBench(BenchConfig):
     precision: tuple[Precision, ...] = ("fp32",)
     """Precisions to train in, one after the other."""
 
-    batch_size: int | None = None
+    batch_size: Count | None = None
     """Samples (neumf) or users (vae) per update; unless given, 1,048,576 or 4,096 on a GPU and
     65,536 or 500 on a CPU."""
 
-    steps: int = 2
+    steps: Count = 2
     """Updates in a measurement."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_precisions(self.precision)
-        check_whole("steps", self.steps, at_least=1)
-        if self.batch_size is not None:
-            check_whole("batch_size", self.batch_size, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,13 +202,8 @@ class NeuMFScalingBench(ScalingBench):
     shape: str = "2000x2000x20000"
     """Data to start from: USERSxITEMSxINTERACTIONS."""
 
-    factor: tuple[int, ...] = (1, 10, 100)
+    factor: Counts = (1, 10, 100)
     """How many times the users, the items, the interactions and all of them grow."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for factor in self.factor:
-            check_whole("factor", factor, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,17 +213,14 @@ class VAEScalingBench(ScalingBench):
     shape: str = "4000x10000x400000"
     """Users and interactions of each case. Its items are those of items, whatever stands here."""
 
-    items: tuple[int, ...] = (10_000, 100_000, 500_000, 1_000_000)
+    items: Counts = (10_000, 100_000, 500_000, 1_000_000)
     """Sizes of the catalogue."""
 
-    widths: tuple[int, ...] = (600, 600, 600, 200)
+    widths: Counts = (600, 600, 600, 200)
     """Width of the hidden layers for each of them; one width serves all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("items", "widths"):
-            for value in getattr(self, name):
-                check_whole(name, value, at_least=1)
         if len(self.widths) not in (1, len(self.items)):
             raise SettingError(
                 f"widths has {len(self.widths)} values for {len(self.items)} of items; give one "
@@ -256,8 +228,6 @@ class VAEScalingBench(ScalingBench):
             )
 
 
-def _check_precisions(precisions: tuple[str, ...]) -> None:
+def _check_precisions(precisions: tuple[Precision, ...]) -> None:
     if not precisions:
-        raise SettingError(f"precision is empty; use {' or '.join(get_args(Precision))}")
-    for precision in precisions:
-        check_choice("precision", precision, get_args(Precision))
+        raise wrong("precision", precisions, " or ".join(get_args(Precision)))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat, InputConfig, PairsConfig
 from foretaste.errors import InputError, SettingError
 

@@ -4,11 +4,11 @@ Annotations are evaluated here: the command line inherits from these settings in
 which do not have their names.
 """
 
-import math
 import re
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
+from foretaste._util.settings import Count, Range, Seed, check_settings, wrong
 from foretaste.errors import SettingError
 
 Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "none"]
@@ -18,8 +18,6 @@ Encoding = Literal["utf-8", "latin-1", "utf-16"]
 Quote = Literal["double", "none"]
 TargetInCandidates = Literal["keep", "drop"]
 UnseenTargets = Literal["auto", "keep", "drop"]
-
-MAX_SEED = 2**63 - 1
 
 SKIPPED = "-"
 """Stands in a list of column names for a column that nobody reads."""
@@ -84,6 +82,7 @@ class PairsConfig:
     ``none`` takes quotes as they are. A delimiter of several characters always does that."""
 
     def __post_init__(self) -> None:
+        check_settings(self)
         self._check_format("")
 
     @property
@@ -94,9 +93,6 @@ class PairsConfig:
     def _check_format(self, prefix: str) -> None:
         _check_delimiter(f"{prefix}delimiter", getattr(self, f"{prefix}delimiter"))
         _check_columns(f"{prefix}columns", getattr(self, f"{prefix}columns"))
-        for name, choices in (("encoding", Encoding), ("quote", Quote)):
-            value = getattr(self, f"{prefix}{name}")
-            _check_choice(f"{prefix}{name}", value, get_args(choices))
 
     def _format(self, prefix: str) -> FileFormat:
         names = ("delimiter", "columns", "encoding", "quote")
@@ -162,16 +158,16 @@ class PrepareConfig(InputConfig):
     interactions, for held-out-users; users with 20 interactions otherwise. ``none`` keeps
     everything. ``auto`` is reference for the named sets, none for files."""
 
-    min_user_interactions: int | None = None
+    min_user_interactions: Count | None = None
     """Keep users with at least this many rows, repeats counted. Goes before ``filters``."""
 
-    min_item_users: int | None = None
+    min_item_users: Count | None = None
     """Keep items that at least this many users interacted with."""
 
     min_rating: float | None = None
     """Keep rows rated at least this high; needs a rating column. Goes before ``filters``."""
 
-    num_heldout_users: int | None = None
+    num_heldout_users: Count | None = None
     """Users held out for validation, and as many for test, under held-out-users; a tenth of the
     users each unless given."""
 
@@ -184,7 +180,7 @@ class PrepareConfig(InputConfig):
     """``drop`` takes users out of the test part whose own test item is among the candidates that
     came with it; ``keep`` ranks it against the others, as the NCF paper did. They are counted."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Decides by hash which users are held out, which of their items are targets, and ties in
     time."""
 
@@ -192,27 +188,13 @@ class PrepareConfig(InputConfig):
     """Memory the process may take before the preparation spills to disk, such as ``4GB``; most of
     the machine's unless given. Never changes the result."""
 
-    threads: int | None = None
+    threads: Count | None = None
     """Threads of the preparation; all cores unless given. Never changes the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choice("protocol", self.protocol, get_args(Protocol))
-        _check_choice("validation", self.validation, get_args(Validation))
-        _check_choice("filters", self.filters, get_args(Filters))
-        _check_choice("unseen_targets", self.unseen_targets, get_args(UnseenTargets))
-        _check_choice(
-            "target_in_candidates", self.target_in_candidates, get_args(TargetInCandidates)
-        )
-        for name in ("min_user_interactions", "min_item_users", "num_heldout_users", "threads"):
-            _check_positive(name, getattr(self, name))
-        if self.min_rating is not None and not math.isfinite(self.min_rating):
-            raise SettingError(f"min_rating must be a finite number, got {self.min_rating}")
-        _check_seed(self.seed)
         if self.memory_limit is not None and not _MEMORY_LIMIT.fullmatch(self.memory_limit):
-            raise SettingError(
-                f"memory_limit must be a size such as 500MB or 4GB, got {self.memory_limit!r}"
-            )
+            raise wrong("memory_limit", self.memory_limit, "a size such as 500MB or 4GB")
         if self.num_heldout_users and self.protocol not in ("auto", "held-out-users"):
             raise SettingError(
                 f"num_heldout_users belongs to protocol held-out-users, not {self.protocol}"
@@ -231,39 +213,37 @@ class PrepareConfig(InputConfig):
 class GenerateConfig:
     """Shape of generated interactions; the defaults are the demonstration's."""
 
-    num_users: int = 2_000
+    num_users: Count = 2_000
     """Users, every one of whom has interactions."""
 
-    num_items: int = 1_000
+    num_items: Count = 1_000
     """Items to choose from; the least popular may end up without a user."""
 
-    num_interactions: int = 60_000
+    num_interactions: Count = 60_000
     """Distinct (user, item) pairs, exactly; at most half of all there could be."""
 
-    num_genres: int = 12
+    num_genres: Count = 12
     """Genres planted among the items; users tend to a few of them."""
 
-    taste: float = 2.0
+    taste: Annotated[float, Range(at_least=0, at_most=10)] = 2.0
     """How much tastes count beside popularity: at 0 everybody chooses by popularity alone."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Decides everything that is drawn."""
 
     def __post_init__(self) -> None:
-        for name in ("num_users", "num_items", "num_interactions", "num_genres"):
-            _check_positive(name, getattr(self, name))
+        check_settings(self)
         most = self.num_users * max(self.num_items // 2, 1)
         if not self.num_users <= self.num_interactions <= most:
-            raise SettingError(
-                f"num_interactions must be from {self.num_users:,} (one for each user) to "
-                f"{most:,} (half of the items for each), got {self.num_interactions:,}"
+            raise wrong(
+                "num_interactions",
+                self.num_interactions,
+                f"from {self.num_users:,} (one for each user) to {most:,} (half of the items for "
+                "each)",
             )
-        if not 0 <= self.taste <= 10:
-            raise SettingError(f"taste must be from 0 to 10, got {self.taste}")
-        _check_seed(self.seed)
 
 
-def ml_20m_shape(seed: int = 0) -> GenerateConfig:
+def ml_20m_shape(seed: Seed = 0) -> GenerateConfig:
     """Users, items and interactions of MovieLens 20M."""
     return GenerateConfig(
         num_users=138_493,
@@ -274,24 +254,16 @@ def ml_20m_shape(seed: int = 0) -> GenerateConfig:
     )
 
 
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed <= MAX_SEED:
-        raise SettingError(f"seed must be an integer from 0 to 2^63 - 1, got {seed}")
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SettingError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
-
-
 def _check_delimiter(name: str, value: str | None) -> None:
     if value is None:
         return
-    num_bytes = len(value.encode(errors="replace"))
+    num_bytes = len(value.encode())
     if not 1 <= num_bytes <= _MAX_DELIMITER_BYTES or any(char in value for char in '"\r\n'):
-        raise SettingError(
-            f"{name} must be one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, "
-            f"such as '::' or a tab; got {value!r}"
+        raise wrong(
+            name,
+            value,
+            f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as '::' or "
+            "a tab",
         )
 
 
@@ -300,12 +272,9 @@ def _check_columns(name: str, value: tuple[str, ...] | None) -> None:
         return
     read = [column for column in value if column != SKIPPED]
     if len(read) < 2 or len(set(read)) < len(read) or not all(read):
-        raise SettingError(
-            f"{name} must be two or more different names, such as user_id,item_id, or {SKIPPED} "
-            f"for a column that is not read; got {','.join(value)!r}"
+        raise wrong(
+            name,
+            ",".join(value),
+            f"two or more different names, such as user_id,item_id, or {SKIPPED} for a column that "
+            "is not read",
         )
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise SettingError(f"{name} must be at least 1, got {value}")

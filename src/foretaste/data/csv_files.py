@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat
 
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}

@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste._util.checks import check_choice
+from foretaste._util.settings import checked
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import Manifest, file_sha256
@@ -97,7 +97,7 @@ class Dataset:
 
     def has_split(self, split: Split) -> bool:
         """Whether anything was held out as ``validation`` or ``test``."""
-        check_choice("split", split, get_args(Split))
+        checked("split", split, Split)
         return bool(self._target_files(split))
 
     def heldout(self, split: Split) -> HeldOut:

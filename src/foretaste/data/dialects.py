@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat
 from foretaste.data.csv_files import (
     not_utf8,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data import steps
 from foretaste.data.columns import find_pair
 from foretaste.data.compressed import READ_COMPRESSIONS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data import steps
 from foretaste.data.engine import Engine
 from foretaste.data.reading import like_it

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.checks import shown
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import counted, shown
 from foretaste.data import steps
 from foretaste.data.columns import find_item_column, find_title, no_title
 from foretaste.data.config import FileFormat, InputConfig

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import DatasetError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data.engine import Engine
 from foretaste.data.reading import Kind, like_it
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste import __version__
-from foretaste._util.checks import given_or_default
+from foretaste._util.settings import given_or_default
 from foretaste.data.columns import check_columns, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig
 from foretaste.data.fixed_candidates import PART, open_candidates
 from foretaste.data.given_split import as_given_split

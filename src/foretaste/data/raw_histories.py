@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from foretaste._util.checks import given_or_default
+from foretaste._util.settings import given_or_default
 from foretaste.data.columns import check_columns, find_pair
 from foretaste.data.config import PairsConfig
 from foretaste.data.engine import Engine

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from foretaste._util.checks import shown
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import counted, shown
 from foretaste.data.engine import Engine
 from foretaste.data.sources import Column, Scan, Storage
 from foretaste.errors import InputError

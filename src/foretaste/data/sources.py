@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.data.compressed import READ_COMPRESSIONS, refuse_by_content, refuse_by_name
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.csv_files import quoted

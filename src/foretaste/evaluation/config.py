@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from foretaste._util.checks import check_sequence, check_whole
-from foretaste.errors import SettingError
+from foretaste._util.settings import Count, Range, check_settings, checked, wrong
+
+Lengths = Annotated[tuple[int, ...], Range(at_least=1)]
 
 CANDIDATES_HELP = "full, fixed, sampled-N or nvidia-N with N at least 1, such as sampled-99"
 
@@ -25,12 +25,13 @@ class CandidateRule:
     @classmethod
     def parse(cls, candidates: str) -> CandidateRule:
         """The rule that ``candidates`` names; SettingError says which there are."""
+        candidates = checked("candidates", candidates, str)
         if candidates in ("full", "fixed"):
             kept: Literal["full", "fixed"] = "full" if candidates == "full" else "fixed"
             return cls(kind=kept, num_negatives=0)
         match = re.fullmatch(r"(sampled|nvidia)-([1-9][0-9]{0,6})", candidates)
         if match is None:
-            raise SettingError(f"candidates is {candidates!r}; use {CANDIDATES_HELP}")
+            raise wrong("candidates", candidates, CANDIDATES_HELP)
         kind: Literal["sampled", "nvidia"] = "sampled" if match[1] == "sampled" else "nvidia"
         return cls(kind=kind, num_negatives=int(match[2]))
 
@@ -44,28 +45,21 @@ class EvaluationConfig:
     items), `sampled-N` (N distinct negatives), `nvidia-N` (N drawn with replacement, repeats
     left out) or `fixed` (those that came with the dataset)."""
 
-    k: tuple[int, ...] = (10, 20, 50, 100)
+    k: Lengths = (10, 20, 50, 100)
     """Lengths of the lists that are judged: each metric is given at each of them."""
 
-    evaluation_batch: int | None = None
+    evaluation_batch: Count | None = None
     """Users ranked at once; as many as fit 64 MiB of scores unless given."""
 
     def __post_init__(self) -> None:
+        check_settings(self)
         CandidateRule.parse(self.candidates)
         checked_lengths(self.k)
-        check_evaluation_batch(self.evaluation_batch)
-
-
-def check_evaluation_batch(evaluation_batch: int | None) -> None:
-    """SettingError unless None or a number of users."""
-    if evaluation_batch is not None:
-        check_whole("evaluation_batch", evaluation_batch, at_least=1)
 
 
 def checked_lengths(k: Iterable[int]) -> tuple[int, ...]:
     """The distinct list lengths in ``k``, ascending; SettingError if there are none or below 1."""
-    check_sequence("k", k)
-    lengths: tuple[Any, ...] = tuple(k)
-    if not lengths or not all(isinstance(one, Integral) and int(one) >= 1 for one in lengths):
-        raise SettingError(f"k is {lengths}; give one or more list lengths of at least 1")
+    lengths: tuple[int, ...] = checked("k", k, Lengths)
+    if not lengths:
+        raise wrong("k", lengths, "one list length or more, such as 10")
     return tuple(sorted(set(lengths)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from foretaste._util.checks import shown
+from foretaste._util.formatting import shown
 from foretaste.errors import InputError
 from foretaste.recommend.ids import Id
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.checks import given_or_default
+from foretaste._util.settings import given_or_default
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations

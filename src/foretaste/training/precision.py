@@ -17,14 +17,14 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from foretaste._util.checks import check_choice, check_number
+from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError, TrainingError
-from foretaste.training.config import Precision
+from foretaste.training.config import LossScale, Precision
 
 _COMPUTE_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ROUGH_SUMS = (
@@ -43,17 +43,17 @@ _GROWTH_STEPS = 2000
 class PrecisionPolicy:
     """A precision on a device that computes it. Raises SettingError where the device does not."""
 
-    precision: str
+    precision: Precision
     """fp32, tf32, bf16 or fp16."""
 
     device: torch.device
     """Where training runs."""
 
-    loss_scale: float | None = None
+    loss_scale: LossScale = None
     """A fixed scale of the loss, for fp16 only; None adapts it to the gradients."""
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, get_args(Precision))
+        check_settings(self)
         _check_device(self.precision, self.device)
         if self.loss_scale is None:
             return
@@ -62,7 +62,6 @@ class PrecisionPolicy:
                 f"loss_scale is {self.loss_scale:g}, but precision is {self.precision}; "
                 "only fp16 scales its loss: use --precision fp16 or leave the scale out"
             )
-        check_number("loss_scale", self.loss_scale, above=0.0)
 
     @property
     def compute_dtype(self) -> torch.dtype | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import metric_name, parse_metric
-from foretaste.training.config import TrainingConfig
+from foretaste.training.config import Precision, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class TrainingPlan:
     eps: float
     seed: int
     device: str
-    precision: str
+    precision: Precision
     loss_scale: float | None
     compile: bool
     cuda_graphs: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from foretaste._util.checks import given_or_default
+from foretaste._util.settings import given_or_default
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device

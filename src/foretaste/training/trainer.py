@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from foretaste._util.checks import check_kind, given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError
@@ -75,8 +75,7 @@ def train(
     """
     asked = given_or_default("config", config, TrainingConfig)
     logs = given_or_default("logs", logs, LogConfig)
-    if pretraining is not None:
-        check_kind("pretraining", pretraining, PretrainingConfig)
+    pretraining = checked("pretraining", pretraining, PretrainingConfig | None)
     check_logs(logs, in_steps=model not in CLOSED_FORMS)
     settings = _checked_settings(model, model_config, asked)
     sampling = _checked_sampling(model, sampling)

@@ -177,20 +177,44 @@ def test_initial_weights_follow_the_seed() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: NeuMFConfig(factors=0), "factors is 0; it must be at least 1"),
-        (lambda: GMFConfig(factors=-3), "factors is -3; it must be at least 1"),
-        (lambda: NeuMFConfig(layers=(64,)), "layers is 64; give the width of the tower's input"),
-        (lambda: MLPConfig(layers=64), r"layers is 64; give a sequence: layers=\(64,\)"),
-        (lambda: MLPConfig(layers=()), "layers is empty; give the width of the tower's input"),
-        (lambda: MLPConfig(layers=(7, 4)), r"layers is 7 4; .* \(even: half for users"),
-        (lambda: MLPConfig(layers=(8, 0)), "layers is 8 0; give the width"),
-        (lambda: NeuMFConfig(dropout=1.0), "dropout is 1.0; it must be at least 0 and below 1"),
-        (lambda: MLPConfig(dropout=-0.1), "dropout is -0.1; it must be at least 0 and below 1"),
-        (lambda: NeuMFConfig(dropout=math.nan), "dropout is nan; it must be at least 0"),
-        (lambda: SamplingConfig(negatives=0), "negatives is 0; it must be at least 1"),
+        (lambda: NeuMFConfig(factors=0), "factors is 0; it must be a whole number of at least 1"),
+        (lambda: GMFConfig(factors=-3), "factors is -3; it must be a whole number of at least 1"),
+        (
+            lambda: NeuMFConfig(layers=(64,)),
+            r"layers is \(64,\); it must be the width of the tower's input",
+        ),
+        (
+            lambda: MLPConfig(layers=64),
+            "layers is 64; it must be a list of whole numbers of at least 1",
+        ),
+        (
+            lambda: MLPConfig(layers=()),
+            r"layers is \(\); it must be the width of the tower's input",
+        ),
+        (lambda: MLPConfig(layers=(7, 4)), r"layers is \(7, 4\); .* \(even: half for users"),
+        (
+            lambda: MLPConfig(layers=(8, 0)),
+            r"layers is \(8, 0\); it must be a list of whole numbers of at least 1",
+        ),
+        (
+            lambda: NeuMFConfig(dropout=1.0),
+            "dropout is 1.0; it must be a number of at least 0 and below 1",
+        ),
+        (
+            lambda: MLPConfig(dropout=-0.1),
+            "dropout is -0.1; it must be a number of at least 0 and below 1",
+        ),
+        (
+            lambda: NeuMFConfig(dropout=math.nan),
+            "dropout is nan; it must be a number of at least 0",
+        ),
+        (
+            lambda: SamplingConfig(negatives=0),
+            "negatives is 0; it must be a whole number of at least 1",
+        ),
         (
             lambda: SamplingConfig(batch_layout="sorted"),  # type: ignore[arg-type]
-            "batch_layout is 'sorted'; use grouped or shuffled",
+            "batch_layout is 'sorted'; it must be grouped or shuffled",
         ),
     ],
 )

@@ -185,16 +185,19 @@ def test_initial_weights_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden": 600}, r"hidden is 600; give a sequence: hidden=\(600,\)"),
-        ({"hidden": ()}, "hidden is empty; give one width or more, such as 600"),
-        ({"hidden": (10, 0)}, "hidden is 0; it must be at least 1"),
-        ({"latent": 0}, "latent is 0; it must be at least 1"),
-        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
-        ({"dropout": math.nan}, "dropout is nan; it must be at least 0 and below 1"),
-        ({"activation": "gelu"}, "activation is 'gelu'; use tanh or relu"),
-        ({"l2": -1.0}, "l2 is -1.0; it must be at least 0"),
-        ({"l2": math.nan}, "l2 is nan; it must be at least 0"),
-        ({"sampled_softmax": 0}, "sampled_softmax is 0; it must be at least 1"),
+        ({"hidden": 600}, "hidden is 600; it must be a list of whole numbers of at least 1"),
+        ({"hidden": ()}, r"hidden is \(\); it must be one width or more, such as 600"),
+        (
+            {"hidden": (10, 0)},
+            r"hidden is \(10, 0\); it must be a list of whole numbers of at least 1",
+        ),
+        ({"latent": 0}, "latent is 0; it must be a whole number of at least 1"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be a number of at least 0 and below 1"),
+        ({"dropout": math.nan}, "dropout is nan; it must be a number of at least 0 and below 1"),
+        ({"activation": "gelu"}, "activation is 'gelu'; it must be tanh or relu"),
+        ({"l2": -1.0}, "l2 is -1.0; it must be a number of at least 0"),
+        ({"l2": math.nan}, "l2 is nan; it must be a number of at least 0"),
+        ({"sampled_softmax": 0}, "sampled_softmax is 0; it must be a whole number of at least 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(
@@ -207,10 +210,10 @@ def test_settings_out_of_range_are_refused(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"anneal_cap": -0.1}, "anneal_cap is -0.1; it must be at least 0"),
-        ({"anneal_steps": 0}, "anneal_steps is 0; it must be at least 1"),
-        ({"anneal_epochs": 0.0}, "anneal_epochs is 0.0; it must be above 0"),
-        ({"anneal_epochs": math.inf}, "anneal_epochs is inf; it must be above 0"),
+        ({"anneal_cap": -0.1}, "anneal_cap is -0.1; it must be a number of at least 0"),
+        ({"anneal_steps": 0}, "anneal_steps is 0; it must be a whole number of at least 1"),
+        ({"anneal_epochs": 0.0}, "anneal_epochs is 0.0; it must be a number above 0"),
+        ({"anneal_epochs": math.inf}, "anneal_epochs is inf; it must be a number above 0"),
     ],
 )
 def test_annealing_out_of_range_is_refused(settings: dict[str, float], message: str) -> None:

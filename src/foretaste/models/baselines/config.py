@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from foretaste._util.checks import check_number
+from foretaste._util.settings import Range, check_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +17,9 @@ class PopularityConfig:
 class EaseConfig:
     """EASE has one setting."""
 
-    l2: float = 500.0
+    l2: Annotated[float, Range(above=0)] = 500.0
     """Weight of the squared weights against the squared error, in interactions: the higher, the
     more two items must share users to count. The paper's best lie between 200 and 1,000."""
 
     def __post_init__(self) -> None:
-        check_number("l2", self.l2, above=0.0)
+        check_settings(self)

@@ -1,0 +1,124 @@
+"""One validator: what is converted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+
+from foretaste._util.settings import Count, Range, Seed, check_settings, from_document
+from foretaste.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rows: int
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    epochs: Annotated[int | Literal["auto"], Range(at_least=1)] = "auto"
+    rate: Annotated[float, Range(above=0, below=1)] = 0.5
+    seed: Seed = 0
+    fast: bool = False
+    name: str = "a"
+    place: Path | None = None
+    widths: Annotated[tuple[int, ...], Range(at_least=1)] = (4,)
+    kind: Literal["left", "right"] = "left"
+    threads: Count | None = None
+    parts: Mapping[str, Inner] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [
+        ("epochs", np.int64(3), 3),
+        ("epochs", np.str_("auto"), "auto"),
+        ("rate", np.float32(0.25), 0.25),
+        ("rate", np.float64(0.1), 0.1),
+        ("seed", np.uint64(2**63 - 1), 2**63 - 1),
+        ("fast", np.True_, True),
+        ("place", "runs/a", Path("runs/a")),
+        ("place", None, None),
+        ("widths", [8, np.int32(4)], (8, 4)),
+        ("widths", np.array([8, 4]), (8, 4)),
+        ("widths", range(1, 3), (1, 2)),
+        ("threads", np.int8(2), 2),
+    ],
+)
+def test_what_is_plainly_meant_is_converted(name: str, given: Any, kept: object) -> None:
+    found = getattr(Example(**{name: given}), name)
+    assert found == kept
+    assert type(found) is type(kept)
+    members = found if isinstance(found, tuple) else ()
+    assert all(type(member) is int for member in members)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("epochs", True, "epochs is True; it must be a whole number of at least 1 or auto"),
+        ("epochs", 1.0, "epochs is 1.0; it must be a whole number of at least 1 or auto"),
+        ("rate", True, "rate is True; it must be a number above 0 and below 1"),
+        ("rate", float("nan"), "rate is nan; it must be a number above 0 and below 1"),
+        ("rate", 10**400, "rate is 1000.*; it must be a number above 0 and below 1"),
+        ("seed", 2**63, r"seed is 9223372036854775808; it must be .* and below 2\^63"),
+        (
+            "threads",
+            2**70,
+            r"threads is .*; it must be a whole number of at least 1 and below 2\^63",
+        ),
+        ("fast", "no", "fast is 'no'; it must be True or False"),
+        ("fast", 1, "fast is 1; it must be True or False"),
+        ("name", 5, "name is 5; it must be text"),
+        ("name", "\ud800", r"name is '\\ud800'; it must be text"),
+        ("place", 5, "place is 5; it must be a path"),
+        ("place", "a\0b", r"place is 'a\\x00b'; it must be a path"),
+        ("place", b"a", "place is b'a'; it must be a path"),
+        ("widths", 5, "widths is 5; it must be a list of whole numbers of at least 1"),
+        ("widths", "12", "widths is '12'; it must be a list of whole numbers of at least 1"),
+        ("widths", {1, 2}, "widths is {1, 2}; it must be a list of whole numbers of at least 1"),
+        ("widths", np.array(3), r"widths is array\(3\); it must be a list"),
+        ("kind", "up", "kind is 'up'; it must be left or right"),
+        ("kind", ["left"], r"kind is \['left'\]; it must be left or right"),
+        ("parts", {"a": {"rows": 1}}, r"it must be an object of Inner\(...\), with settings by"),
+    ],
+)
+def test_anything_else_is_refused_in_one_wording(name: str, given: Any, said: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name} is .*; it must be "):
+        Example(**{name: given})
+    with pytest.raises(SettingError, match=said):
+        Example(**{name: given})
+
+
+def test_a_long_value_is_shown_short_and_on_one_line() -> None:
+    with pytest.raises(SettingError) as caught:
+        Example(seed=np.zeros((1000, 1000)))  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+    with pytest.raises(SettingError, match="seed is of type int; it must be a whole number"):
+        Example(seed=10**5000)
+
+
+def test_documents_are_read_by_the_same_rules() -> None:
+    read = from_document(Example, {"widths": [3, 2], "parts": {"a": {"rows": 1}}, "place": "x"})
+    assert read == Example(widths=(3, 2), parts={"a": Inner(rows=1)}, place=Path("x"))
+    for document, said in (
+        ({"wide": 1}, "'wide' is unknown"),
+        ({"parts": {"a": {}}}, "rows is missing"),
+        ({"parts": {"a": {"rows": True}}}, "rows is True; it must be a whole number"),
+        ({"parts": {"a": 1}}, "parts is {'a': 1}; it must be an object of Inner"),
+        ({"parts": [1]}, "parts is .*; it must be an object"),
+    ):
+        with pytest.raises(SettingError, match=said):
+            from_document(Example, document)
