@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretaste._util.checks import check_choice
+from foretaste._util.settings import checked
 from foretaste.errors import SettingError, UnknownIdError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class AskedUsers:
     @classmethod
     def of(cls, users: IdTable, user_ids: Iterable[Id], unknown: Unknown) -> AskedUsers:
         """Look users up; UnknownIdError names unknown ones where ``unknown`` is ``error``."""
-        check_choice("unknown", unknown, get_args(Unknown))
+        checked("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
             return cls(users=users, user_index=lookup_all(users, ids))
