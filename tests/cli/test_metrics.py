@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,12 @@ def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
     assert "validation part, protocol leave-one-out" in done.out
     assert "candidates sampled-9: 9 distinct random items" in done.out
     assert "\n coverage" not in done.out
+    speed = re.search(
+        r"120 users ranked in [\d.e-]+ s: ([\d.]+) k users/s, ([\d.]+) (\S) ", done.out
+    )
+    assert speed, done.out
+    rate = float(speed[2]) * {"k": 1.0, "M": 1000.0}[speed[3]]
+    assert rate == pytest.approx(10 * float(speed[1]), rel=0.01), "a target and nine negatives each"
 
 
 def test_a_place_that_holds_no_log_is_refused_before_ranking(

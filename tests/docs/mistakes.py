@@ -74,12 +74,12 @@ def parquet(columns: Mapping[str, list[object]]) -> bytes:
     return sink.getvalue()
 
 
-def damage(name: str) -> Change:
-    """Change one byte in the middle of a file."""
+def damage(name: str, share: float = 0.5) -> Change:
+    """Change one byte of a file, this far into it: the middle one unless given."""
 
     def change() -> None:
         content = bytearray(Path(name).read_bytes())
-        content[len(content) // 2] ^= 0x40
+        content[int(share * (len(content) - 1))] ^= 0x40
         Path(name).write_bytes(content)
 
     return change

@@ -99,7 +99,7 @@ TRAINING = {
         command="train --resume runs/stopped", within=lambda: Run.open("runs/stopped").in_training()
     ),
     "A saved state that was changed": run(
-        "train --resume runs/stopped", damage("runs/stopped/resume.safetensors")
+        "train --resume runs/stopped", damage("runs/stopped/resume.safetensors", share=1.0)
     ),
     "A log that was cut": run("train --resume runs/stopped", cut("runs/stopped/metrics.jsonl")),
     "A run that was never finished": run("train --like runs/stopped ratings.csv"),

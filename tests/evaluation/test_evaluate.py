@@ -157,6 +157,20 @@ def test_what_does_not_count_is_counted() -> None:
     assert found["recall_all@10"] == pytest.approx((1 + 1 / 2 + 1 / 2) / 3)
 
 
+@pytest.mark.parametrize(
+    ("candidates", "num_samples"),
+    [("full", 3 * 5), ("sampled-2", 4 + 3 * 2), ("nvidia-7", 4 + 3 * 7)],
+)
+def test_samples_are_pairs_of_a_user_and_a_candidate(candidates: str, num_samples: int) -> None:
+    """The three users with a target have 4 that can be ranked; batches do not matter."""
+    heldout = held_out(
+        [[0], [1], [2], [3]], [[1, 2], [], [4], [0, 5]], num_items=5, num_all_items=6
+    )
+    model = TableModel(torch.zeros(4, 5))
+    assert judge(model, heldout, candidates=candidates).num_samples == num_samples
+    assert judge(model, heldout, candidates=candidates, batch=1).num_samples == num_samples
+
+
 def test_users_whose_targets_are_all_unseen_are_misses() -> None:
     heldout = held_out([[0], [1]], [[3], [4]], num_items=3, num_all_items=5)
     for candidates in RULES:

@@ -33,6 +33,7 @@ def evaluation(**values: float) -> Evaluation:
         num_users_without_target=0,
         num_unseen_targets=0,
         num_short_candidate_lists=0,
+        num_samples=5000,
         elapsed_s=0.1,
     )
 

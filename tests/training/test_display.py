@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from foretaste.data import Dataset
+from foretaste.evaluation import Evaluation
 from foretaste.models.baselines.ease import Ease
 from foretaste.training import Progress, TrainingConfig, resume
 from foretaste.training.display import TrainingDisplay
 from foretaste.training.progress import EpochReport, TrainingStart
 from foretaste.training.resolve import TrainingSize, resolve
+from tests.report.test_tables import evaluation
 from tests.training.test_interruption import Killing
-from tests.training.trainings import run_of
+from tests.training.trainings import events, run_of
 
 ASKED = TrainingConfig(epochs=3, device="cpu")
 
 
-def started() -> TrainingStart:
+def started(**asked: Any) -> TrainingStart:
     size = TrainingSize(num_interactions=1000, num_users=100, protocol="leave-one-out")
     return TrainingStart(
         model="gmf",
         dataset="data",
         protocol="leave-one-out",
-        plan=resolve(ASKED, size, samples_per_interaction=5, device="cpu"),
+        plan=resolve(replace(ASKED, **asked), size, samples_per_interaction=5, device="cpu"),
         num_users=100,
         num_items=50,
         num_interactions=1000,
@@ -40,12 +44,14 @@ def started() -> TrainingStart:
     )
 
 
-def watched(*, terminal: bool, loss: float = 0.25) -> str:
+def watched(
+    *, terminal: bool, loss: float = 0.25, found: Evaluation | None = None, **asked: Any
+) -> str:
     """What two steps and the end of an epoch print."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100)
     with TrainingDisplay(console, ASKED) as display:
-        display.started(started())
+        display.started(started(**asked))
         display.stepped(2, 1, 10)
         display.stepped(2, 10, 10)
         display.evaluating("validation", 40, 100)
@@ -58,8 +64,8 @@ def watched(*, terminal: bool, loss: float = 0.25) -> str:
                 train_s=0.5,
                 samples_per_s=10_000.0,
                 settings={},
-                evaluation=None,
-                is_best=False,
+                evaluation=found,
+                is_best=found is not None,
             )
         )
     return out.getvalue()
@@ -77,6 +83,41 @@ def test_a_pipe_gets_plain_lines() -> None:
     assert "\x1b" not in text
     assert "ranking" not in text
     assert text.splitlines()[-1].split() == ["2", "0.25000", "0.50", "s", "10", "k"]
+
+
+@pytest.mark.parametrize(
+    ("select_by", "headings", "values"),
+    [
+        ("hr@10", "hr@10 ndcg@10", "0.6000 * 0.3000"),
+        ("ndcg@5", "ndcg@5 hr@5", "0.2500 * 0.5000"),
+        ("recall@5", "recall@5 hr@5 ndcg@5", "0.4000 * 0.5000 0.2500"),
+    ],
+)
+def test_the_line_of_an_epoch_has_hr_and_ndcg(select_by: str, headings: str, values: str) -> None:
+    found = evaluation(hr_5=0.5, ndcg_5=0.25, recall_5=0.4, hr_10=0.6, ndcg_10=0.3)
+    *_, heading, line = watched(terminal=False, found=found, select_by=select_by).splitlines()
+    assert heading.split() == ["epoch", "loss", *headings.split(), "time", "samples/s"]
+    assert line.split() == ["2", "0.25000", *values.split(), "0.50", "s", "10", "k"]
+
+
+def test_the_end_says_how_long_evaluation_and_the_target_took(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    out = io.StringIO()
+    asked = TrainingConfig(epochs=3, device="cpu", target=1e-6)
+    with TrainingDisplay(Console(file=out, width=200), asked) as display:
+        run = run_of("gmf", dataset, tmp_path / "run", progress=display, target=1e-6)
+    (summary,) = events(run, "summary")
+    (epoch,), (validation, test) = events(run, "epoch"), events(run, "evaluation")
+    validation_s = validation["evaluation"]["elapsed_s"]
+    assert summary["min_evaluation_s"] == summary["avg_evaluation_s"] == validation_s
+    assert summary["target_s"] == epoch["train_s"] + validation_s
+    num_samples = sum(part["evaluation"]["num_samples"] for part in (validation, test))
+    elapsed_s = validation_s + test["evaluation"]["elapsed_s"]
+    assert summary["evaluated_samples_per_s"] == pytest.approx(num_samples / elapsed_s)
+    text = " ".join(out.getvalue().split())
+    assert f"first reached in epoch 1, after {summary['target_s']:.3g} s" in text
+    assert f"evaluation min {validation_s:.3g} s, mean {validation_s:.3g} s, " in text
 
 
 def test_the_bar_is_gone_when_a_training_fails() -> None:

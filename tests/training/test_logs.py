@@ -283,7 +283,25 @@ def test_a_full_disk_is_named(dataset: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("num_warm_up", "averaged"), [(0, [3, 2, 1]), (2, [1]), (5, [1])])
 def test_warm_up_epochs_are_left_out_but_the_last(num_warm_up: int, averaged: list[float]) -> None:
-    assert Clock(epoch_s=[3, 2, 1]).averaged_s(num_warm_up) == averaged
+    clock = Clock(epoch_s=[3, 2, 1])
+    assert clock.averaged_s(clock.averaged_epochs(num_warm_up)) == averaged
+
+
+def test_epochs_that_compiled_are_left_out_of_averages() -> None:
+    """The first, and the one that a resumed training began with."""
+    clock = Clock(
+        compile_s=7,
+        epoch_s=[9, 2, 8, 1],
+        evaluate_s={"1": 6, "3": 5, "4": 3, "test": 4},
+        cold_epochs=[1, 3],
+    )
+    averaged = clock.averaged_epochs(0)
+    assert clock.averaged_s(averaged) == [2, 1]
+    assert clock.averaged_evaluate_s(averaged) == [3]
+    assert clock.averaged_epochs(2) == [4]
+    assert clock.averaged_evaluate_s([2]) == [6, 5, 3]
+    assert clock.until(3) == 7 + 9 + 2 + 8 + 6 + 5
+    assert Clock(epoch_s=[9], cold_epochs=[1]).averaged_epochs(0) == [1]
 
 
 def test_the_summary_leaves_warm_up_epochs_out(dataset: Dataset, tmp_path: Path) -> None:

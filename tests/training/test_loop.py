@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -87,6 +87,7 @@ def evaluation_of(value: float) -> Evaluation:
         num_users_without_target=0,
         num_unseen_targets=0,
         num_short_candidate_lists=0,
+        num_samples=70,
         elapsed_s=0.5,
     )
 
@@ -236,9 +237,23 @@ def test_without_evaluation_the_last_epoch_is_kept(watched: Watched) -> None:
 
 def test_evaluation_is_counted_outside_the_training_clock(watched: Watched) -> None:
     _, clock, _ = watched.fit([0.1, 0.2], epochs=2)
-    assert clock.evaluate_s == 1.0
-    assert clock.num_evaluated == 14
+    assert clock.evaluate_s == {"1": 0.5, "2": 0.5}
+    assert (clock.num_evaluated_users, clock.num_evaluated_samples) == (14, 140)
     assert len(clock.epoch_s) == 2
+
+
+def test_a_step_that_is_compiled_leaves_the_first_epoch_it_takes_cold(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, clock, _ = watched.fit([0.1, 0.2], epochs=2)
+    assert clock.cold_epochs == []
+    monkeypatch.setattr(Step, "begins_cold", True)
+    _, clock, _ = watched.fit([0.1, 0.2, 0.3], epochs=3)
+    assert clock.cold_epochs == [1]
+    watched.state.plan = replace(watched.state.plan, epochs=4)
+    _, clock, _ = watched.go_on([0.4])
+    assert clock.cold_epochs == [1, 4]
+    assert clock.averaged_epochs(0) == [2, 3]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

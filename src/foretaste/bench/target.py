@@ -92,7 +92,7 @@ def bench_target(
         "reached": reached,
         "epochs": len(reports),
         "train_s": sum(clock.epoch_s),
-        "evaluate_s": clock.evaluate_s,
+        "evaluate_s": sum(clock.evaluate_s.values()),
         "first_epoch_s": clock.epoch_s[0],
         "best_value": max(values),
         "values": values,

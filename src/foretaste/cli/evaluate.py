@@ -48,6 +48,7 @@ def evaluate(
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
     model = opened.config.model
     grids = [(f"{model} on {data.path}", evaluation_grid(found))]
-    print_metrics(metric_rows(run, model, found), grids, found.definitions(), format)
+    notes = [*found.definitions(), found.speed()]
+    print_metrics(metric_rows(run, model, found), grids, notes, format)
     if log_path is not None:
         write_log(log_path, found.as_dict())

@@ -81,6 +81,7 @@ def evaluate(
         num_users_without_target=asked.num_users - judged.num_users,
         num_unseen_targets=judged.target.num_interactions - len(ranked.places.user_T),
         num_short_candidate_lists=ranked.num_short,
+        num_samples=ranked.num_samples,
         elapsed_s=time.perf_counter() - started,
         user_index=judged.user_index,
         per_user=per_user,

@@ -45,6 +45,8 @@ class Ranked:
     best_place_I: NDArray[np.int64]
     """The best place (from 0) of each catalogue item in any user's list, and the number of places
     where it is in none; told of ``full`` candidates only."""
+    num_samples: int
+    """Pairs of a user and a candidate that were scored."""
     num_short: int
     """Users with fewer negatives to draw from than asked for."""
 
@@ -90,6 +92,7 @@ class Ranker:
         return Ranked(
             places=self._places(),
             best_place_I=self._best_place_I.cpu().numpy(),
+            num_samples=self._num_samples(),
             num_short=int(self._num_short),
         )
 
@@ -113,6 +116,16 @@ class Ranker:
         if self._rule.kind == "fixed" and given is not None:
             return int(given.lengths().max())
         return self._rule.num_negatives
+
+    def _num_samples(self) -> int:
+        num_users = self._heldout.num_users
+        if self._rule.kind == "full":
+            return num_users * self._model.num_items
+        num_targets = self._heldout.target.within(self._model.num_items).num_interactions
+        given = self._heldout.candidates
+        if self._rule.kind == "fixed" and given is not None:
+            return num_targets + given.num_interactions
+        return num_targets + num_users * self._rule.num_negatives
 
     def _rank(self, rows: NDArray[np.int64]) -> None:
         batch = self._heldout.rows(rows)

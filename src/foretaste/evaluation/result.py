@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foretaste._util.formatting import compact
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import (
     INTERVALS,
@@ -66,6 +67,10 @@ class Evaluation:
     """Users with fewer items to draw from than the negatives asked for; they got all of them
     (`sampled-N`) or draws from what there is (`nvidia-N`)."""
 
+    num_samples: int
+    """(User, candidate) pairs that were scored: the catalogue of each user under `full`, else
+    targets and negatives, repeats counted. What NVIDIA's NCF counts as samples of an evaluation."""
+
     elapsed_s: float
     """Wall-clock time of scoring and ranking, in seconds."""
 
@@ -102,6 +107,15 @@ class Evaluation:
         kept = {name: values[name] for name in _JSON_FIELDS}
         metrics = {name: Metric(**metric) for name, metric in values["metrics"].items()}
         return cls(**kept | {"metrics": metrics})
+
+    def speed(self) -> str:
+        """A line on how long it took."""
+        elapsed_s = max(self.elapsed_s, 1e-9)
+        return (
+            f"{self.num_users:,} users ranked in {self.elapsed_s:.3g} s: "
+            f"{compact(self.num_users / elapsed_s)} users/s, "
+            f"{compact(self.num_samples / elapsed_s)} samples/s (user and candidate pairs)"
+        )
 
     def definitions(self, metrics: Iterable[str] | None = None) -> list[str]:
         """Lines to print beside the numbers: protocol, candidates, metrics and what was counted.

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from foretaste._util.formatting import compact
+from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.training.config import TrainingConfig
 from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
 
@@ -64,7 +65,7 @@ class TrainingDisplay(Progress):
             settings = (f"{name}={value}" for name, value in vars(start.plan).items())
             self.say(f"  settings    {' '.join(settings)}")
         if start.plan is not None:
-            judged = f"{start.plan.select_by:>12}" if start.selection_split else ""
+            judged = "".join(f"{name:>12}" for name in _shown_metrics(start))
             self.say(f"\nepoch        loss{judged}      time  samples/s", "bold")
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
@@ -146,14 +147,22 @@ def _chosen_by(select_by: str, split: str | None) -> str:
 
 
 def _epoch_line(report: EpochReport, start: TrainingStart) -> str:
-    judged = ""
-    if start.plan is not None and start.selection_split is not None:
-        found = report.evaluation
-        value = "" if found is None else f"{found[start.plan.select_by]:.4f}"
-        judged = f"{value:>10}{' *' if report.is_best else '  '}"
+    judged, found, star = "", report.evaluation, " *" if report.is_best else ""
+    for name in _shown_metrics(start):
+        value = "" if found is None else f"{found[name]:.4f}"
+        judged, star = judged + f"{value:>10}{star:2}", ""
     rate = compact(report.samples_per_s)
     loss = f"{report.loss:12.5f}" if abs(report.loss) < _WIDE_LOSS else f"{report.loss:12.4e}"
     return f"{report.epoch:5}{loss}{judged}{report.train_s:8.2f} s{rate:>11}"
+
+
+def _shown_metrics(start: TrainingStart) -> list[str]:
+    """The metric that chooses the epoch, and HR and NDCG at its list length."""
+    if start.plan is None or start.selection_split is None:
+        return []
+    selected = start.plan.select_by
+    length = parse_metric(selected)[1]
+    return list(dict.fromkeys((selected, *(metric_name(kind, length) for kind in ("hr", "ndcg")))))
 
 
 def _detail_lines(report: EpochReport) -> list[str]:
@@ -175,19 +184,27 @@ def _summary_lines(summary: TrainingSummary, target: float | None) -> list[str]:
         memory = [f"memory      {summary.memory_mib:,.0f} MiB at the peak"]
     if summary.select_by is None:
         return [f"fitted in   {summary.train_s:.3g} s", *memory]
-    throughput = f"{compact(summary.samples_per_s)} samples/s in training"
-    if summary.best_value is not None:
-        throughput += f", {compact(summary.evaluated_users_per_s)} users/s in evaluation"
     warm_up = ""
     if summary.num_warm_up_epochs:
-        warm_up = f" (the first {summary.num_warm_up_epochs} left out)"
+        warm_up = f" ({summary.num_warm_up_epochs} of {summary.num_epochs} left out)"
     return [
         f"ended       {summary.stopped_because}",
         *_best_lines(summary, target),
         f"epoch time  min {summary.min_epoch_s:.3g} s, mean {summary.avg_epoch_s:.3g} s{warm_up}, "
         f"all {summary.train_s:.3g} s",
-        f"throughput  {throughput}",
+        f"throughput  {compact(summary.samples_per_s)} samples/s",
+        *_evaluation_lines(summary),
         *memory,
+    ]
+
+
+def _evaluation_lines(summary: TrainingSummary) -> list[str]:
+    if summary.min_evaluation_s is None:
+        return []
+    return [
+        f"evaluation  min {summary.min_evaluation_s:.3g} s, mean {summary.avg_evaluation_s:.3g} s, "
+        f"{compact(summary.evaluated_users_per_s)} users/s, "
+        f"{compact(summary.evaluated_samples_per_s)} samples/s"
     ]
 
 
@@ -200,6 +217,8 @@ def _best_lines(summary: TrainingSummary, target: float | None) -> list[str]:
     ]
     if target is not None:
         epoch = summary.target_epoch
-        reached = "not reached" if epoch is None else f"first reached in epoch {epoch}"
+        reached = "not reached"
+        if epoch is not None:
+            reached = f"first reached in epoch {epoch}, after {summary.target_s:.3g} s"
         lines.append(f"target      {summary.select_by} {target:g} {reached}")
     return lines

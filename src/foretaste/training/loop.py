@@ -38,6 +38,8 @@ def fit(
     """
     plan, model, num_batches = state.plan, step.model.train(), batches.num_batches
     state.clock.compile_s += step.compile(batches)
+    if step.begins_cold:
+        state.clock.cold_epochs.append(state.epoch)
     while (reason := state.reason_to_stop()) is None:
         epoch = state.epoch
         model.train()
@@ -54,7 +56,7 @@ def fit(
         is_best = epoch == plan.epochs and evaluate is None
         if evaluate is not None and plan.evaluates(epoch):
             model.eval()
-            evaluation = state.clock.counted(evaluate())
+            evaluation = state.clock.counted(evaluate(), epoch)
             is_best = state.selection.update(epoch, evaluation[plan.select_by])
         if is_best:
             state.selection.best_epoch = epoch

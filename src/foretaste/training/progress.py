@@ -62,20 +62,28 @@ class TrainingSummary:
     num_epochs: int
     stopped_because: str
     num_warm_up_epochs: int
-    """The first epochs, left out of ``min_epoch_s``, ``avg_epoch_s`` and ``samples_per_s``."""
+    """Epochs left out of the least and mean times and of ``samples_per_s``: the first ones as asked
+    for, and on a GPU those that compiled."""
     min_epoch_s: float
     avg_epoch_s: float
+    min_evaluation_s: float | None
+    """Of an epoch's evaluation; None where no epoch was evaluated."""
+    avg_evaluation_s: float | None
     train_s: float
     """Of all epochs."""
     compile_s: float
     """Before the first epoch, outside the training clock."""
     samples_per_s: float
     evaluated_users_per_s: float
+    evaluated_samples_per_s: float
+    """(User, candidate) pairs."""
     select_by: str | None
     selection_split: str | None
     best_epoch: int | None
     best_value: float | None
     target_epoch: int | None
+    target_s: float | None
+    """From the start to the end of the evaluation that reached the target, compiling included."""
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None

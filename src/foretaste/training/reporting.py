@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -149,24 +150,31 @@ def finish(
     model.eval()
     test = judging.test(model, selection.plan.select_by if selection else None)
     if test is not None:
-        clock.counted(test)
+        clock.counted(test, None)
         _log_evaluation(run, test, selection.best_epoch if selection else None)
-    averaged_s = clock.averaged_s(selection.plan.warm_up_epochs if selection else 0)
+    averaged = clock.averaged_epochs(selection.plan.warm_up_epochs if selection else 0)
+    epoch_s, evaluation_s = clock.averaged_s(averaged), clock.averaged_evaluate_s(averaged)
+    evaluate_s = max(sum(clock.evaluate_s.values()), 1e-9)
+    target_epoch = selection.target_epoch if selection else None
     summary = TrainingSummary(
         num_epochs=len(clock.epoch_s),
         stopped_because=reason,
-        num_warm_up_epochs=len(clock.epoch_s) - len(averaged_s),
-        min_epoch_s=min(averaged_s),
-        avg_epoch_s=sum(averaged_s) / len(averaged_s),
+        num_warm_up_epochs=len(clock.epoch_s) - len(averaged),
+        min_epoch_s=min(epoch_s),
+        avg_epoch_s=fmean(epoch_s),
+        min_evaluation_s=min(evaluation_s, default=None),
+        avg_evaluation_s=fmean(evaluation_s) if evaluation_s else None,
         train_s=sum(clock.epoch_s),
         compile_s=clock.compile_s,
-        samples_per_s=num_samples * len(averaged_s) / sum(averaged_s),
-        evaluated_users_per_s=clock.num_evaluated / max(clock.evaluate_s, 1e-9),
+        samples_per_s=num_samples / fmean(epoch_s),
+        evaluated_users_per_s=clock.num_evaluated_users / evaluate_s,
+        evaluated_samples_per_s=clock.num_evaluated_samples / evaluate_s,
         select_by=selection.plan.select_by if selection else None,
         selection_split=judging.selection_split if selection else None,
         best_epoch=selection.best_epoch if selection else None,
         best_value=selection.best_value if selection else None,
-        target_epoch=selection.target_epoch if selection else None,
+        target_epoch=target_epoch,
+        target_s=None if target_epoch is None else clock.until(target_epoch),
         memory_mib=peak_memory_mib(model.device),
         test=test,
     )

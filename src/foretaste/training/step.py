@@ -60,6 +60,11 @@ class Step:
             self.scaler.step(self.optimizer)
         return loss
 
+    @property
+    def begins_cold(self) -> bool:
+        """Whether its first epoch takes longer, since kernels are compiled as they are met."""
+        return self.model.device.type == "cuda"
+
     def state_dict(self) -> dict[str, Tensor]:
         """All that changes from update to update, by name; resuming needs it."""
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -163,6 +168,10 @@ class RecordedStep(Step):
         self._batch: Batch | None = None
         self._replay: Callable[[], None] = lambda: None
         self._loss = torch.empty(0)
+
+    @property
+    def begins_cold(self) -> bool:
+        return True
 
     def __call__(self, batch: Batch) -> Tensor:
         if self._batch is not None and _shapes(batch) == _shapes(self._batch):
