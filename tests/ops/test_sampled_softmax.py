@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.multinomial import reference
-from foretaste.ops.multinomial.sampled import loss, sample_others
+from foretaste.ops.softmax_loss import reference
+from foretaste.ops.softmax_loss.sampled import sample_others, sampled_loss
 from tests.ops.allocations import LargestAllocation
 from tests.ops.cases import histories_of, random_histories
 
@@ -44,7 +44,7 @@ def test_with_every_item_it_is_exact(
     targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor], num_samples: int
 ) -> None:
     expected = 3.0 * reference.loss(*layer, targets)
-    found = loss(*layer, targets, num_samples=num_samples, key=5, scale=3.0)
+    found = sampled_loss(*layer, targets, num_samples=num_samples, key=5, scale=3.0)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
         torch.autograd.grad(found, layer), torch.autograd.grad(expected, layer)
@@ -61,7 +61,7 @@ def test_it_comes_closer_the_more_is_sampled(
     for num_samples in (10, 40, 160):
         draws = []
         for key in range(25):
-            found = loss(*layer, targets, num_samples=num_samples, key=key)
+            found = sampled_loss(*layer, targets, num_samples=num_samples, key=key)
             draws.append([found.detach(), *torch.autograd.grad(found, layer)])
         single_errors.append(
             np.mean([list(map(relative_error, draw, true_values)) for draw in draws], axis=0)
@@ -75,13 +75,15 @@ def test_it_comes_closer_the_more_is_sampled(
 
 
 def test_totals_are_estimated_without_bias(layer: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Of users with one item: exp(loss + logit) is the total of their powers."""
+    """Of users with one item: exp(loss + logit) is the total of their exponentials."""
     hidden_BD, weight_ID, bias_I = (tensor.detach() for tensor in layer)
     one = histories_of([{7}], NUM_ITEMS)
     hidden_1D = hidden_BD[:1]
     logits_I = (hidden_1D @ weight_ID.T + bias_I)[0]
     totals = [
-        (loss(hidden_1D, weight_ID, bias_I, one, num_samples=20, key=key) + logits_I[7]).exp()
+        (
+            sampled_loss(hidden_1D, weight_ID, bias_I, one, num_samples=20, key=key) + logits_I[7]
+        ).exp()
         for key in range(1500)
     ]
     found = torch.stack(totals)
@@ -120,7 +122,7 @@ def test_nothing_left_to_sample(rng: np.random.Generator) -> None:
 
 def test_users_without_items_add_nothing(layer: tuple[Tensor, Tensor, Tensor]) -> None:
     hidden_BD, weight_ID, bias_I = layer
-    value = loss(
+    value = sampled_loss(
         hidden_BD[:2], weight_ID, bias_I, histories_of([[], []], NUM_ITEMS), num_samples=9, key=1
     )
     assert value.item() == 0.0
@@ -136,5 +138,5 @@ def test_memory_does_not_grow_with_users_times_items(
     sizes = [(num_users - 1, width), (num_items, width), (num_items,)]
     layer = [torch.randn(size, generator=generator).requires_grad_() for size in sizes]
     with LargestAllocation() as largest:
-        loss(*layer, targets, num_samples=50, key=1).backward()
+        sampled_loss(*layer, targets, num_samples=50, key=1).backward()
     assert largest.num_bytes <= 4 * num_items * width

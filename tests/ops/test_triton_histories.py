@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.ops import multinomial
+from foretaste.ops import softmax_loss
+from foretaste.ops.embedding_bag import encode
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.history_encoder import encode
-from foretaste.ops.multinomial import reference
+from foretaste.ops.softmax_loss import reference
 from tests.ops.cases import histories_of, random_histories, rms
 
 if not torch.cuda.is_available():
@@ -83,7 +83,7 @@ def test_the_likelihood_and_its_gradients(
     exact_layer = exact(layer)
     truth = results(2.0 * reference.loss(*exact_layer, targets), exact_layer)
     for given in (targets, padded(targets)):
-        value = multinomial.loss(*layer, given, scale=2.0, implementation="triton")
+        value = softmax_loss.loss(*layer, given, scale=2.0, implementation="triton")
         for found, true in zip(results(value, layer), truth, strict=True):
             torch.testing.assert_close(found.double(), true, rtol=1e-4, atol=1e-4)
 
@@ -102,7 +102,7 @@ def test_the_likelihood_in_half_precision_is_as_accurate_as_plain(device: torch.
         exact_layer = exact(layer)
         rough = [tensor.detach().to(half).requires_grad_() for tensor in layer]
         truth = results(reference.loss(*exact_layer, targets), exact_layer)
-        value = multinomial.loss(*layer, targets, compute_dtype=half, implementation="triton")
+        value = softmax_loss.loss(*layer, targets, compute_dtype=half, implementation="triton")
         kernel = results(value, layer)
         plain = results(reference.loss(*rough, targets), rough)
         errors.append((differences(kernel, truth), differences(plain, truth)))
@@ -116,14 +116,14 @@ def test_large_logits_stay_finite(device: torch.device) -> None:
     targets = histories_for(shape, device)
     hidden_BD, weight_ID, bias_I = layer_of(shape, device)
     layer = (hidden_BD * 1e3, weight_ID, bias_I)
-    found = multinomial.loss(*layer, targets, implementation="triton")
+    found = softmax_loss.loss(*layer, targets, implementation="triton")
     torch.testing.assert_close(found, reference.loss(*layer, targets))
 
 
 def test_users_without_items_add_nothing(device: torch.device) -> None:
     targets = histories_of([set(), set()], 23, device)
     layer = layer_of((2, 23, 5), device)
-    value = multinomial.loss(*layer, targets, implementation="triton")
+    value = softmax_loss.loss(*layer, targets, implementation="triton")
     assert value.item() == 0.0
     assert all(gradient.eq(0.0).all() for gradient in torch.autograd.grad(value, layer))
     encoded = encode(layer[1], targets, dropout=0.5, key=3, implementation="triton")

@@ -17,8 +17,8 @@ from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.registry import build_model
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.ops import triton_support
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.triton import support as triton_support
 from foretaste.training.batches import Batches, InteractionBatches
 from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.precision import PrecisionPolicy

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.models.neumf.model import NeuMF
-from foretaste.ops.interaction import InteractionInputs, dispatch
+from foretaste.ops import neumf_loss
+from foretaste.ops.neumf_loss.inputs import InteractionInputs
 
 _PAIRS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 20}
 """Users' rows are gathered for so many: on a CPU what is larger is mapped anew for every call."""
@@ -107,7 +108,7 @@ class PairScorer:
     def _logits(
         self, inputs: InteractionInputs, item_B: Tensor, user_B: Tensor | None = None
     ) -> Tensor:
-        logits_B1 = dispatch.logits(
+        logits_B1 = neumf_loss.logits(
             inputs, item_B[:, None], user_B, compute_dtype=self.compute_dtype
         )
         return logits_B1.squeeze(1)

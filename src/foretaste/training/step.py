@@ -16,8 +16,8 @@ from torch import Tensor
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import NeuralModel
-from foretaste.ops import triton_support
 from foretaste.ops.spans import span
+from foretaste.ops.triton import support as triton_support
 from foretaste.training.batches import Batch, Batches
 from foretaste.training.precision import PrecisionPolicy
 

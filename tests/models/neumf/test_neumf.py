@@ -14,7 +14,7 @@ from foretaste.evaluation.scoring import exact_scores
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.neumf.model import NeuMF
-from foretaste.ops.interaction import chunked
+from foretaste.ops.neumf_loss import chunked
 from foretaste.training.batches import InteractionBatches
 from tests.models.neumf.plain import PlainNeuMF
 from tests.ops.cases import random_histories

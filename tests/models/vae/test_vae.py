@@ -13,7 +13,7 @@ from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.multinomial import chunked
+from foretaste.ops.softmax_loss import chunked
 from tests.models.vae.plain import PlainVAE
 from tests.ops.cases import random_histories
 

@@ -24,8 +24,9 @@ from torch.nn import functional as F
 from foretaste.ops.adam import Adam
 from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.interaction import InteractionInputs, Samples, chunked
 from foretaste.ops.negatives import Complement
+from foretaste.ops.neumf_loss import chunked
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 
 NUM_NEGATIVES = 4

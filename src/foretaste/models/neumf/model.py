@@ -20,9 +20,10 @@ from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
+from foretaste.ops import neumf_loss
 from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.interaction import InteractionInputs, Samples, TowerDropout, dispatch
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.random import Purpose, stream_key
 
 _EMBEDDING_STD = 0.01
@@ -80,7 +81,7 @@ class NeuMF(NeuralModel):
         inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
         dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
-        return dispatch.loss(
+        return neumf_loss.loss(
             inputs,
             samples,
             dropout,
@@ -152,10 +153,10 @@ class NeuMF(NeuralModel):
         return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return dispatch.catalogue_logits(self._state_inputs(state))
+        return neumf_loss.catalogue_logits(self._state_inputs(state))
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        return dispatch.logits(self._state_inputs(state), item_index_BK)
+        return neumf_loss.logits(self._state_inputs(state), item_index_BK)
 
     @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:

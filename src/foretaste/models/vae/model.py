@@ -17,13 +17,16 @@ from torch import Tensor, nn
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.ops import gaussian, multinomial, triton_support
+from foretaste.ops import softmax_loss
 from foretaste.ops.activations import Activation
 from foretaste.ops.dense import activated, dense
+from foretaste.ops.embedding_bag import encode
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.history_encoder import encode
 from foretaste.ops.linear import linear
 from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
+from foretaste.ops.reparameterize import reparameterize
+from foretaste.ops.softmax_loss.sampled import sampled_loss
+from foretaste.ops.triton import support as triton_support
 
 _BIAS_STD = 0.001
 _GATHERED_AT_ONCE = 1 << 24
@@ -80,7 +83,7 @@ class MultVAE(NeuralModel):
         latent_BL = code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
         if isinstance(self.config, VAEConfig):
             code_BC = code_BC.to(self.encoder_table.dtype)
-            latent_BL, divergence = gaussian.draw(code_BC, self._noise(code_BC, batch.noise_key))
+            latent_BL, divergence = reparameterize(code_BC, self._noise(code_BC, batch.noise_key))
         loss = self._likelihood(self._decode(latent_BL), batch)
         if isinstance(self.config, VAEConfig) and self.config.anneal_cap > 0.0:
             anneal_steps = _anneal_steps(self.config, batch.updates_per_epoch)
@@ -94,12 +97,10 @@ class MultVAE(NeuralModel):
     def _likelihood(self, hidden_BD: Tensor, batch: HistoryBatch) -> Tensor:
         """Minus the mean log-likelihood; in training over a sample of the items if so asked."""
         implementation = "compiled" if self.compiled else "auto"
-        likelihood: Callable[..., Tensor] = multinomial.loss
+        likelihood: Callable[..., Tensor] = softmax_loss.loss
         if self.training and self.config.sampled_softmax is not None:
             key = stream_keys(batch.dropout_key, Purpose.NEGATIVES)
-            likelihood = partial(
-                multinomial.sampled_loss, num_samples=self.config.sampled_softmax, key=key
-            )
+            likelihood = partial(sampled_loss, num_samples=self.config.sampled_softmax, key=key)
         return likelihood(
             hidden_BD,
             self.output.weight,

@@ -1,0 +1,56 @@
+"""The first layer of an autoencoder over histories, without their dense [users, items] rows.
+
+`reference` is the definition; `chunked` and `triton` sum table rows straight from the histories.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.embedding_bag import chunked, reference
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.triton import support as triton_support
+
+Implementation = Literal["auto", "reference", "chunked", "triton"]
+
+
+def encode(
+    table_IH: Tensor,
+    histories: HistoryTensors,
+    *,
+    dropout: float = 0.0,
+    key: int | Tensor = 0,
+    buffers: Buffers | None = None,
+    implementation: Implementation = "auto",
+) -> Tensor:
+    """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H]: `reference.encode`.
+
+    Args:
+        table_IH: float [I, H]; the result is differentiable with respect to it, once unless by
+            ``reference``.
+        histories: B users over I items; an empty history encodes to zero.
+        dropout: share of the entries that are dropped, in [0, 1).
+        key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
+        buffers: where to keep the memory of the table's gradient from one call to the next.
+        implementation: ``reference`` makes dense rows; ``chunked`` sums table rows, on any device;
+            ``triton`` is the same in one kernel, for CUDA tensors, and without a word with the
+            host; ``auto`` takes the last where it can.
+    """
+    assert table_IH.shape[0] == histories.num_items, "one row of the table per item"
+    if implementation == "reference":
+        return reference.encode(table_IH, histories, dropout=dropout, key=key)
+    if implementation == "auto" and table_IH.device.type == "cuda":
+        implementation = "triton" if _triton_can(table_IH) else "chunked"
+    if implementation == "triton":
+        from foretaste.ops.embedding_bag.triton import bags as triton_bags
+
+        return triton_bags.encode(table_IH, histories, dropout=dropout, key=key)
+    return chunked.encode(table_IH, histories, dropout=dropout, key=key, buffers=buffers)
+
+
+def _triton_can(table_IH: Tensor) -> bool:
+    return triton_support.is_installed() and table_IH.dtype != torch.float64

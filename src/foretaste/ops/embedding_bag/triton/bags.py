@@ -1,0 +1,128 @@
+"""The history encoder on a GPU: a program to a user sums table rows straight from the history.
+
+Dropped entries are decided within the kernel and never read. Backward gives every item the rows of
+its users by sorted segments, so nothing is added by atomics and equal runs give equal gradients.
+Nothing waits for the host, and entries beyond the histories' last offset are padding.
+
+Shape suffixes: B users, N interactions, I items, H width, E entries of a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from foretaste.ops.embedding_bag.dropout import drop_threshold, keep_scale, kept_entries
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import key_on
+from foretaste.ops.triton.random import hash_words
+from foretaste.ops.triton.segments import Pieces, sum_rows
+from foretaste.ops.triton.support import kernel, launch
+
+_ENTRIES_AT_ONCE = 16
+
+
+def encode(
+    table_IH: Tensor, histories: HistoryTensors, *, dropout: float = 0.0, key: int | Tensor = 0
+) -> Tensor:
+    """As `reference.encode`, differentiable once with respect to the table; sums in float32."""
+    result = _Bags.apply(table_IH, histories, dropout, key)  # type: ignore[no-untyped-call]
+    return cast(Tensor, result)
+
+
+class _Bags(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, table_IH: Tensor, histories: HistoryTensors, dropout: float, key: int | Tensor
+    ) -> Tensor:
+        ctx.histories, ctx.dropout, ctx.key = histories, dropout, key
+        num_items, width = table_IH.shape
+        encoded_BH = table_IH.new_empty(len(histories), width)
+        launch(
+            _encode,
+            len(histories),
+            table_IH,
+            histories.offsets,
+            histories.item_index,
+            key_on(table_IH.device, key),
+            encoded_BH,
+            num_items,
+            keep_scale(dropout),
+            WIDTH=width,
+            PADDED=triton.next_power_of_2(width),
+            BLOCK=_ENTRIES_AT_ONCE,
+            THRESHOLD=drop_threshold(dropout),
+            num_warps=8,
+        )
+        return encoded_BH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Any) -> Any:
+        histories, num_items = ctx.histories, ctx.histories.num_items
+        row_index_N, segment_N = _entries(histories, ctx.dropout, ctx.key)
+        pieces = Pieces.of(segment_N, num_items)
+        pieces = pieces._replace(order_S=row_index_N.index_select(0, pieces.order_S))
+        weight_B = histories.lengths().clamp_(min=1).float().rsqrt_() * keep_scale(ctx.dropout)
+        gradient_BH = upstream[0].contiguous()
+        ones_H = torch.ones(gradient_BH.shape[1], device=gradient_BH.device)
+        dtype = gradient_BH.dtype
+        summed_IH = sum_rows(gradient_BH, pieces, ones_H, weight_S=weight_B, dtype=dtype)
+        return summed_IH, None, None, None
+
+
+def _entries(histories: HistoryTensors, dropout: float, key: int | Tensor) -> tuple[Tensor, Tensor]:
+    """The user of each entry, and its item; ``num_items`` where it is dropped or padding."""
+    position_N = torch.arange(histories.item_index.numel(), device=histories.device)
+    row_index_N = torch.searchsorted(histories.offsets, position_N, right=True) - 1
+    stays_N = row_index_N < len(histories)
+    if dropout > 0.0:
+        stays_N &= kept_entries(row_index_N.numel(), dropout, key, histories.device)
+    segment_N = torch.where(stays_N, histories.item_index, histories.num_items)
+    return row_index_N, segment_N
+
+
+@kernel
+def _encode(
+    table_IH: tl.tensor,
+    offsets: tl.tensor,
+    item_index: tl.tensor,
+    key_1: tl.tensor,
+    encoded_BH: tl.tensor,
+    num_items: tl.tensor,
+    keep_scale: tl.tensor,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    THRESHOLD: tl.constexpr,
+) -> None:
+    row = tl.program_id(0).to(tl.int64)
+    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+    key = tl.load(key_1).to(tl.uint64, bitcast=True)
+    column_H = tl.arange(0, PADDED)
+    total_H = tl.zeros((PADDED,), tl.float32)
+    for first in range(start, stop, BLOCK):
+        entry_E = first + tl.arange(0, BLOCK)
+        item_E = tl.load(item_index + entry_E, mask=entry_E < stop, other=0).to(tl.int64)
+        stays_E = (entry_E < stop) & _kept(key, entry_E, THRESHOLD)
+        mask_EH = stays_E[:, None] & (column_H < WIDTH)[None, :]
+        place_EH = item_E[:, None] * WIDTH + column_H[None, :]
+        rows_EH = tl.load(table_IH + place_EH, mask=mask_EH, other=0.0)
+        total_H += tl.sum(rows_EH.to(tl.float32), axis=0)
+    length = tl.maximum(stop - start, 1).to(tl.float32)
+    total_H *= keep_scale / tl.sqrt(length)
+    encoded_H = total_H.to(encoded_BH.dtype.element_ty)
+    tl.store(encoded_BH + row * WIDTH + column_H, encoded_H, mask=column_H < WIDTH)
+
+
+@kernel
+def _kept(key: tl.tensor, entry_E: tl.tensor, THRESHOLD: tl.constexpr) -> tl.tensor:
+    """Bit for bit `foretaste.ops.embedding_bag.dropout.kept_entries`."""
+    word_E = hash_words(key, (entry_E // 4).to(tl.uint64))
+    shift_E = (16 * (entry_E % 4)).to(tl.uint64)
+    return ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD

@@ -1,0 +1,282 @@
+"""The interaction in chunks that fit a cache, value and gradients in one pass.
+
+What the plain form keeps for backward is never kept: each chunk of rows runs forward and backward
+by hand, and the [samples, width] activations live in the cache. Gradients of the gathered item
+rows are the exception: they are written down for a block of chunks and then summed item by item,
+which is several times faster than scattering each chunk and always adds in the same order.
+
+Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths;
+c for a chunk (of rows or items), b for a block of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.given_gradients import giving_gradients
+from foretaste.ops.linear import add_relu
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
+from foretaste.ops.neumf_loss.tower import Tower, accumulator
+from foretaste.ops.segments import Segments
+
+_SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
+_PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+"""Fewer where nothing runs backward: float32 activations fit a cache sooner."""
+_SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
+_SAMPLES_PER_ITEM = 4
+"""A block holds at least this many samples per item, for its sums pass over all items once,"""
+_MOST_SAMPLES_PER_BLOCK = 1 << 18
+"""but no more than this: its gradients are written down."""
+
+
+def loss(
+    inputs: InteractionInputs,
+    samples: Samples,
+    dropout: TowerDropout | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
+) -> Tensor:
+    """As `reference.loss`, differentiable once; the tower's products in ``compute_dtype``.
+
+    Sums are kept in float32 at least, whatever the products are computed in.
+    """
+    dtype = compute_dtype or inputs.item_tower_IH.dtype
+    with torch.no_grad():
+        value, gradients = _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
+    return giving_gradients(value, inputs.tensors(), gradients)
+
+
+@torch.no_grad()
+def logits(
+    inputs: InteractionInputs,
+    item_index_BK: Tensor,
+    *,
+    compute_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """As `reference.logits` without dropout or gradients, in bounded memory.
+
+    The tower's products run in ``compute_dtype``, by default its inputs'.
+    """
+    weighted_BF = inputs.user_product_BF * inputs.output_product_F
+    logits_BK = weighted_BF.new_empty(item_index_BK.shape)
+    tower = _scoring_tower(inputs, item_index_BK.numel(), compute_dtype)
+    inputs = replace(
+        inputs,
+        user_tower_BH=inputs.user_tower_BH.to(tower.dtype),
+        item_tower_IH=inputs.item_tower_IH.to(tower.dtype),
+    )
+    for rows in _pair_chunks(inputs.num_rows, item_index_BK.shape[1], inputs.device):
+        index_cK = item_index_BK[rows]
+        product_cKF = _gathered(inputs.item_product_IF, index_cK)
+        torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
+        tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
+        tower_cKH += inputs.user_tower_BH[rows, None]
+        tower_cKH.relu_()
+        _add_tower_logits(tower, tower_cKH, logits_BK[rows])
+    return logits_BK.add_(inputs.output_bias_1)
+
+
+@torch.no_grad()
+def catalogue_logits(inputs: InteractionInputs) -> Tensor:
+    """Logits [B, I] of every item for every row; beside the result, memory stays bounded."""
+    weighted_BF = inputs.user_product_BF * inputs.output_product_F
+    logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
+    tower = _scoring_tower(inputs, logits_BI.numel())
+    num_pairs = min(logits_BI.numel(), _PAIRS_AT_ONCE[inputs.device.type])
+    tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
+    is_finite = _sums_are_finite(inputs.user_tower_BH, inputs.item_tower_IH)
+    for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
+        for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
+            logits_cK = logits_BI[rows, items]
+            tower_cKH = tower_SH[: logits_cK.numel()].view(*logits_cK.shape, tower.width)
+            item_tower_KH, user_tower_cH = inputs.item_tower_IH[items], inputs.user_tower_BH[rows]
+            add_relu(item_tower_KH, user_tower_cH[:, None], out=tower_cKH, is_finite=is_finite)
+            _add_tower_logits(tower, tower_cKH, logits_cK)
+    return logits_BI
+
+
+def _sums_are_finite(left: Tensor, right: Tensor) -> bool:
+    """Whether no value of one could add up with one of the other to infinity or NaN.
+
+    False on devices that would have to be waited for.
+    """
+    if left.device.type != "cpu" or left.numel() == 0 or right.numel() == 0:
+        return False
+    largest = [torch.stack(tensor.aminmax()).abs().amax() for tensor in (left, right)]
+    return bool((largest[0] + largest[1]).isfinite())
+
+
+def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -> None:
+    """Add the tower's share to contiguous logits; the activations are written over."""
+    activation_SD = tower.forward(activation_cKH.flatten(0, 1))[-1]
+    logits_cK.view(-1).addmv_(activation_SD.to(tower.output_D.dtype), tower.output_D)
+
+
+def _scoring_tower(
+    inputs: InteractionInputs, num_pairs: int, dtype: torch.dtype | None = None
+) -> Tower:
+    dtype = dtype or inputs.item_tower_IH.dtype
+    return Tower(inputs, None, dtype, num_pairs, _PAIRS_AT_ONCE[inputs.device.type])
+
+
+class _Pass:
+    """One pass over all rows of a step: the loss and the gradient of every input."""
+
+    def __init__(
+        self,
+        inputs: InteractionInputs,
+        samples: Samples,
+        dropout: TowerDropout | None,
+        dtype: torch.dtype,
+        buffers: Buffers,
+    ) -> None:
+        shape = samples.item_index_BK.shape
+        self.inputs = inputs
+        self.buffers = buffers
+        self.item_index_BK = samples.item_index_BK
+        self.label_BK = samples.label_BK.expand(shape)
+        self.weight_BK = samples.weight_BK.expand(shape)
+        self.num_candidates = shape[1]
+        max_samples = _rows_at_once(shape[1], _SAMPLES_AT_ONCE[inputs.device.type]) * shape[1]
+        num_samples = shape.numel()
+        max_samples = min(max_samples, num_samples)
+        self.tower = Tower(inputs, dropout, dtype, num_samples, max_samples)
+        self.item_tower_IH = inputs.item_tower_IH.to(dtype)
+        self.user_tower_BH = inputs.user_tower_BH.to(dtype)
+        self.needs_items = (
+            inputs.item_tower_IH.requires_grad or inputs.item_product_IF.requires_grad
+        )
+        self.total = InteractionInputs(
+            user_product_BF=self._unset("user product", inputs.user_product_BF),
+            item_product_IF=accumulator(inputs.item_product_IF),
+            user_tower_BH=self._unset("user tower", inputs.user_tower_BH),
+            item_tower_IH=accumulator(inputs.item_tower_IH),
+            output_product_F=accumulator(inputs.output_product_F),
+            output_tower_D=accumulator(inputs.output_tower_D),
+            output_bias_1=accumulator(inputs.output_bias_1),
+            hidden=tuple(self.tower.gradients),
+        )
+        self.loss = self.total.output_bias_1.new_zeros(())
+        self.loss_scale_2 = loss_scale_of(samples.weight_BK) if dtype == torch.float16 else None
+
+    def run(self) -> tuple[Tensor, list[Tensor | None]]:
+        block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
+        by_items = min(_SAMPLES_PER_ITEM * self.inputs.num_items, _MOST_SAMPLES_PER_BLOCK)
+        block_samples = max(block_samples, by_items)
+        for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
+            self._block(rows)
+        tensors = zip(self.inputs.tensors(), self.total.tensors(), strict=True)
+        if self.loss_scale_2 is not None:
+            torch._foreach_mul_(list(self.total.tensors()), self.loss_scale_2[1])
+        return self.loss, [
+            gradient if tensor.requires_grad else None for tensor, gradient in tensors
+        ]
+
+    def _block(self, rows: slice) -> None:
+        """Run the chunks of a block, then sum what they wrote down by user row and by item."""
+        num_rows, total = rows.stop - rows.start, self.total
+        shape = (num_rows, self.num_candidates)
+        tower_bKH = self._empty("tower", (*shape, self.tower.width), self.tower.dtype)
+        product_bKF = None
+        if self.needs_items:
+            product_IF = total.item_product_IF
+            product_bKF = self._empty("product", (*shape, product_IF.shape[1]), product_IF.dtype)
+        for chunk in _chunks(num_rows, self.num_candidates, self.inputs.device):
+            chunk_rows = slice(rows.start + chunk.start, rows.start + chunk.stop)
+            weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])
+            if product_bKF is not None:
+                torch.mul(slope_cK[:, :, None], weighted_cF[:, None], out=product_bKF[chunk])
+        total.user_tower_BH[rows] = _sum_candidates(tower_bKH)
+        if product_bKF is not None:
+            segments = Segments(self.item_index_BK[rows].reshape(-1), self.inputs.num_items)
+            total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
+            total.item_product_IF.add_(segments.sum(product_bKF.flatten(0, 1)))
+
+    def _unset(self, name: str, tensor: Tensor) -> Tensor:
+        """Memory for the gradient of users' rows, each of which is written once."""
+        return self._empty(name, tensor.shape, torch.promote_types(tensor.dtype, torch.float32))
+
+    def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return self.buffers.empty(f"interaction {name}", shape, dtype, self.inputs.device)
+
+    def _chunk(self, rows: slice, tower_gradient_cKH: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward and backward of some rows, item gradients aside.
+
+        Writes the gradient of the tower's preactivations and returns what the gradient of the
+        items' product side is made of: the rows' weighted factors and the logits' slopes.
+        """
+        inputs, total = self.inputs, self.total
+        index_cK = self.item_index_BK[rows]
+        tower_cKH = _gathered(self.item_tower_IH, index_cK)
+        tower_cKH += self.user_tower_BH[rows, None]
+        tower_cKH.relu_()
+        first_sample = rows.start * self.num_candidates
+        activations = self.tower.forward(tower_cKH.flatten(0, 1), first_sample)
+        last_SD = activations[-1].to(total.output_tower_D.dtype)
+        product_cKF = _gathered(inputs.item_product_IF, index_cK)
+        user_product_cF = inputs.user_product_BF[rows]
+        weighted_cF = user_product_cF * inputs.output_product_F
+        logits_cK = torch.bmm(product_cKF, weighted_cF[:, :, None]).squeeze(2)
+        logits_cK += (last_SD @ self.tower.output_D).view_as(logits_cK)
+        logits_cK += inputs.output_bias_1
+
+        slope_cK = self._add_losses(logits_cK, rows)
+        slope_S = slope_cK.view(-1)
+        total.output_bias_1.add_(slope_S.sum())
+        total.output_tower_D.add_(slope_S @ last_SD, alpha=self.tower.scale)
+        by_row_cF = torch.bmm(slope_cK[:, None], product_cKF).squeeze(1)
+        total.output_product_F.add_((by_row_cF * user_product_cF).sum(0))
+        total.user_product_BF[rows] = by_row_cF * inputs.output_product_F
+        self.tower.backward(activations, slope_S, tower_gradient_cKH.flatten(0, 1))
+        return weighted_cF, slope_cK
+
+    def _add_losses(self, logits_cK: Tensor, rows: slice) -> Tensor:
+        """Add the weighted cross-entropies of some rows; returns the logits' gradient."""
+        label_cK, weight_cK = self.label_BK[rows], self.weight_BK[rows]
+        losses_cK = F.softplus(logits_cK) - logits_cK * label_cK
+        self.loss += (weight_cK * losses_cK).sum()
+        if self.loss_scale_2 is not None:
+            weight_cK = weight_cK * self.loss_scale_2[0]
+        return (logits_cK.sigmoid_() - label_cK).mul_(weight_cK)
+
+
+def _gathered(table_ID: Tensor, index_cK: Tensor) -> Tensor:
+    """Rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one dimension."""
+    rows_SD = table_ID.index_select(0, index_cK.reshape(-1))
+    return rows_SD.view(*index_cK.shape, table_ID.shape[1])
+
+
+def _sum_candidates(rows_bKH: Tensor) -> Tensor:
+    """Sum over K, by the kernel that adds short groups of half-precision rows fastest."""
+    num_rows, num_candidates, width = rows_bKH.shape
+    if width == 0:
+        return rows_bKH.new_zeros(num_rows, 0)
+    index_bK = torch.arange(num_rows * num_candidates, device=rows_bKH.device)
+    return F.embedding_bag(
+        index_bK.view(num_rows, num_candidates), rows_bKH.flatten(0, 1), mode="sum"
+    )
+
+
+def _chunks(num_rows: int, samples_per_row: int, device: torch.device) -> Iterator[slice]:
+    return _slices(num_rows, samples_per_row, _SAMPLES_AT_ONCE[device.type])
+
+
+def _pair_chunks(num_rows: int, pairs_per_row: int, device: torch.device) -> Iterator[slice]:
+    return _slices(num_rows, pairs_per_row, _PAIRS_AT_ONCE[device.type])
+
+
+def _slices(num_rows: int, samples_per_row: int, samples_at_once: int) -> Iterator[slice]:
+    rows_at_once = _rows_at_once(samples_per_row, samples_at_once)
+    for start in range(0, num_rows, rows_at_once):
+        yield slice(start, min(start + rows_at_once, num_rows))
+
+
+def _rows_at_once(samples_per_row: int, samples_at_once: int) -> int:
+    return max(1, samples_at_once // max(1, samples_per_row))

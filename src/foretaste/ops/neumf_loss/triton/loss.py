@@ -1,0 +1,292 @@
+"""The interaction on a CUDA GPU: loss and gradients from one fused kernel, sums without atomics.
+
+A tile of samples is gathered, sent forward through the tower, compared with its labels and sent
+backward again in one visit (`triton_step`); what leaves the chip are the activations that weight
+gradients are made of. Those are products over all samples, left to cuBLAS; sums by item go through
+a sorted order (`triton_segments`), sums over a row's candidates happen in the tile.
+
+Bytes of one step in half precision, for S samples of K to a row and I items, H -> D1 -> D2 wide
+with F factors (in brackets: megabytes at S = 2**20, K = 5, I = 26,744, 256 -> 128 -> 64, F = 64)::
+
+    read    user rows once per row, S/K (2 H + 4 F)                          [161]
+            item rows once per sample, from L2: S (2 H + 4 F)               [(805)]
+    write   activations of all layers but the last, 2 S (H + D1)             [805]
+            gradients of all preactivations, 2 S (H + D1 + D2), slopes 4 S   [944]
+            gradients of the users' sides, S/K (2 H + 4 F)                   [161]
+    read    weight gradients: 2 S (H + D1 + D1 + D2)                        [1208]
+            sums by item: 2 S H, user factors once more from L2: 4 S F       [537 (268)]
+    order   keys, positions and pieces of the sort                          [~100]
+
+3.9 GB through device memory, 0.9 ms at 4.3 TB/s; 6 S (H D1 + D1 D2) = 0.26 TFLOP of products,
+0.33 ms at 790 TFLOP/s. So the step is bound by its writes, which overlap with the products.
+
+Gradients are kept in units of the power of two that makes the largest weight about 1: weights of
+1 / samples would vanish in float16.
+
+Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from foretaste.ops.dropout import drop_threshold, keep_rate
+from foretaste.ops.given_gradients import giving_gradients
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
+from foretaste.ops.neumf_loss.triton.sizes import (
+    DTYPES,
+    constants,
+    float32_precision,
+    padded,
+    tower_widths,
+)
+from foretaste.ops.neumf_loss.triton.step import Compared, Written, interaction_step
+from foretaste.ops.neumf_loss.triton.tile import Tables, Weights
+from foretaste.ops.neumf_loss.triton.tower import Shape
+from foretaste.ops.products import product_of_samples
+from foretaste.ops.random import key_on
+from foretaste.ops.triton.segments import Pieces, sum_rows
+from foretaste.ops.triton.support import launch
+
+_BLOCK = 64
+_CHUNK = 64
+_NUM_WARPS = 4
+_NUM_STAGES = 1
+_PROGRAMS_PER_PROCESSOR = 2
+_INTERPRETED_PROGRAMS = 2
+_WIDEST = 512
+"""A tile of samples this wide still fits the registers."""
+_RESERVED_BYTES = 1 << 10
+_UNLIMITED = 1 << 62
+
+
+def loss(
+    inputs: InteractionInputs,
+    samples: Samples,
+    dropout: TowerDropout | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """As `reference.loss`, differentiable once; the tower's products in ``compute_dtype``.
+
+    Everything else is float32, and so are the gradients handed to autograd (bfloat16 for bfloat16
+    inputs). `supports` says what it can take.
+    """
+    dtype = compute_dtype or inputs.item_tower_IH.dtype
+    with torch.no_grad():
+        value, gradients = _Step(inputs, samples, dropout, dtype).run()
+    return giving_gradients(value, inputs.tensors(), gradients)
+
+
+def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
+    """Whether `loss` can compute this: dtypes, candidates of a row, and weights that fit the chip.
+
+    NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
+    products read weights as they are; older ones hold them twice, once transposed.
+    """
+    widths = tower_widths(inputs)
+    return (
+        dtype in DTYPES
+        and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
+        and samples.item_index_BK.shape[1] <= _BLOCK
+        and max(*widths, inputs.output_product_F.numel()) <= _WIDEST
+        and _shared_bytes(widths, dtype, inputs.device) <= _shared_limit(inputs.device)
+    )
+
+
+def _shared_bytes(widths: list[int], dtype: torch.dtype, device: torch.device) -> int:
+    """Shared memory of a program: the weights, and a tile on its way between layouts."""
+    num_weights = sum(padded(width) * padded(after) for width, after in pairwise(widths))
+    reads_as_is = dtype.itemsize == 2 and _capability(device) >= (9, 0)
+    copies = 1 if reads_as_is else 2
+    return dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
+
+
+def _shared_limit(device: torch.device) -> int:
+    """Shared memory that one program may have."""
+    if device.type != "cuda":
+        return _UNLIMITED
+    processor = torch.cuda.get_device_properties(device)
+    return int(processor.shared_memory_per_multiprocessor) - _RESERVED_BYTES
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+
+
+class _Step:
+    """One launch over all samples of a step, and the gradients made of what it writes."""
+
+    def __init__(
+        self,
+        inputs: InteractionInputs,
+        samples: Samples,
+        dropout: TowerDropout | None,
+        dtype: torch.dtype,
+    ) -> None:
+        self.inputs = inputs
+        self.samples = samples
+        self.dtype = dtype
+        self.widths = tower_widths(inputs)
+        self.rate = 0.0 if dropout is None else dropout.rate
+        self.key_1 = key_on(inputs.device, 0 if dropout is None else dropout.key)
+        self.scale = 1.0 / keep_rate(self.rate)
+        self.loss_scale_2 = loss_scale_of(samples.weight_BK)
+        self.inverse = self.loss_scale_2[1]
+
+    def run(self) -> tuple[Tensor, list[Tensor | None]]:
+        """The loss, and the gradient of every input that asks for one."""
+        inputs, num_layers = self.inputs, len(self.inputs.layers)
+        written = self._launch()
+        sums = written.sums.sum(0).split(self._sum_lengths())
+        loss, slopes, product_F, tower_D, *biases = sums
+        item_product_IF, item_tower_IH = self._item_gradients(written)
+        hidden: list[Tensor] = []
+        for number, bias in enumerate(reversed(biases), start=1):
+            gradient_SD = written.gradients[num_layers - number]
+            weight = product_of_samples(gradient_SD, written.activations[number - 1])
+            hidden += [weight * (self.inverse * self.scale), bias * self.inverse]
+        gradients = InteractionInputs(
+            user_product_BF=written.user_product_BF,
+            item_product_IF=item_product_IF,
+            user_tower_BH=written.user_tower_BH,
+            item_tower_IH=item_tower_IH,
+            output_product_F=product_F * self.inverse,
+            output_tower_D=tower_D * (self.inverse * self.scale),
+            output_bias_1=slopes * self.inverse,
+            hidden=tuple(hidden),
+        )
+        pairs = zip(inputs.tensors(), gradients.tensors(), strict=True)
+        return loss[0], [
+            gradient[: tensor.shape[0]] if tensor.requires_grad else None
+            for tensor, gradient in pairs
+        ]
+
+    def _launch(self) -> Written:
+        inputs, samples, dtype = self.inputs, self.samples, self.dtype
+        num_rows, num_candidates = samples.item_index_BK.shape
+        written = self._empty(num_rows * num_candidates)
+        scaled = [weight.float() * self.scale for weight, _ in inputs.layers]
+        label_BK = samples.label_BK.expand(num_rows, num_candidates)
+        weight_BK = samples.weight_BK.expand(num_rows, num_candidates)
+        launch(
+            interaction_step,
+            min(written.sums.shape[0], _max_programs(inputs.device)),
+            Tables(
+                inputs.user_product_BF.contiguous(),
+                inputs.item_product_IF.contiguous(),
+                inputs.user_tower_BH.to(dtype).contiguous(),
+                inputs.item_tower_IH.to(dtype).contiguous(),
+            ),
+            Compared(
+                samples.item_index_BK.contiguous(),
+                label_BK,
+                constants(label_BK.stride()),
+                weight_BK,
+                constants(weight_BK.stride()),
+                self.loss_scale_2,
+            ),
+            Weights(
+                inputs.output_product_F.contiguous(),
+                inputs.output_tower_D.float() * self.scale,
+                inputs.output_bias_1,
+                tuple(weight.to(dtype).contiguous() for weight in scaled),
+                tuple(bias.contiguous() for _, bias in inputs.layers),
+            ),
+            written,
+            self.key_1,
+            num_rows,
+            self._shape(),
+            num_warps=_NUM_WARPS,
+            num_stages=_NUM_STAGES,
+        )
+        return written
+
+    def _empty(self, num_samples: int) -> Written:
+        """Room for what the kernel writes."""
+        inputs, dtype = self.inputs, self.dtype
+        new_empty = inputs.output_bias_1.new_empty
+        num_tiles = -(-inputs.num_rows // (_BLOCK // self.samples.item_index_BK.shape[1]))
+        rows = [new_empty(num_samples, width, dtype=dtype) for width in self.widths]
+        activations = [torch.empty_like(row) for row in rows[:-1]]
+        return Written(
+            user_product_BF=_gradient_of(inputs.user_product_BF),
+            user_tower_BH=_gradient_of(inputs.user_tower_BH),
+            activations=tuple(activations),
+            slope_S=new_empty(num_samples, dtype=torch.float32),
+            gradients=tuple(reversed(rows)),
+            sums=new_empty(num_tiles, sum(self._sum_lengths()), dtype=torch.float32),
+        )
+
+    def _item_gradients(self, written: Written) -> tuple[Tensor, Tensor]:
+        """Sums by item of what its samples ask of its factors and of its preactivation."""
+        inputs, index_BK = self.inputs, self.samples.item_index_BK
+        pieces = Pieces.of(index_BK.reshape(-1), inputs.num_items)
+        product_IF = sum_rows(
+            inputs.user_product_BF.contiguous(),
+            pieces,
+            inputs.output_product_F.float() * self.inverse,
+            weight_S=written.slope_S,
+            samples_per_row=index_BK.shape[1],
+            dtype=_gradient_dtype(inputs.item_product_IF),
+        )
+        tower_IH = sum_rows(
+            written.gradients[-1],
+            pieces,
+            self.inverse.repeat(self.widths[0]),
+            dtype=_gradient_dtype(inputs.item_tower_IH),
+        )
+        return product_IF, tower_IH
+
+    def _sum_lengths(self) -> list[int]:
+        """Of what is added up of each tile: losses, slopes, output weights, biases (last first)."""
+        factors = self.inputs.output_product_F.numel()
+        widths = [padded(width) for width in self.widths]
+        return [1, 1, padded(factors), widths[-1], *widths[:0:-1]]
+
+    def _shape(self) -> Shape:
+        num_candidates = self.samples.item_index_BK.shape[1]
+        num_factors = self.inputs.output_product_F.numel()
+        tile_rows = _BLOCK // num_candidates
+        precision = float32_precision()
+        half = self.dtype.itemsize == 2
+        chunk = padded(self.widths[0])
+        if len(self.widths) > 1:
+            chunk = min(chunk, _CHUNK)
+        return Shape(
+            candidates=tl.constexpr(num_candidates),
+            factors=tl.constexpr(num_factors),
+            padded_factors=tl.constexpr(padded(num_factors)),
+            widths=constants(self.widths),
+            padded=constants(padded(width) for width in self.widths),
+            chunk=tl.constexpr(chunk),
+            threshold=tl.constexpr(drop_threshold(self.rate)),
+            block=tl.constexpr(_BLOCK),
+            padded_rows=tl.constexpr(padded(tile_rows)),
+            dtype=tl.constexpr(DTYPES[self.dtype]),
+            precision=tl.constexpr(precision),
+            product_precision=tl.constexpr("tf32" if half else precision),
+            num_sums=tl.constexpr(sum(self._sum_lengths())),
+        )
+
+
+def _gradient_dtype(tensor: Tensor) -> torch.dtype:
+    """Float16 would underflow before autograd multiplies by the scale of the loss."""
+    return torch.bfloat16 if tensor.dtype == torch.bfloat16 else torch.float32
+
+
+def _gradient_of(tensor: Tensor) -> Tensor:
+    return torch.empty_like(
+        tensor, dtype=_gradient_dtype(tensor), memory_format=torch.contiguous_format
+    )
+
+
+def _max_programs(device: torch.device) -> int:
+    """How many programs run side by side."""
+    if device.type != "cuda":
+        return _INTERPRETED_PROGRAMS
+    return _PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,193 @@
+"""The tower within kernels: one tile of samples forward and backward, without leaving the chip.
+
+As in `foretaste.ops.neumf_loss.tower`, relu and dropout share one mask, the activation's own
+zeros, and the scale of what dropout keeps is folded into the weights that follow. Columns that pad
+a width to a power of two hold zeros throughout. The first layer, the widest, is held and sent
+backward in chunks of its columns, for registers hold no whole tile of it in float32.
+
+Shape suffixes: S samples of a tile, W the padded width of some layer, C columns of a chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton.language as tl
+
+from foretaste.ops.neumf_loss.triton.dropout import keep, layer_key
+from foretaste.ops.triton.rows import load_vector
+from foretaste.ops.triton.support import kernel
+
+
+class Shape(NamedTuple):
+    """What a kernel is compiled for: every field a `tl.constexpr`, or a tuple of them."""
+
+    candidates: Any
+    factors: Any
+    padded_factors: Any
+    widths: Any
+    """Of the tower's layers, the first included."""
+    padded: Any
+    """The same, padded to powers of two."""
+    chunk: Any
+    """Columns of the first layer in a chunk; all of them where it is the only layer."""
+    threshold: Any
+    """Random bytes below this drop an activation."""
+    block: Any
+    """Samples of a tile at most: it holds whole rows."""
+    padded_rows: Any
+    """Rows of a tile, padded to a power of two."""
+    dtype: Any
+    """Of the products and of the activations kept between them."""
+    precision: Any
+    """Of float32 products: ``ieee`` or ``tf32``."""
+    product_precision: Any
+    """The same for sums over a row's candidates, whose terms are float32 in any dtype."""
+    num_sums: Any
+    """How many numbers are added up of each tile."""
+
+
+@kernel
+def load_first_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
+    """The weights [out, C] that take the first layer's chunks to the second layer."""
+    loaded: tl.tuple = ()
+    if len(shape.widths) > 1:
+        for number in tl.static_range(shape.padded[0] // shape.chunk):
+            weight = load_weight(
+                weights[0],
+                number * shape.chunk,
+                shape.chunk,
+                shape.widths[0],
+                shape.widths[1],
+                shape.padded[1],
+            )
+            loaded = loaded + (weight,)  # noqa: RUF005
+    return loaded
+
+
+@kernel
+def load_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
+    """The weights [out, in] of the layers after the second."""
+    loaded: tl.tuple = ()
+    for n in tl.static_range(2, len(shape.widths)):
+        weight = load_weight(
+            weights[n - 1],
+            0,
+            shape.padded[n - 1],
+            shape.widths[n - 1],
+            shape.widths[n],
+            shape.padded[n],
+        )
+        loaded = loaded + (weight,)  # noqa: RUF005
+    return loaded
+
+
+@kernel
+def load_weight(
+    pointer: tl.tensor,
+    first: tl.tensor,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    NUM_ROWS: tl.constexpr,
+    PADDED_ROWS: tl.constexpr,
+) -> tl.tensor:
+    """Columns [out, C] from ``first`` on of the weights [out, in] of a layer."""
+    row_W, column_C = tl.arange(0, PADDED_ROWS), tl.arange(0, COLUMNS) + first
+    mask = (row_W < NUM_ROWS)[:, None] & (column_C < WIDTH)[None, :]
+    return tl.load(pointer + row_W[:, None] * WIDTH + column_C[None, :], mask=mask, other=0.0)
+
+
+@kernel
+def activated(
+    preactivation_SC: tl.tensor,
+    key: tl.tensor,
+    sample_S: tl.tensor,
+    LAYER: tl.constexpr,
+    first: tl.tensor,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """Relu, then zero for what dropout drops, of a layer's columns from ``first`` on.
+
+    Where anything is dropped, ``first`` is a `tl.constexpr`.
+    """
+    activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if shape.threshold > 0:
+        keep_SC = keep(
+            layer_key(key, LAYER),
+            sample_S,
+            first,
+            preactivation_SC.shape[1],
+            shape.widths[LAYER],
+            shape.threshold,
+        )
+        activation_SC = tl.where(keep_SC, activation_SC, 0.0)
+    return activation_SC.to(shape.dtype)
+
+
+@kernel
+def next_activation(
+    product_SW: tl.tensor,
+    biases: tl.tuple,
+    key: tl.tensor,
+    sample_S: tl.tensor,
+    LAYER: tl.constexpr,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """The activation of a layer after the first, from the product with its weights."""
+    bias_W = load_vector(biases[LAYER - 1], shape.widths[LAYER], shape.padded[LAYER])
+    return activated(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
+
+
+@kernel
+def forward(
+    chunks: tl.tuple,
+    first_weights: tl.tuple,
+    weights: tl.tuple,
+    biases: tl.tuple,
+    key: tl.tensor,
+    sample_S: tl.tensor,
+    shape: tl.tuple,
+) -> tl.tuple:
+    """The activations [S, W] of the layers after the first, from the chunks of the first."""
+    activations: tl.tuple = ()
+    if len(shape.widths) > 1:
+        product_SW = tl.zeros((shape.block, shape.padded[1]), tl.float32)
+        for number in tl.static_range(len(chunks)):
+            weight_CW = tl.trans(first_weights[number])
+            product_SW = tl.dot(
+                chunks[number], weight_CW, product_SW, input_precision=shape.precision
+            )
+        activations = (next_activation(product_SW, biases, key, sample_S, 1, shape),)
+        for n in tl.static_range(2, len(shape.widths)):
+            product_SW = tl.dot(
+                activations[n - 2], tl.trans(weights[n - 2]), input_precision=shape.precision
+            )
+            next_SW = next_activation(product_SW, biases, key, sample_S, n, shape)
+            activations = activations + (next_SW,)  # noqa: RUF005
+    return activations
+
+
+@kernel
+def backward(
+    activations: tl.tuple, gradient_SW: tl.tensor, weights: tl.tuple, shape: tl.tuple
+) -> tl.tuple:
+    """Gradients [S, W] of the preactivations of the layers after the first, last layer first.
+
+    ``gradient_SW`` is the gradient of the last activation.
+    """
+    gradients: tl.tuple = ()
+    if len(shape.widths) > 1:
+        gradients = (stopped(gradient_SW, activations[-1], shape),)
+        for step in tl.static_range(len(weights)):
+            product_SW = tl.dot(
+                gradients[step], weights[-1 - step], input_precision=shape.precision
+            )
+            stopped_SW = stopped(product_SW, activations[-2 - step], shape)
+            gradients = gradients + (stopped_SW,)  # noqa: RUF005
+    return gradients
+
+
+@kernel
+def stopped(gradient_SC: tl.tensor, activation_SC: tl.tensor, shape: tl.tuple) -> tl.tensor:
+    """The gradient, zero where relu or dropout made the activation zero."""
+    return tl.where(activation_SC > 0, gradient_SC, 0.0).to(shape.dtype)

@@ -1,0 +1,218 @@
+"""The multinomial likelihood in chunks of users: value and gradients in one pass.
+
+A chunk's logits become their own gradient in place and are consumed by the two backward products
+at once, so memory grows with the chunk and not with the batch. In bfloat16 the product of the
+logits takes their exponentials itself where it can (`fused_exponentials`); elsewhere logits are in
+base 2, whose exponentials are the cheapest. With e the exponentials of a user's logits less a
+shift, t their total and n the length of the history, the gradient of the logits is
+``(n / t) (e - x t / n)``: what stands in the chunk is ``e - x t / n``, and the factors ``n / t`` go
+to the small matrices around it.
+
+Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
+layer, E that width and the bias, padded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.given_gradients import giving_gradients
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.linear import linear
+from foretaste.ops.products import product
+from foretaste.ops.softmax_loss.exponentials import ChunkTargets, Exponentials
+from foretaste.ops.softmax_loss.fused_exponentials import FusedExponentials
+
+if TYPE_CHECKING:
+    from foretaste.ops.softmax_loss.triton.exponentials import TritonExponentials
+
+_LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
+_ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+_ALIGNED = 16
+_LOG2_E = math.log2(math.e)
+_FLOAT16_BITS = 15
+"""Float16 has room for two to the power of this."""
+
+
+def loss(
+    hidden_BD: Tensor,
+    weight_ID: Tensor,
+    bias_I: Tensor,
+    targets: HistoryTensors,
+    *,
+    scale: float = 1.0,
+    compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
+    implementation: Literal["torch", "triton"] = "torch",
+) -> Tensor:
+    """``scale * reference.loss``, differentiable once; backward gives its gradients away.
+
+    Products run and the chunk's logits are kept in ``compute_dtype``; all sums in float32 at least.
+    """
+    inputs = (hidden_BD, weight_ID, bias_I)
+    wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    with torch.no_grad():
+        dtype = compute_dtype or weight_ID.dtype
+        work = _Pass(
+            inputs,
+            targets,
+            scale,
+            dtype,
+            buffers or Buffers(),
+            wants_gradients,
+            implementation,
+        )
+        value = work.run()
+    return giving_gradients(value, inputs, work.gradients) if wants_gradients else value
+
+
+def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
+    """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
+    num_items, width = weight_ID.shape
+    in_budget = _LOGITS_BYTES[weight_ID.device.type] // (num_items * weight_ID.itemsize)
+    num_chunks = max(1, -(-num_rows // max(1, in_budget, width)))
+    bounds = [number * num_rows // num_chunks for number in range(num_chunks + 1)]
+    return [slice(*pair) for pair in pairwise(bounds)]
+
+
+class _Pass:
+    """One pass over a batch: the loss, and the gradients of its inputs where they are wanted."""
+
+    def __init__(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        targets: HistoryTensors,
+        scale: float,
+        dtype: torch.dtype,
+        buffers: Buffers,
+        wants_gradients: bool,
+        implementation: str,
+    ) -> None:
+        self.inputs = hidden_BD, weight_ID, bias_I = inputs
+        self.sum_dtype = torch.promote_types(weight_ID.dtype, torch.float32)
+        self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
+        self.scale = scale
+        # float16 has no room for the factors of a large batch: its gradients are scaled at the end
+        self.late_scale = scale if dtype == torch.float16 else 1.0
+        self.dtype = dtype
+        self.buffers = buffers
+        self.hidden_BD = hidden_BD.to(dtype)
+        self.weight_ID, self.bias_I = weight_ID, bias_I
+        if weight_ID.dtype != dtype:
+            self._copy_padded(weight_ID)
+        self.chunks = _chunks(len(targets), self.weight_ID)
+        self.fused, self.exponentials = self._ways(targets, implementation)
+        self.gradients: list[Tensor] = []
+        if wants_gradients:
+            weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
+            self.gradients = [
+                torch.empty_like(hidden_BD, dtype=self.sum_dtype),
+                weight_gradient_ID,
+                torch.zeros_like(bias_I),
+            ]
+
+    def _copy_padded(self, weight_ID: Tensor) -> None:
+        """The weights in the products' dtype, with items that nobody has up to a round number."""
+        num_items, width = weight_ID.shape
+        padded = -(-num_items // _ALIGNED) * _ALIGNED
+        self.weight_ID = self._empty("weight", (padded, width), self.dtype)
+        self.weight_ID[:num_items] = weight_ID
+        self.weight_ID[num_items:] = 0.0
+        self.bias_I = F.pad(self.bias_I, (0, padded - num_items), value=-math.inf)
+
+    def run(self) -> Tensor:
+        """The scaled loss; afterwards ``gradients`` are complete."""
+        value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
+        for rows in self.chunks:
+            slope_cI, chunk_value, factor_c = self._slopes(rows)
+            value += chunk_value
+            if self.gradients:
+                self._add_gradients(slope_cI, rows, factor_c)
+        if self.late_scale != 1.0:
+            for gradient in self.gradients:
+                gradient *= self.late_scale
+        return value.mul_(self.scale / _LOG2_E)
+
+    def _ways(
+        self, targets: HistoryTensors, implementation: str
+    ) -> tuple[FusedExponentials | None, Exponentials | TritonExponentials]:
+        """How exponentials are taken: within the product where that can be, and from logits."""
+        headroom = 0
+        if self.dtype == torch.float16:  # t / n is at most the number of items
+            headroom = max(0, math.ceil(math.log2(targets.num_items)) - _FLOAT16_BITS)
+        if implementation == "triton":
+            from foretaste.ops.softmax_loss.triton.exponentials import TritonExponentials
+
+            return None, TritonExponentials(targets, headroom)
+        starts = [rows.start for rows in self.chunks]
+        chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
+        can_fuse = FusedExponentials.can(self.hidden_BD, len(self.weight_ID))
+        fused = FusedExponentials(chunk_targets, self.sum_dtype) if can_fuse else None
+        return fused, Exponentials(chunk_targets, self.sum_dtype, headroom)
+
+    def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """What stands in the chunk at last; its value and factors."""
+        hidden_cD = self.hidden_BD[rows]
+        if self.fused is not None:
+            slope_cI = self._over_items(FusedExponentials.product, hidden_cD, self.bias_I)
+            found = self.fused.likelihood_(slope_cI, rows)
+            if found is not None:
+                return slope_cI, *found
+        base_2_cD, base_2_I = (
+            (tensor * _LOG2_E).to(self.dtype) for tensor in (self.inputs[0][rows], self.bias_I)
+        )
+        slope_cI = self._over_items(linear, base_2_cD, base_2_I)
+        return slope_cI, *self.exponentials.likelihood_(slope_cI, rows)
+
+    def _over_items(
+        self,
+        function: Callable[[Tensor, Tensor, Tensor], Tensor],
+        hidden_cD: Tensor,
+        bias_I: Tensor,
+    ) -> Tensor:
+        """A function of rows, weights and biases; of many items put together in memory kept."""
+        weight_ID = self.weight_ID
+        if len(weight_ID) <= self.items_at_once:
+            return function(hidden_cD, weight_ID, bias_I)
+        result_cI = self._empty("logits", (len(hidden_cD), len(weight_ID)), self.dtype)
+        for items in self._tiles():
+            result_cI[:, items] = function(hidden_cD, weight_ID[items], bias_I[items])
+        return result_cI
+
+    def _add_gradients(self, slope_cI: Tensor, rows: slice, factor_c: Tensor) -> None:
+        """The two backward products; the bias rides along as one more column of the hidden rows."""
+        hidden_gradient_BD, weight_gradient_ID, bias_gradient_I = self.gradients
+        hidden_cD, (num_items, width) = self.hidden_BD[rows], weight_gradient_ID.shape
+        factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
+        weighted_cE = hidden_cD.new_zeros(len(hidden_cD), -(-(width + 1) // _ALIGNED) * _ALIGNED)
+        torch.mul(hidden_cD, factor_c1.to(self.dtype), out=weighted_cE[:, :width])
+        weighted_cE[:, width] = factor_c1.squeeze(1)
+        for items in self._tiles():
+            slope_ct = slope_cI[:, items]
+            product_cD = product(slope_ct, self.weight_ID[items]).to(self.sum_dtype)
+            if items.start == 0:
+                torch.mul(product_cD, factor_c1, out=hidden_gradient_BD[rows])
+            else:
+                hidden_gradient_BD[rows].addcmul_(product_cD, factor_c1)
+            both_tE = product(slope_ct.T, weighted_cE)[: num_items - items.start]
+            bias_gradient_I[items] += both_tE[:, width]
+            if rows.start == 0:
+                weight_gradient_ID[items] = both_tE[:, :width]
+            else:
+                weight_gradient_ID[items] += both_tE[:, :width].to(weight_gradient_ID.dtype)
+
+    def _tiles(self) -> Iterator[slice]:
+        num_items = len(self.weight_ID)
+        for start in range(0, num_items, self.items_at_once):
+            yield slice(start, min(start + self.items_at_once, num_items))
+
+    def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return self.buffers.empty(f"multinomial {name}", shape, dtype, self.bias_I.device)

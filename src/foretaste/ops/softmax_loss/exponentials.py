@@ -1,0 +1,83 @@
+"""From a chunk's logits to its likelihood and slopes, in PyTorch's own operations.
+
+Shape suffixes: B users, c users of a chunk, N their interactions, I items.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foretaste.ops.histories import HistoryTensors
+
+_VALUES_AT_ONCE = 1 << 17
+"""Exponentials are taken of this many logits for each thread at a time: they fit a core's cache."""
+
+
+class ChunkTargets:
+    """The targets of one chunk of users after another.
+
+    Args:
+        targets: of the whole batch.
+        starts: the first user of each chunk.
+        dtype: of the lengths.
+    """
+
+    def __init__(self, targets: HistoryTensors, starts: list[int], dtype: torch.dtype) -> None:
+        self.count_B = targets.lengths().to(dtype)
+        self._row_index_N = targets.row_index()
+        self._item_index_N = targets.item_index
+        bounds = targets.offsets[[*starts, len(targets)]].tolist()
+        self._entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
+
+    def places(self, rows: slice, num_columns: int) -> tuple[Tensor, Tensor]:
+        """Of each target its row in the chunk and its place in the flat logits, int64 [N]."""
+        entries = self._entries[rows.start]
+        row_index_N = self._row_index_N[entries]
+        if rows.start:
+            row_index_N = row_index_N - rows.start
+        return row_index_N, self._item_index_N[entries] + row_index_N * num_columns
+
+
+class Exponentials:
+    """The likelihood of one chunk after another, each in place of its logits.
+
+    Args:
+        targets: of every chunk.
+        sum_dtype: what sums are kept in.
+        headroom: powers of two by which what stands in the chunk is smaller than it says below,
+            and the factors larger.
+    """
+
+    def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype, headroom: int = 0) -> None:
+        self.targets = targets
+        self.sum_dtype = sum_dtype
+        self.headroom = headroom
+
+    def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Minus the log-likelihood of the chunk, a scalar in base 2, and the factors ``n / t`` [c].
+
+        ``logits_cI`` are in base 2 and contiguous; afterwards they hold ``e - x t / n``.
+        """
+        count_c, logits_flat = self.targets.count_B[rows], logits_cI.view(-1)
+        row_index_N, place_N = self.targets.places(rows, logits_cI.shape[1])
+        chosen_N = logits_flat.index_select(0, place_N).to(self.sum_dtype)
+        highest_c, total_c = self._exp_(logits_cI)
+        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
+        # taken again from the logits: subtracting from what is rounded would round twice
+        slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
+        slope_N -= (total_c / count_c).index_select(0, row_index_N)
+        logits_flat.index_copy_(0, place_N, slope_N.to(logits_cI.dtype))
+        return value, count_c / total_c
+
+    def _exp_(self, logits_cI: Tensor) -> tuple[Tensor, Tensor]:
+        """Exponentials of 2 in place, a few cached rows at a time; each row's shift and total."""
+        highest, totals = [], []
+        rows_at_once = max(1, _VALUES_AT_ONCE * torch.get_num_threads() // logits_cI.shape[1])
+        for part in torch.split(logits_cI, rows_at_once):
+            values = part.to(self.sum_dtype)
+            highest.append(values.amax(dim=1) + self.headroom)
+            values.sub_(highest[-1][:, None]).exp2_()
+            totals.append(values.sum(dim=1))
+            part.copy_(values)
+        return torch.cat(highest), torch.cat(totals)

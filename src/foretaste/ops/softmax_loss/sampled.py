@@ -1,0 +1,120 @@
+"""The multinomial likelihood over a sample of the catalogue: an approximation.
+
+For catalogues where even one pass over the items for every batch is too much. The items that
+anyone in the batch has are always there; of the others one is drawn from each of equally long
+ranges, and stands for the whole range (Horvitz & Thompson 1952): its logit grows by the log of the
+range's length, the "logQ correction" of sampled softmax (Bengio & Senécal 2008). The estimate of
+each user's total is unbiased, that of its logarithm is not: the loss is too low on average, the
+less so the more is sampled. With as many samples as items it is exact.
+
+Shape suffixes: B users, I items, D width of the last hidden layer, U items that the batch has,
+S sampled items, C both together, in ascending order within each part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import bounded, hash_words
+from foretaste.ops.softmax_loss import Implementation, loss
+
+
+def sampled_loss(
+    hidden_BD: Tensor,
+    weight_ID: Tensor,
+    bias_I: Tensor,
+    targets: HistoryTensors,
+    *,
+    num_samples: int,
+    key: int | Tensor,
+    scale: float = 1.0,
+    compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
+    implementation: Implementation = "auto",
+) -> Tensor:
+    """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
+
+    Products and logits grow with the items of the batch and the samples; the gradients of
+    ``weight_ID`` and ``bias_I`` stay dense, with zeros for items that were not looked at.
+    Differentiable once. Waits for the device once, to learn how many items the batch has.
+
+    Args:
+        num_samples: how many of the items that nobody in the batch has are drawn.
+        key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
+    """
+    buffers = buffers or Buffers()
+    owned_U, position_N = torch.unique(_entries(targets), return_inverse=True)
+    sampled_S, correction_S = sample_others(owned_U, targets.num_items, num_samples, key)
+    index_C = torch.cat([owned_U, sampled_S])
+    correction_C = torch.cat([correction_S.new_zeros(len(owned_U)), correction_S])
+    weight_CD, bias_C = _take(index_C, weight_ID, bias_I, buffers)
+    return loss(
+        hidden_BD,
+        weight_CD,
+        bias_C + correction_C.to(bias_C.dtype),
+        HistoryTensors(targets.offsets, position_N.to(torch.int32), len(index_C)),
+        scale=scale,
+        compute_dtype=compute_dtype,
+        buffers=buffers,
+        implementation=implementation,
+    )
+
+
+def sample_others(
+    owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Items that are not among the ascending ``owned_U``, and the log of how many each stands for.
+
+    Distinct and ascending, int64 and float32 [min(num_samples, what there is)]. The items left are
+    cut into that many ranges whose lengths differ by at most one, and one is drawn from each.
+    """
+    num_others = num_items - len(owned_U)
+    num_ranges = min(num_samples, num_others)
+    range_S = torch.arange(num_ranges, device=owned_U.device)
+    start_S = range_S * num_others // max(1, num_ranges)
+    length_S = (range_S + 1) * num_others // max(1, num_ranges) - start_S
+    rank_S = start_S + bounded(hash_words(key, range_S), length_S)
+    # the r-th item that is not owned is r plus the number of owned ones before it
+    gaps_U = owned_U - torch.arange(len(owned_U), device=owned_U.device)
+    item_S = rank_S + torch.searchsorted(gaps_U, rank_S, right=True)
+    return item_S, length_S.float().log_()
+
+
+def _entries(targets: HistoryTensors) -> Tensor:
+    """The items of all users, int64 [N], without padding."""
+    return targets.item_index[: int(targets.offsets[-1])].long()
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, index_C: Tensor, weight_ID: Tensor, bias_I: Tensor, buffers: Buffers
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(index_C)
+        ctx.shape, ctx.buffers = weight_ID.shape, buffers
+        return weight_ID.index_select(0, index_C), bias_I.index_select(0, index_C)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Any) -> Any:
+        (index_C,) = ctx.saved_tensors
+        weight_CD, bias_C = upstream
+        name, device = "sampled weight gradient", weight_CD.device
+        weight_ID = ctx.buffers.empty(name, ctx.shape, weight_CD.dtype, device)
+        weight_ID.zero_().index_copy_(0, index_C, weight_CD)
+        bias_I = bias_C.new_zeros(ctx.shape[0]).index_copy_(0, index_C, bias_C)
+        return None, weight_ID, bias_I, None
+
+
+def _take(
+    index_C: Tensor, weight_ID: Tensor, bias_I: Tensor, buffers: Buffers
+) -> tuple[Tensor, Tensor]:
+    """Some items' weights and biases; ``index_C`` holds no item twice."""
+    result = _Take.apply(index_C, weight_ID, bias_I, buffers)  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor], result)

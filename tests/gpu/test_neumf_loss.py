@@ -1,0 +1,141 @@
+"""The interaction's kernels on a CUDA GPU: every case of the interpreter, and what needs a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from foretaste.ops.triton import support as triton_support
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
+if not triton_support.is_installed():
+    pytest.skip("needs Triton", allow_module_level=True)
+
+from foretaste.ops import neumf_loss
+from foretaste.ops.neumf_loss import chunked, reference
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.neumf_loss.triton import logits as triton_logits
+from foretaste.ops.neumf_loss.triton import loss as triton_loss
+from tests.ops.cases import rms
+from tests.ops.neumf_loss.test_chunked import Shape, moved
+from tests.ops.neumf_loss.triton_cases import *  # noqa: F403
+from tests.ops.neumf_loss.triton_cases import make, values
+from tests.ops.neumf_loss.triton_logits_cases import *  # noqa: F403
+from tests.ops.neumf_loss.triton_logits_cases import every_item
+
+NVIDIA = Shape(rows=5_000, candidates=5, items=2_000, factors=64, widths=(256, 128, 64))
+HALVES = [torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[InteractionInputs, Samples]:
+    """A step at NVIDIA's sizes, on the GPU."""
+    return make(NVIDIA, torch.device("cuda"), scale=0.1)
+
+
+@pytest.fixture
+def _no_waiting() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_accuracy_at_nvidias_sizes(
+    rate: float, dtype: torch.dtype, case: tuple[InteractionInputs, Samples]
+) -> None:
+    inputs, samples = case
+    dropout = TowerDropout(rate, key=5)
+    exact, rough = moved(inputs, torch.float64), moved(inputs, dtype)
+    truth = values(reference.loss(exact, samples, dropout), exact)
+    plain = values(reference.loss(rough, samples, dropout), rough)
+    found = values(triton_loss.loss(inputs, samples, dropout, compute_dtype=dtype), inputs)
+    for one, other, true in zip(found, plain, truth, strict=True):
+        assert rms([one - true]) <= 1.5 * rms([other - true]) + 2e-7 * rms([true])
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_equal_steps_give_equal_bits(
+    dtype: torch.dtype, case: tuple[InteractionInputs, Samples]
+) -> None:
+    inputs, samples = case
+    dropout = TowerDropout(0.5, key=5)
+    first, second = (
+        values(triton_loss.loss(inputs, samples, dropout, compute_dtype=dtype), inputs)
+        for _ in range(2)
+    )
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_step_never_waits_for_the_device(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    loss = triton_loss.loss(inputs, samples, TowerDropout(0.5, key=5), compute_dtype=torch.bfloat16)
+    torch.autograd.grad(loss, inputs.tensors())
+
+
+def test_half_precision_takes_the_kernel(
+    case: tuple[InteractionInputs, Samples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, samples = case
+    if not triton_loss.supports(inputs, samples, torch.float16):
+        pytest.skip("this GPU's shared memory is too small for NVIDIA's sizes")
+    kernel = triton_loss.loss(inputs, samples, compute_dtype=torch.float16)
+    assert torch.equal(neumf_loss.loss(inputs, samples, compute_dtype=torch.float16), kernel)
+    assert torch.equal(neumf_loss.loss(inputs, samples), chunked.loss(inputs, samples))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_logits_are_as_exact_as_in_chunks(
+    dtype: torch.dtype, case: tuple[InteractionInputs, Samples]
+) -> None:
+    """For candidates, and for the catalogue of enough rows that tiles span several."""
+    inputs, samples = case
+    index_BK = samples.item_index_BK
+    truth = reference.logits(moved(inputs, torch.float64), index_BK)
+    found = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
+    chunks = chunked.logits(inputs, index_BK, compute_dtype=dtype)
+    assert rms([found - truth]) <= 1.5 * rms([chunks - truth]) + 2e-7 * rms([truth])
+
+    few = moved(inputs, dtype)
+    few = replace(
+        few, user_product_BF=few.user_product_BF[:99], user_tower_BH=few.user_tower_BH[:99]
+    )
+    truth = reference.logits(moved(few, torch.float64), every_item(few))
+    found, chunks = triton_logits.catalogue_logits(few), chunked.catalogue_logits(few)
+    assert rms([found - truth]) <= 1.5 * rms([chunks - truth]) + 2e-7 * rms([truth])
+
+
+def test_scoring_takes_the_kernel(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    index_BK = samples.item_index_BK
+    for dtype in (torch.float32, torch.float16):
+        kernel = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
+        assert torch.equal(neumf_loss.logits(inputs, index_BK, compute_dtype=dtype), kernel)
+    kernel = triton_logits.catalogue_logits(inputs)
+    assert torch.equal(neumf_loss.catalogue_logits(inputs), kernel)
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_scoring_never_waits_for_the_device(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    user_B = torch.arange(inputs.num_rows, device=inputs.device)
+    neumf_loss.logits(inputs, samples.item_index_BK, user_B, compute_dtype=torch.bfloat16)
+    neumf_loss.catalogue_logits(inputs)
+
+
+def test_scoring_is_one_launch(case: tuple[InteractionInputs, Samples]) -> None:
+    inputs, samples = case
+    user_B = torch.arange(inputs.num_rows, device=inputs.device)
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        neumf_loss.logits(inputs, samples.item_index_BK, user_B, compute_dtype=torch.bfloat16)
+        torch.cuda.synchronize()
+    kernels = [event.name for event in profile.events() if event.device_type.name == "CUDA"]
+    assert kernels == ["interaction_logits"]

@@ -1,0 +1,100 @@
+"""The encoder of sparse histories against dense rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste.ops import segments
+from foretaste.ops.buffers import Buffers
+from foretaste.ops.embedding_bag import encode
+from foretaste.ops.embedding_bag.reference import encode as encode_reference
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import hash_words
+from tests.ops.cases import histories_of, random_histories
+
+NUM_ITEMS = 31
+
+
+@pytest.fixture
+def histories(rng: np.random.Generator) -> HistoryTensors:
+    """A dozen users; the first has nothing, the last everything."""
+    return random_histories(rng, 12, NUM_ITEMS)
+
+
+@pytest.fixture
+def table(generator: torch.Generator) -> torch.Tensor:
+    values = torch.randn(NUM_ITEMS, 5, generator=generator, dtype=torch.float64)
+    return values.requires_grad_()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5, 0.3])
+def test_encode_is_the_dense_product(
+    histories: HistoryTensors, table: torch.Tensor, dropout: float, generator: torch.Generator
+) -> None:
+    found = encode(table, histories, dropout=dropout, key=4)
+    expected = encode_reference(table, histories, dropout=dropout, key=4)
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn(found.shape, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, table, upstream),
+        torch.autograd.grad(expected, table, upstream),
+    )
+
+
+def test_gradients_in_memory_that_is_kept(
+    histories: HistoryTensors,
+    table: torch.Tensor,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "_BYTES_AT_ONCE", 80)
+    kept = Buffers()
+    upstream = torch.randn(len(histories), 5, generator=generator, dtype=torch.float64)
+    expected = encode(table, histories, dropout=0.5, key=4, implementation="reference")
+    (expected_gradient,) = torch.autograd.grad(expected, table, upstream)
+    for _ in range(2):
+        found = encode(table, histories, dropout=0.5, key=4, buffers=kept)
+        (gradient,) = torch.autograd.grad(found, table, upstream)
+        torch.testing.assert_close(gradient, expected_gradient)
+
+
+def test_rows_are_normalised(histories: HistoryTensors, table: torch.Tensor) -> None:
+    dense_BI = torch.nn.functional.normalize(histories.to_dense().double())
+    torch.testing.assert_close(encode(table, histories), dense_BI @ table, rtol=1e-6, atol=1e-6)
+
+
+def test_an_empty_history_encodes_to_zero(table: torch.Tensor) -> None:
+    encoded = encode(table, histories_of([set(), {3}, set()], NUM_ITEMS), dropout=0.5, key=1)
+    assert encoded[[0, 2]].eq(0.0).all()
+
+
+@pytest.mark.parametrize("dropout", [0.5, 0.2, 0.999])
+def test_an_entry_is_dropped_by_its_word(dropout: float) -> None:
+    rows = [{0, 4, 7}, set(), {1, 2, 3, 4, 5, 6, 7, 8, 9}]
+    encoded = encode(torch.eye(NUM_ITEMS), histories_of(rows, NUM_ITEMS), dropout=dropout, key=9)
+    threshold = round(dropout * 65536)
+    expected = torch.zeros(len(rows), NUM_ITEMS)
+    entries = [(row, item) for row, items in enumerate(rows) for item in sorted(items)]
+    for entry, (row, item) in enumerate(entries):
+        word = int(hash_words(9, torch.tensor([entry // 4])).item())
+        if (word >> (16 * (entry % 4))) & 0xFFFF >= threshold:
+            expected[row, item] = len(rows[row]) ** -0.5 / (1 - threshold / 65536)
+    torch.testing.assert_close(encoded, expected)
+
+
+def test_dropout_keeps_the_mean_and_its_rate() -> None:
+    histories = histories_of([range(400)] * 300, 400)
+    encoded = encode(torch.eye(400), histories, dropout=0.5, key=2)
+    kept = (encoded > 0).double().mean().item()
+    assert abs(kept - 0.5) < 4 * 0.5 / math.sqrt(encoded.numel())
+    assert encoded.mean().item() == pytest.approx(1 / 20, rel=0.02)
+
+
+def test_the_key_decides_what_is_dropped(histories: HistoryTensors, table: torch.Tensor) -> None:
+    one, other = (encode(table, histories, dropout=0.5, key=key) for key in (1, 2))
+    assert not torch.equal(one, other)
+    assert torch.equal(one, encode(table, histories, dropout=0.5, key=1))

@@ -1,0 +1,239 @@
+"""The multinomial likelihood in chunks of users against the same written out plainly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.softmax_loss import Implementation, chunked, loss, reference
+from tests.compiler import compiling
+from tests.ops.allocations import LargestAllocation
+from tests.ops.cases import histories_of, random_histories, rms
+
+NUM_ITEMS = 23
+
+
+def make_layer(
+    num_users: int,
+    generator: torch.Generator,
+    *,
+    width: int = 6,
+    num_items: int = NUM_ITEMS,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden rows, output weight and output bias."""
+    sizes = [(num_users, width), (num_items, width), (num_items,)]
+    values = (torch.randn(size, generator=generator).to(dtype) for size in sizes)
+    hidden_BD, weight_ID, bias_I = (value.requires_grad_() for value in values)
+    return hidden_BD, weight_ID, bias_I
+
+
+@pytest.fixture
+def targets(rng: np.random.Generator) -> HistoryTensors:
+    """Ten users; the first has nothing, the last everything."""
+    return random_histories(rng, 10, NUM_ITEMS)
+
+
+def test_a_likelihood_worked_out_by_hand() -> None:
+    """Two of three items seen; logits 0, ln 2, ln 5 give shares 1/8, 2/8, 5/8."""
+    weight_ID = torch.tensor([[1.0], [2.0], [5.0]], dtype=torch.float64).log()
+    hidden_BD = torch.ones(1, 1, dtype=torch.float64)
+    bias_I = torch.zeros(3, dtype=torch.float64)
+    expected = torch.tensor(-(np.log(2 / 8) + np.log(5 / 8)))
+    for implementation in (reference.loss, chunked.loss):
+        found = implementation(hidden_BD, weight_ID, bias_I, histories_of([{1, 2}], 3))
+        torch.testing.assert_close(found, expected)
+
+
+@compiling
+@pytest.mark.parametrize("num_padding", [0, 3])
+def test_compiled_loss_and_gradients_are_the_plain_ones(
+    targets: HistoryTensors, generator: torch.Generator, num_padding: int
+) -> None:
+    layer = make_layer(len(targets), generator, dtype=torch.float32)
+    expected = loss(*layer, targets, implementation="reference", scale=0.25)
+    item_index = torch.nn.functional.pad(targets.item_index, (0, num_padding))
+    padded = HistoryTensors(targets.offsets, item_index, NUM_ITEMS)
+    found = loss(*layer, padded, implementation="compiled", scale=0.25)
+    torch.testing.assert_close(found, expected)
+    wanted, given = (torch.autograd.grad(value, layer) for value in (expected, found))
+    for one, other in zip(given, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("logits_at_once", [1, 3 * NUM_ITEMS, 4 * NUM_ITEMS + 5, 1 << 21])
+def test_loss_and_gradients_are_the_plain_ones(
+    monkeypatch: pytest.MonkeyPatch,
+    targets: HistoryTensors,
+    generator: torch.Generator,
+    logits_at_once: int,
+) -> None:
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 8 * logits_at_once})
+    layer = make_layer(len(targets), generator)
+    expected, found = reference.loss(*layer, targets), chunked.loss(*layer, targets)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, layer), torch.autograd.grad(expected, layer)
+    )
+
+
+def test_users_without_items_add_nothing(generator: torch.Generator) -> None:
+    layer = make_layer(2, generator)
+    value = loss(*layer, histories_of([set(), set()], NUM_ITEMS))
+    assert value.item() == 0.0
+    assert all(gradient.eq(0.0).all() for gradient in torch.autograd.grad(value, layer))
+
+
+def test_large_logits_stay_finite(targets: HistoryTensors, generator: torch.Generator) -> None:
+    hidden_BD, weight_ID, bias_I = make_layer(len(targets), generator, dtype=torch.float32)
+    layer = (hidden_BD * 1e3, weight_ID, bias_I)
+    torch.testing.assert_close(chunked.loss(*layer, targets), reference.loss(*layer, targets))
+
+
+def test_bf16_is_as_accurate_as_plain_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the loss and of each gradient, over several draws, against float64."""
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4000})
+    kernel_errors, plain_errors = [], []
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        targets = random_histories(np.random.default_rng(seed), 40, 90, share=0.1)
+        layer = make_layer(40, generator, width=33, num_items=90, dtype=torch.float32)
+        exact, rough = (
+            [tensor.detach().to(dtype).requires_grad_() for tensor in layer]
+            for dtype in (torch.float64, torch.bfloat16)
+        )
+        truth = reference.loss(*exact, targets)
+        kernel = chunked.loss(*layer, targets, compute_dtype=torch.bfloat16)
+        plain = reference.loss(*rough, targets)
+        true_values = [truth, *torch.autograd.grad(truth, exact)]
+        kernel_values = [kernel, *torch.autograd.grad(kernel, layer)]
+        plain_values = [plain, *torch.autograd.grad(plain, rough)]
+        kernel_errors.append(differences(kernel_values, true_values))
+        plain_errors.append(differences(plain_values, true_values))
+    for kernel_error, plain_error in zip(
+        zip(*kernel_errors, strict=True), zip(*plain_errors, strict=True), strict=True
+    ):
+        assert rms(kernel_error) <= 1.5 * rms(plain_error)
+
+
+@pytest.mark.parametrize("logits_at_once", [1, 3 * NUM_ITEMS, 1 << 21])
+@pytest.mark.parametrize("items_at_once", [1, 5, NUM_ITEMS])
+def test_tiles_of_items_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    targets: HistoryTensors,
+    generator: torch.Generator,
+    items_at_once: int,
+    logits_at_once: int,
+) -> None:
+    monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4 * logits_at_once})
+    for dtype in (torch.float64, torch.float32):
+        layer = make_layer(len(targets), generator, width=3, dtype=dtype)
+        expected, found = 0.5 * reference.loss(*layer, targets), loss(*layer, targets, scale=0.5)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, layer),
+            torch.autograd.grad(expected, layer),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+
+
+def test_half_hidden_rows_lose_nothing_to_tiles(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    """What is summed over tiles of items is summed in float32."""
+    targets = random_histories(np.random.default_rng(1), 40, 320, share=0.1)
+    layer = make_layer(40, generator, width=33, num_items=320, dtype=torch.float32)
+    hidden_BD = layer[0].detach().bfloat16().requires_grad_()
+    exact = tuple(tensor.detach().double().requires_grad_() for tensor in (hidden_BD, *layer[1:]))
+    (truth,) = torch.autograd.grad(reference.loss(*exact, targets), exact[:1])
+    found = []
+    for items_at_once in (320, 8):
+        monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
+        value = loss(hidden_BD, *layer[1:], targets, compute_dtype=torch.bfloat16)
+        found.append(torch.autograd.grad(value, hidden_BD)[0])
+    whole, tiled = (rms([gradient.double() - truth]) for gradient in found)
+    assert found[0].dtype == torch.bfloat16
+    assert tiled < 1.2 * whole
+
+
+def test_without_gradients_only_the_value_is_found(
+    targets: HistoryTensors, generator: torch.Generator
+) -> None:
+    layer = make_layer(len(targets), generator)
+    expected = reference.loss(*layer, targets)
+    with torch.no_grad():
+        found = loss(*layer, targets)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected.detach())
+
+
+@pytest.mark.parametrize("implementation", ["auto", "reference", "chunked"])
+def test_implementations_agree(
+    targets: HistoryTensors, generator: torch.Generator, implementation: Implementation
+) -> None:
+    layer = make_layer(len(targets), generator)
+    found = loss(*layer, targets, scale=2.0, implementation=implementation)
+    torch.testing.assert_close(found, 2.0 * reference.loss(*layer, targets))
+
+
+def test_equal_calls_give_equal_bytes(targets: HistoryTensors, generator: torch.Generator) -> None:
+    layer = make_layer(len(targets), generator, dtype=torch.float32)
+    for dtype in (torch.float32, torch.bfloat16):
+        one, other = (
+            torch.autograd.grad(loss(*layer, targets, compute_dtype=dtype), layer) for _ in range(2)
+        )
+        assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_small_scale_costs_no_accuracy(
+    targets: HistoryTensors, generator: torch.Generator, dtype: torch.dtype
+) -> None:
+    """One by a large batch's users is near the smallest float16."""
+    layer = make_layer(len(targets), generator, dtype=torch.float32)
+    large, small = (
+        torch.autograd.grad(loss(*layer, targets, scale=scale, compute_dtype=dtype), layer)
+        for scale in (1.0, 2.0**-20)
+    )
+    for one, other in zip(large, small, strict=True):
+        torch.testing.assert_close(other * 2.0**20, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_memory_does_not_grow_with_users_times_items(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator, dtype: torch.dtype
+) -> None:
+    """However many users, nothing is larger than the output weights or the hidden rows."""
+    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 1})
+    num_items, width, largest = 3000, 8, {}
+    for num_users in (20, 320):
+        targets = random_histories(np.random.default_rng(1), num_users, num_items, share=0.001)
+        layer = make_layer(num_users, generator, width=width, num_items=num_items)
+        single = [tensor.detach().float().requires_grad_() for tensor in layer]
+        with LargestAllocation() as largest[num_users]:
+            loss(*single, targets, compute_dtype=dtype).backward()
+    assert largest[20].num_bytes == largest[320].num_bytes <= 2 * 4 * (num_items + 16) * width
+
+
+def differences(found: list[Tensor], truth: list[Tensor]) -> list[Tensor]:
+    return [(one.double() - other).detach() for one, other in zip(found, truth, strict=True)]
+
+
+@pytest.mark.parametrize("num_items", [40_000, 200_000])
+def test_float16_has_room_for_large_catalogues(num_items: int, generator: torch.Generator) -> None:
+    """Near-uniform logits and one item each: its slope is as large as the catalogue."""
+    targets = histories_of([{7}, {0, num_items - 1}], num_items)
+    layer = make_layer(2, generator, width=4, num_items=num_items, dtype=torch.float32)
+    layer = tuple((0.01 * tensor).detach().requires_grad_() for tensor in layer)
+    wanted = torch.autograd.grad(loss(*layer, targets, scale=0.5), layer)
+    found = torch.autograd.grad(
+        loss(*layer, targets, scale=0.5, compute_dtype=torch.float16), layer
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert one.isfinite().all()
+        assert rms([one - other]) < 0.05 * rms([other])
