@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import copy
-import ctypes
-import platform
-import sys
 
 import pytest
 import torch
 from torch import Tensor
 
 from foretaste.ops import buffers
-from foretaste.ops.buffers import Buffers, keep_freed_memory
+from foretaste.ops.buffers import Buffers
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def without_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def empty(
@@ -80,47 +71,8 @@ def test_copies_share_nothing() -> None:
 
 
 def test_without_a_counter_every_tensor_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers, "_CAN_COUNT", False)
+    monkeypatch.setattr(buffers, "counts_storage_uses", lambda: False)
     kept = Buffers()
     first = empty(kept, 5)
     assert not kept._storages
     assert first.shape == (5,)
-
-
-def test_this_pytorch_counts() -> None:
-    """Or training would be slower than it need be."""
-    assert buffers._CAN_COUNT
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_freed_memory_is_kept() -> None:
-    assert keep_freed_memory()
-
-
-def test_bounds_of_the_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
-
-    class Library:
-        def mallopt(self, name: int, value: int) -> int:
-            asked[name] = value
-            return 1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert keep_freed_memory()
-    assert asked == {-3: 32 * 2**20, -1: 256 * 2**20}
-
-
-def test_other_libraries_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert not keep_freed_memory()
-
-
-def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
-    assert not keep_freed_memory()
-
-
-def test_other_systems_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert not keep_freed_memory()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import foretaste
 from foretaste.ops import linear as linear_module
-from foretaste.ops.linear import add_relu, linear, packed
+from foretaste.ops.linear import linear, packed
 from tests.ops.cases import rms
 
 SOURCES = str(Path(foretaste.__file__).parent.parent)
@@ -65,40 +65,6 @@ def test_tanh_is_exact_to_a_few_roundings_of_one(
     found = linear(input_SN, weight_MN, bias_M, "tanh")
     allowed = {torch.float64: 1e-14, torch.float32: 5e-6, torch.bfloat16: 0.02}[dtype]
     torch.testing.assert_close(found.double(), truth, rtol=0.0, atol=allowed)
-
-
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_relu_of_a_sum(
-    fused: bool,
-    dtype: torch.dtype,
-    generator: torch.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if not fused:
-        monkeypatch.setattr(linear_module, "_has_add_relu", lambda: False)
-    left = torch.randn(5, 19, generator=generator).to(dtype)
-    right = torch.randn(3, 1, 19, generator=generator).to(dtype)
-    expected = (left + right).relu()
-    out = torch.full((3, 5, 19), torch.nan, dtype=dtype)
-    assert add_relu(left, right, out=out, is_finite=True).data_ptr() == out.data_ptr()
-    assert torch.equal(out, expected)
-    in_place = left.repeat(3, 1, 1)
-    add_relu(in_place, right, out=in_place, is_finite=True)
-    assert torch.equal(in_place, expected)
-
-
-def test_what_is_not_finite_stays_so() -> None:
-    left = torch.tensor([torch.inf, torch.nan, 3e38, -torch.inf, 1.0]).repeat(20)
-    right = left.flip(0)
-    out = torch.empty(100)
-    add_relu(left, right, out=out, is_finite=False)
-    torch.testing.assert_close(out, (left + right).relu(), equal_nan=True, rtol=0.0, atol=0.0)
-
-
-def test_this_pytorch_adds_and_cuts_in_one_pass() -> None:
-    """Or ranking would be slower than it need be."""
-    assert linear_module._has_add_relu()
 
 
 @pytest.mark.parametrize("instructions", ["SSE41", "AVX2"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from foretaste.ops.adam import Adam
+from foretaste.ops.torch_internals import Adam
 from foretaste.training.memory import peak_of_process
 
 _STATUS = Path("/proc/self/status")

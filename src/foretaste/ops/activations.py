@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
-import torch
 from torch import Tensor
+
+from foretaste.ops.torch_internals import relu_backward, tanh_backward
 
 Activation = Literal["tanh", "relu"]
 Fused = Literal["tanh", "relu", "sigmoid"]
@@ -29,7 +30,7 @@ def activate_(value: Tensor, activation: Fused | None) -> Tensor:
 def slope(upstream: Tensor, result: Tensor, activation: Activation | None) -> Tensor:
     """The gradient of what `activate_` made ``result`` of, in new memory if it is another."""
     if activation == "relu":
-        return cast(Tensor, torch.ops.aten.threshold_backward(upstream, result, 0.0))
+        return relu_backward(upstream, result)
     if activation == "tanh":
-        return cast(Tensor, torch.ops.aten.tanh_backward(upstream, result))
+        return tanh_backward(upstream, result)
     return upstream

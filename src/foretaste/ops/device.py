@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.ops.buffers import keep_freed_memory
+from foretaste.ops.torch_internals import keep_freed_memory
 
 
 def resolve_device(name: str) -> torch.device:

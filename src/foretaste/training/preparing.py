@@ -6,8 +6,8 @@ import torch
 
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import SamplingConfig
-from foretaste.ops.adam import Adam
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.torch_internals import Adam
 from foretaste.training.batches import Batches, InteractionBatches
 from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.precision import PrecisionPolicy

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.given_gradients import giving_gradients
-from foretaste.ops.linear import add_relu
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
 from foretaste.ops.neumf_loss.tower import Tower, accumulator
 from foretaste.ops.segments import Segments
+from foretaste.ops.torch_internals import add_relu
 
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
 _PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
@@ -174,7 +174,8 @@ class _Pass:
             self._block(rows)
         tensors = zip(self.inputs.tensors(), self.total.tensors(), strict=True)
         if self.loss_scale_2 is not None:
-            torch._foreach_mul_(list(self.total.tensors()), self.loss_scale_2[1])
+            for total in self.total.tensors():
+                total.mul_(self.loss_scale_2[1])
         return self.loss, [
             gradient if tensor.requires_grad else None for tensor, gradient in tensors
         ]

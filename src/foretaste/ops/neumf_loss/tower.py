@@ -18,6 +18,7 @@ from foretaste.ops.dropout import LayerMasks, keep_rate
 from foretaste.ops.linear import linear, packed
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, TowerDropout, layer_keys
 from foretaste.ops.products import product_of_samples, sum_of_samples
+from foretaste.ops.torch_internals import relu_backward
 
 _WORTH_PACKING = 1 << 14
 """Fewer samples do not win back the time that laying the weights out for them takes."""
@@ -86,22 +87,14 @@ class Tower:
         """
         gradient = torch.outer(slope_S, self.output_D).to(activations[-1].dtype)
         for number in range(len(self.weights), 0, -1):
-            gradient = stopped(gradient, activations[number], out=gradient)
+            gradient = relu_backward(gradient, activations[number], out=gradient)
             if not self.frozen:
                 weight_gradient, bias_gradient = self.gradients[2 * number - 2 : 2 * number]
                 product_MN = product_of_samples(gradient, activations[number - 1])
                 weight_gradient.add_(product_MN, alpha=self.scale)
                 bias_gradient.add_(sum_of_samples(gradient, bias_gradient.dtype))
             gradient = linear(gradient, self.backward_weights[number - 1])
-        stopped(gradient, activations[0], out=out_SH)
-
-
-def stopped(gradient: Tensor, activation: Tensor, *, out: Tensor) -> Tensor:
-    """The gradient, zero where relu or dropout made the activation zero."""
-    result: Tensor = torch.ops.aten.threshold_backward.grad_input(
-        gradient, activation, 0, grad_input=out
-    )
-    return result
+        relu_backward(gradient, activations[0], out=out_SH)
 
 
 def accumulator(tensor: Tensor) -> Tensor:

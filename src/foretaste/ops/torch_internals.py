@@ -1,0 +1,162 @@
+"""Private parts of PyTorch and of the C library, each with its public fallback.
+
+Nothing else in the package reaches into them, so a new release of PyTorch is reviewed here. Each is
+probed before it is used: where it is missing or computes something else, the fallback serves.
+
+Shape suffixes: S samples, N inputs, M outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import sys
+from functools import cache
+from typing import cast
+
+import torch
+from torch import Tensor
+
+_MAX_FROM_HEAP = 32 * 2**20
+_MAX_KEPT = 256 * 2**20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_MISSING = (AttributeError, RuntimeError, TypeError)
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep up to 256 MiB of what is freed for the tensors that come next.
+
+    Steps of training and batches of scores free and allocate the same megabytes over and over,
+    which glibc would give back to the system and clear again each time. Holds for the process, each
+    thread that allocates having a heap of its own, and for tensors of up to 32 MiB; `Buffers` is
+    for larger ones. False where nothing was set: another C library, or settings of malloc in the
+    environment.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, _MAX_FROM_HEAP) and mallopt(_M_TRIM_THRESHOLD, _MAX_KEPT)
+    )
+
+
+def storage_use_count(storage: torch.UntypedStorage) -> int:
+    """How many tensors and storages look at this memory; only where `counts_storage_uses`."""
+    uses: int = torch._C._storage_Use_Count(storage._cdata)
+    return uses
+
+
+@cache
+def counts_storage_uses() -> bool:
+    """Whether the counter of a storage's uses is there and counts."""
+    try:
+        storage = torch.empty(1).untyped_storage()
+        alone = storage_use_count(storage)
+        tensor = torch.empty(0).set_(storage)
+        return (alone, storage_use_count(storage), tensor.numel()) == (1, 2, 1)
+    except _MISSING:
+        return False
+
+
+def fused_linear(
+    input_SN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, activation: str
+) -> Tensor:
+    """oneDNN's product, bias and activation (or ``none``) in one; only where `has_fused_linear`."""
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(
+        input_SN, weight_MN, bias_M, activation, [], ""
+    )
+    return result
+
+
+def packed_weight(weight_MN: Tensor, num_samples: int) -> Tensor:
+    """A weight in the layout that `fused_linear` reads fastest for so many samples."""
+    result: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_MN, num_samples)
+    return result
+
+
+@cache
+def has_fused_linear(dtype: torch.dtype) -> bool:
+    """Whether the fused product is there and this processor computes it in ``dtype``."""
+    try:
+        ones = torch.ones(2, 2, dtype=dtype)
+        weight = packed_weight(ones, 2)
+        bias = torch.tensor([-3.0, -1.0], dtype=dtype)
+        relu, tanh = (fused_linear(ones, weight, bias, name) for name in ("relu", "tanh"))
+        sums = 2.0 + bias.expand(2, 2)
+        return torch.equal(relu, sums.relu()) and torch.allclose(tanh, sums.tanh(), atol=0.01)
+    except _MISSING:
+        return False
+
+
+def add_relu(left: Tensor, right: Tensor, *, out: Tensor, is_finite: bool) -> Tensor:
+    """``relu(left + right)``, written to ``out``; not differentiable.
+
+    ``is_finite`` promises that every sum is: only then does one pass do what two would.
+    """
+    fits = is_finite and left.device.type == "cpu" and left.dtype == torch.float32
+    if fits and has_add_relu():
+        result: Tensor = torch.ops.aten._add_relu.out(left, right, out=out)
+        return result
+    return torch.add(left, right, out=out).relu_()
+
+
+@cache
+def has_add_relu() -> bool:
+    """Whether the sum that is cut off at zero in the same pass is there."""
+    try:
+        two = torch.full((1,), 2.0)
+        found = torch.ops.aten._add_relu.out(two, -two.expand(3, 1), out=torch.empty(3, 1))
+        return bool((found == 0.0).all())
+    except _MISSING:
+        return False
+
+
+def relu_backward(gradient: Tensor, result: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The gradient where ``result`` of a relu is positive, zero elsewhere."""
+    if not has_activation_gradients():
+        zero = gradient.new_zeros(())
+        if out is None:
+            return torch.where(result > 0, gradient, zero)
+        return torch.where(result > 0, gradient, zero, out=out)
+    if out is None:
+        return cast(Tensor, torch.ops.aten.threshold_backward(gradient, result, 0.0))
+    backward = torch.ops.aten.threshold_backward.grad_input
+    return cast(Tensor, backward(gradient, result, 0, grad_input=out))
+
+
+def tanh_backward(gradient: Tensor, result: Tensor) -> Tensor:
+    """``gradient * (1 - result²)``."""
+    if not has_activation_gradients():
+        wide = result.to(torch.promote_types(result.dtype, torch.float32))
+        return (gradient * (1.0 - wide * wide)).to(gradient.dtype)
+    return cast(Tensor, torch.ops.aten.tanh_backward(gradient, result))
+
+
+@cache
+def has_activation_gradients() -> bool:
+    """Whether autograd's own operations for the slopes of relu and tanh can be called."""
+    try:
+        two, half = torch.full((1,), 2.0), torch.full((1,), 0.5)
+        relu = torch.ops.aten.threshold_backward.grad_input(two, half, 0, grad_input=two.clone())
+        return bool(relu == 2.0) and bool(torch.ops.aten.tanh_backward(two, half) == 1.5)
+    except _MISSING:
+        return False
+
+
+class Adam(torch.optim.Adam):
+    """`torch.optim.Adam` without what keeps the compiler off it.
+
+    PyTorch wraps these methods so that ``torch.compile`` does not trace them, and imports all of
+    ``torch._dynamo`` to do so: 1.4 s and 140 MiB at the beginning of every training. What trains
+    here is never traced: only losses are compiled. The methods underneath are PyTorch's own
+    (where a release does not wrap them, these very ones); ``step`` is given back the ``no_grad``
+    that its wrapping held.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))

@@ -1,0 +1,190 @@
+"""Private parts of PyTorch and of the C library: used where they are there, else the fallback."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from foretaste.ops import torch_internals
+from foretaste.ops.torch_internals import (
+    Adam,
+    add_relu,
+    keep_freed_memory,
+    relu_backward,
+    tanh_backward,
+)
+
+
+def train(
+    kind: type[torch.optim.Adam], device: torch.device, *, is_scaled: bool
+) -> tuple[list[nn.Parameter], torch.optim.Adam]:
+    """Twenty updates of two weights, the second of which has no gradient at first."""
+    torch.manual_seed(3)
+    weights = [nn.Parameter(torch.randn(size, device=device)) for size in ((7, 5), (11,))]
+    settings = {"lr": 0.01, "betas": (0.25, 0.5), "eps": 1e-8}
+    optimizer = kind(weights, fused=True, capturable=device.type == "cuda", **settings)  # type: ignore[arg-type]
+    for update in range(20):
+        optimizer.zero_grad(set_to_none=True)
+        assert all(weight.grad is None for weight in weights)
+        for weight in weights[: 1 if update < 5 else 2]:
+            weight.grad = torch.randn_like(weight) * 100.0**-update
+        if is_scaled:
+            scale_with(optimizer, is_overflow=update % 3 == 0)
+        optimizer.step()
+    return weights, optimizer
+
+
+def scale_with(optimizer: torch.optim.Adam, *, is_overflow: bool) -> None:
+    """As the scaler of fp16 does."""
+    device = optimizer.param_groups[0]["params"][0].device
+    optimizer.grad_scale = torch.full((), 64.0, device=device)  # type: ignore[attr-defined]
+    optimizer.found_inf = torch.full((), float(is_overflow), device=device)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_it_learns_as_pytorch_s_own_does(is_scaled: bool, device: torch.device) -> None:
+    ours, our_optimizer = train(Adam, device, is_scaled=is_scaled)
+    theirs, their_optimizer = train(torch.optim.Adam, device, is_scaled=is_scaled)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one, other)
+        state: dict[str, Tensor] = our_optimizer.state[one]
+        expected: dict[str, Tensor] = their_optimizer.state[other]
+        assert state.keys() == expected.keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(state[name], expected[name]) for name in state)
+
+
+def test_a_step_is_not_differentiated() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = Adam([weight], fused=True)
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    assert weight.grad_fn is None
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_relu_of_a_sum(
+    fused: bool,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not fused:
+        monkeypatch.setattr(torch_internals, "has_add_relu", lambda: False)
+    left = torch.randn(5, 19, generator=generator).to(dtype)
+    right = torch.randn(3, 1, 19, generator=generator).to(dtype)
+    expected = (left + right).relu()
+    out = torch.full((3, 5, 19), torch.nan, dtype=dtype)
+    assert add_relu(left, right, out=out, is_finite=True).data_ptr() == out.data_ptr()
+    assert torch.equal(out, expected)
+    in_place = left.repeat(3, 1, 1)
+    add_relu(in_place, right, out=in_place, is_finite=True)
+    assert torch.equal(in_place, expected)
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    left = torch.tensor([torch.inf, torch.nan, 3e38, -torch.inf, 1.0]).repeat(20)
+    right = left.flip(0)
+    out = torch.empty(100)
+    add_relu(left, right, out=out, is_finite=False)
+    torch.testing.assert_close(out, (left + right).relu(), equal_nan=True, rtol=0.0, atol=0.0)
+
+
+def test_this_pytorch_adds_and_cuts_in_one_pass() -> None:
+    """Or ranking would be slower than it need be."""
+    assert torch_internals.has_add_relu()
+
+
+@pytest.fixture(autouse=True)
+def without_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_this_pytorch_counts_uses_of_storage() -> None:
+    """Or training would be slower than it need be."""
+    assert torch_internals.counts_storage_uses()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_kept() -> None:
+    assert keep_freed_memory()
+
+
+def test_bounds_of_the_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    class Library:
+        def mallopt(self, name: int, value: int) -> int:
+            asked[name] = value
+            return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert keep_freed_memory()
+    assert asked == {-3: 32 * 2**20, -1: 256 * 2**20}
+
+
+def test_other_libraries_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert not keep_freed_memory()
+
+
+def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert not keep_freed_memory()
+
+
+def test_other_systems_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not keep_freed_memory()
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_gradients_of_activations(
+    is_found: bool,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not is_found:
+        monkeypatch.setattr(torch_internals, "has_activation_gradients", lambda: False)
+    value, gradient = (torch.randn(7, 19, generator=generator).to(dtype) for _ in range(2))
+    expected = torch.where(value > 0, gradient, 0)
+    assert torch.equal(relu_backward(gradient, value.relu()), expected)
+    in_place = gradient.clone()
+    assert relu_backward(in_place, value.relu(), out=in_place).data_ptr() == in_place.data_ptr()
+    assert torch.equal(in_place, expected)
+    truth = gradient.double() * (1.0 - value.tanh().double().square())
+    torch.testing.assert_close(tanh_backward(gradient, value.tanh()), truth.to(dtype))
+
+
+def test_this_pytorch_gives_gradients_of_activations() -> None:
+    """Or training would be slower than it need be."""
+    assert torch_internals.has_activation_gradients()
+
+
+PROBES = {
+    "_storage_Use_Count": (torch._C, "counts_storage_uses", ()),
+    "_linear_pointwise": (torch.ops.mkldnn, "has_fused_linear", (torch.float32,)),
+    "_add_relu": (torch.ops.aten, "has_add_relu", ()),
+    "threshold_backward": (torch.ops.aten, "has_activation_gradients", ()),
+}
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_pytorch_without_it_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, probe, given = PROBES[name]
+    monkeypatch.setattr(owner, name, missing)
+    assert not getattr(torch_internals, probe).__wrapped__(*given)
+
+
+def missing(*given: object, **named: object) -> None:
+    raise AttributeError("it is not there")
