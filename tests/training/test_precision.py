@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -68,17 +69,28 @@ def test_the_dtype_of_products(
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 def test_float32_products_on_a_gpu_and_after(precision: str, capability: list[int]) -> None:
     matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
-    policy = PrecisionPolicy(precision=precision, device=CUDA)
-    with policy.products():
-        assert matmul.fp32_precision == ("tf32" if precision == "tf32" else "ieee")
-    assert matmul.fp32_precision == before
+    wanted, application = ("tf32", "ieee") if precision == "tf32" else ("ieee", "tf32")
+    matmul.fp32_precision = application
+    try:
+        with PrecisionPolicy(precision=precision, device=CUDA).products():
+            assert matmul.fp32_precision == wanted
+            assert not matmul.allow_bf16_reduced_precision_reduction
+        assert matmul.fp32_precision == application
+        assert matmul.allow_bf16_reduced_precision_reduction
+    finally:
+        matmul.fp32_precision = "none"
 
 
-def test_the_cpu_keeps_its_products() -> None:
-    before = torch.backends.cuda.matmul.fp32_precision
-    with PrecisionPolicy(precision="bf16", device=CPU).products():
-        assert torch.backends.cuda.matmul.fp32_precision == before
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_float32_products_on_a_cpu_are_exact(precision: str) -> None:
+    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    matmul.fp32_precision = "bf16"
+    try:
+        with PrecisionPolicy(precision=precision, device=CPU).products():
+            assert matmul.fp32_precision == "ieee"
+        assert matmul.fp32_precision == "bf16"
+    finally:
+        matmul.fp32_precision = "none"
 
 
 def test_tf32_is_refused_on_the_cpu() -> None:

@@ -22,13 +22,14 @@ from foretaste.bench.shapes import parse_shape
 from foretaste.bench.subject import Subject
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
-from foretaste.evaluation.scoring import exact_scores, to_device
+from foretaste.evaluation.scoring import scoring, to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.device import resolve_device
+from foretaste.ops.precision_flags import float32_products
 from foretaste.training.precision import PrecisionPolicy
 
 _PAIRS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
@@ -65,7 +66,7 @@ def bench_inference(
     histories = load_histories(shape, options.data_cache)
     model = subject.build(histories, device, options.seed)
     sizes = options.batch_sizes or (_PAIRS if isinstance(model, NeuMF) else _USERS[device.type])
-    with exact_scores(model):
+    with scoring(model):
         for make_case in _cases(subject, model, histories, options):
             for size in sizes:
                 tell(f"scoring {size:,} at a time")
@@ -78,7 +79,8 @@ def _cases(
 ) -> Iterator[Callable[[int], Case]]:
     """For each precision, what makes the case of a batch size while its products hold."""
     if not isinstance(options, NeuMFInferenceBench):
-        yield partial(_catalogue_case, subject, model, histories, options)
+        with float32_products(model.device):
+            yield partial(_catalogue_case, subject, model, histories, options)
         return
     for precision in options.precision:
         policy = PrecisionPolicy(precision=precision, device=model.device)

@@ -19,13 +19,14 @@ from foretaste.evaluation.metrics import TargetPlaces
 from foretaste.evaluation.places import ABSENT, TopList, place_targets, top_list
 from foretaste.evaluation.scoring import (
     Scored,
-    exact_scores,
     score_fixed,
     score_full,
     score_sampled,
+    scoring,
     to_device,
 )
 from foretaste.models.base import RecommenderModel, UserState
+from foretaste.ops.precision_flags import float32_products
 from foretaste.ops.spans import span
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ class Ranker:
     def run(self, progress: Callable[[int, int], None] | None) -> Ranked:
         """Rank every user of ``heldout``; ``progress`` hears (users done, users in all)."""
         num_done = 0
-        with exact_scores(self._model):
+        with scoring(self._model):
             for rows in self._row_batches():
-                with span("evaluate"):
+                with span("evaluate"), float32_products(self._model.device):
                     self._rank(rows)
                 num_done += len(rows)
                 if progress is not None:

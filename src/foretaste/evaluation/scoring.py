@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -38,24 +38,15 @@ class Scored:
 
 
 @contextmanager
-def exact_scores(model: RecommenderModel) -> Iterator[None]:
-    """Within: evaluation mode, no gradients, no autocast, and fp32 products at full fp32."""
+def scoring(model: RecommenderModel) -> Iterator[None]:
+    """Within: evaluation mode, no gradients, no autocast."""
     was_training = model.training
-    backends: tuple[Any, ...] = (
-        torch.backends.cuda.matmul,
-        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
-    )
-    precisions = [backend.fp32_precision for backend in backends]
     if was_training:  # setting the mode, even to what it is, makes models forget what they cached
         model.eval()
     try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
         with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             yield
     finally:
-        for backend, precision in zip(backends, precisions, strict=True):
-            backend.fp32_precision = precision
         if was_training:
             model.train()
 

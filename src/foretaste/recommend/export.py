@@ -45,7 +45,7 @@ class Export:
     num_partial_histories: int = 0
     """Users of whose given history a part was ignored: training never saw those items."""
     notes: tuple[str, ...]
-    """What callers should know of the ids they gave."""
+    """What callers should know of the ids they gave, and of the scores."""
 
 
 def check_output(path: Path, overwrite: bool) -> Path:
@@ -88,7 +88,7 @@ def write_lists(
             counts.update(made.counts(maker.k))
             if progress is not None:
                 progress(int(rows[-1]) + 1, len(asked))
-    return Export(path=path, num_users=len(asked), notes=notes + maker.shelf.notes, **counts)
+    return Export(path=path, num_users=len(asked), notes=notes + maker.notes, **counts)
 
 
 def _lists_schema(asked: pa.Schema, items: IdTable) -> pa.Schema:

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from foretaste.data.histories import Histories
 from foretaste.evaluation.places import ABSENT, top_list
-from foretaste.evaluation.scoring import exact_scores, to_device
+from foretaste.evaluation.scoring import scoring, to_device
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.precision_flags import products_as_set
 from foretaste.recommend.shelf import Shelf, reason_for_fewer
 
 _SCORE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
@@ -113,6 +114,12 @@ class ListMaker:
         allowed_I = torch.tensor(shelf.is_allowed, device=model.device)
         self._item_index_C = allowed_I.nonzero()[:, 0] if shelf.is_small else None
         self._blocked_I = ~allowed_I
+        self._lowered: str | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What callers should know of the ids they gave, and of lists made so far."""
+        return (*self.shelf.notes, *([self._lowered] if self._lowered else []))
 
     def make(self, histories: Histories, user_index: NDArray[np.int64] | None) -> Lists:
         """Lists for the users with these histories: rows of training, or new users if None.
@@ -127,18 +134,18 @@ class ListMaker:
         return lists
 
     def reasons(self, lists: Lists, own: Sequence[Sequence[str]]) -> list[list[str]]:
-        """What to say of each list: why it is short, its ``own`` reasons, notes on the shelf."""
+        """What to say of each list: why it is short, its ``own`` reasons, notes on all."""
         size, contents = self.shelf.size, self.shelf.contents
         fewer = [reason_for_fewer(int(length), self.k, size, contents) for length in lists.length]
         return [
-            [*([short] if short else []), *reasons, *self.shelf.notes]
+            [*([short] if short else []), *reasons, *self.notes]
             for short, reasons in zip(fewer, own, strict=True)
         ]
 
     def _make_batch(self, histories: Histories, user_index: NDArray[np.int64] | None) -> Lists:
         model = self.model
         tensors = to_device(histories, model.device)
-        with exact_scores(model):
+        with scoring(model), products_as_set(model.device) as self._lowered:
             if user_index is None:
                 state = model.fold_in(tensors)
             else:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from foretaste.data.histories import Histories
 from foretaste.errors import UnknownIdError
 from foretaste.evaluation.places import ABSENT
-from foretaste.evaluation.scoring import exact_scores
+from foretaste.evaluation.scoring import scoring
 from foretaste.models.base import RecommenderModel
+from foretaste.ops.precision_flags import products_as_set
 from foretaste.recommend.answers import Answer, Kind, make_answers
 from foretaste.recommend.export import Export, check_output, write_lists
 from foretaste.recommend.given import NOTHING_KNOWN, UNKNOWN_USER, Given, known_histories
@@ -112,14 +113,14 @@ class Recommender:
         num_others = self.run.num_items - 1
         num_places = min(k, num_others)
         lists = Lists.empty(len(index), num_places)
-        for rows in batches(len(index), self.run.num_items, self.model.device):
-            item_index_B = torch.tensor(index[rows], device=self.model.device)
-            with exact_scores(self.model):
+        with scoring(self.model), products_as_set(self.model.device) as lowered:
+            for rows in batches(len(index), self.run.num_items, self.model.device):
+                item_index_B = torch.tensor(index[rows], device=self.model.device)
                 score_BI = self.model.similarity(item_index_B)
-            score_BI = score_BI.scatter(1, item_index_B[:, None], ABSENT)
-            lists.put(rows, Lists.best(score_BI, num_places))
+                score_BI = score_BI.scatter(1, item_index_B[:, None], ABSENT)
+                lists.put(rows, Lists.best(score_BI, num_places))
         fewer = reason_for_fewer(num_places, k, num_others, "other item{s} in the catalogue")
-        reasons = [[fewer] if fewer else []] * len(index)
+        reasons = [[note for note in (fewer, lowered) if note]] * len(index)
         return make_answers("item", self.run.items.ids(index), lists, self.run.items, reasons)
 
     def recommend_all(

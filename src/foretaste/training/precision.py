@@ -24,14 +24,10 @@ from torch import Tensor
 
 from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError, TrainingError
+from foretaste.ops.precision_flags import EXACT, exact_half_sums, float32_products
 from foretaste.training.config import LossScale, Precision
 
 _COMPUTE_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-_ROUGH_SUMS = (
-    "allow_fp16_reduced_precision_reduction",
-    "allow_bf16_reduced_precision_reduction",
-)
-"""PyTorch lets half-precision products add up in half precision unless told otherwise."""
 _AMPERE = (8, 0)
 _INITIAL_SCALE = 2.0**16
 _SMALLEST_SCALE = 1.0
@@ -70,23 +66,13 @@ class PrecisionPolicy:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Within, float32 products on CUDA are computed in this precision.
+        """Within, float32 products are computed in this precision, and sums of half ones exactly.
 
         For training steps alone: what is ranked comes from full float32 products.
         """
-        if self.device.type != "cuda":
+        precision = "tf32" if self.precision == "tf32" else EXACT
+        with float32_products(self.device, precision), exact_half_sums(self.device):
             yield
-            return
-        matmul = torch.backends.cuda.matmul
-        before = {name: getattr(matmul, name) for name in ("fp32_precision", *_ROUGH_SUMS)}
-        matmul.fp32_precision = "tf32" if self.precision == "tf32" else "ieee"
-        for name in _ROUGH_SUMS:
-            setattr(matmul, name, False)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(matmul, name, value)
 
     def scaler(self) -> Scaler:
         """What scales the loss of one training: a new `LossScaler` for fp16, else nothing."""

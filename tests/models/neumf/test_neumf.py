@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.scoring import exact_scores
+from foretaste.evaluation.scoring import scoring
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.neumf.model import NeuMF
@@ -113,7 +113,7 @@ def test_items_are_projected_once_for_many_answers(model: NeuMF, rng: np.random.
     model.eval()
     kept = []
     for _ in range(2):
-        with exact_scores(model):
+        with scoring(model):
             model.score_catalogue(model.fold_in(histories[3:5]))
         kept.append((model._frozen_inputs, model._user_prior))
     assert kept[0][0] is not None

@@ -1,0 +1,117 @@
+"""Flags of the process, held by threads that want them otherwise than the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+import torch
+
+from foretaste.ops.precision_flags import float32_products, products_as_set
+
+CPU = torch.device("cpu")
+MATMUL: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def general() -> Iterator[None]:
+    """The flag that the one of products follows unless it is set itself."""
+    yield
+    torch._C._set_fp32_precision_setter("mkldnn", "all", "none")  # type: ignore[attr-defined]
+    MATMUL.fp32_precision = "none"
+
+
+@pytest.fixture
+def bf16(general: None) -> None:
+    """An application that has asked for less."""
+    MATMUL.fp32_precision = "bf16"
+
+
+def test_held_and_given_back(bf16: None) -> None:
+    with float32_products(CPU):
+        assert MATMUL.fp32_precision == "ieee"
+    assert MATMUL.fp32_precision == "bf16"
+
+
+def test_an_error_gives_it_back(bf16: None) -> None:
+    with pytest.raises(ValueError, match="mine"), float32_products(CPU):
+        raise ValueError("mine")
+    assert MATMUL.fp32_precision == "bf16"
+
+
+def test_nothing_is_set_where_products_are_exact_anyway() -> None:
+    with float32_products(CPU):
+        assert MATMUL.fp32_precision == "none"
+
+
+def test_as_the_application_has_it_and_what_to_say(bf16: None) -> None:
+    with products_as_set(CPU) as lowered:
+        assert MATMUL.fp32_precision == "bf16"
+    assert lowered is not None
+    assert lowered.startswith("scores are rounded to bf16, as torch.backends.mkldnn.matmul.fp32")
+    MATMUL.fp32_precision = "ieee"
+    with products_as_set(CPU) as lowered:
+        assert lowered is None
+
+
+def test_what_followed_a_general_flag_goes_on_following_it(general: None) -> None:
+    set_general = torch._C._set_fp32_precision_setter  # type: ignore[attr-defined]
+    set_general("mkldnn", "all", "bf16")
+    with float32_products(CPU):
+        assert MATMUL.fp32_precision == "ieee"
+    assert MATMUL.fp32_precision == "bf16"
+    set_general("mkldnn", "all", "none")
+    assert MATMUL.fp32_precision == "none"
+
+
+def test_who_wants_the_same_shares_it(bf16: None) -> None:
+    both_within = Barrier(2, timeout=10)
+
+    def hold() -> str:
+        with float32_products(CPU):
+            both_within.wait()
+            return str(MATMUL.fp32_precision)
+
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(hold) for _ in range(2)]
+    assert [one.result() for one in found] == ["ieee", "ieee"]
+    assert MATMUL.fp32_precision == "bf16"
+
+
+@pytest.mark.parametrize("first_is_exact", [True, False])
+def test_who_wants_another_value_waits(bf16: None, first_is_exact: bool) -> None:
+    exact, as_set = float32_products(CPU), products_as_set(CPU)
+    first, second = (exact, as_set) if first_is_exact else (as_set, exact)
+    first_is_in, may_leave, order = Event(), Event(), []
+
+    def hold(products: AbstractContextManager[object], name: str) -> None:
+        with products:
+            order.append((name, MATMUL.fp32_precision))
+            first_is_in.set()
+            may_leave.wait(10)
+            order.append((name, MATMUL.fp32_precision))
+
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(hold, first, "first")
+        first_is_in.wait(10)
+        later = threads.submit(hold, second, "second")
+        assert not later.done()
+        may_leave.set()
+    values = ("ieee", "bf16") if first_is_exact else ("bf16", "ieee")
+    assert order == [
+        ("first", values[0]), ("first", values[0]), ("second", values[1]), ("second", values[1])
+    ]  # fmt: skip
+    assert MATMUL.fp32_precision == "bf16"
+
+
+def test_a_thread_that_holds_it_may_not_ask_again() -> None:
+    with (
+        float32_products(CPU),
+        pytest.raises(AssertionError, match="held by this thread already"),
+        products_as_set(CPU),
+    ):
+        pass
