@@ -166,7 +166,7 @@ def test_another_format_version_is_refused(run: Run) -> None:
 )
 def test_a_damaged_config_names_the_field(run: Run, name: str, value: object) -> None:
     _edit_config(run, **{name: value})
-    with pytest.raises(RunError, match=f'config.json is damaged: "{name}"'):
+    with pytest.raises(RunError, match=rf"config.json is damaged: {name} is .*; it must be"):
         Run.open(run.path)
 
 
@@ -180,7 +180,7 @@ def test_a_config_from_before_hardware_was_recorded_is_read(run: Run) -> None:
 
 def test_a_damaged_reference_to_the_dataset_names_the_field(run: Run) -> None:
     _edit_config(run, dataset={"name": "shop"})
-    with pytest.raises(RunError, match=r'config\.json is damaged: "path" is None where str'):
+    with pytest.raises(RunError, match=r"config\.json is damaged: path is missing"):
         Run.open(run.path)
 
 

@@ -129,6 +129,11 @@ def from_document(kind: type[Settings], document: Mapping[str, Any]) -> Settings
     return kind(**{name: _built(value, hints[name]) for name, value in document.items()})
 
 
+def fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that are fields of ``kind``."""
+    return {item.name: values[item.name] for item in fields(kind) if item.name in values}
+
+
 def _needs_value(item: Field[Any]) -> bool:
     return item.default is MISSING and item.default_factory is MISSING
 
@@ -214,12 +219,9 @@ def _members(value: Any) -> list[Any]:
 
 
 def _mapping(value: Any, inner: tuple[Any, ...], allowed: Range) -> dict[Any, Any]:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(isinstance(name, inner[0]) for name in value):
         raise _UnfitError
-    return {
-        _converted(name, inner[0], _ANY): _converted(member, inner[1], allowed)
-        for name, member in value.items()
-    }
+    return {name: _converted(member, inner[1], allowed) for name, member in value.items()}
 
 
 def _flag(value: Any, allowed: Range) -> bool:

@@ -7,9 +7,10 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from foretaste._util.formatting import shown
+from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import DatasetError
 
@@ -39,6 +40,9 @@ class Part:
     """Of the file's bytes."""
     content_digest: str
     """Of the values in row order, whatever engine wrote them."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,9 @@ class Manifest:
     """What else a person should know, by what it is about: titles, odd ids, an empty test."""
 
     format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     @property
     def digest(self) -> str:
@@ -167,9 +174,8 @@ class Manifest:
             check_signed(text)
             del values[SHA256]
             digest = values.pop("digest")
-            parts = {name: Part(**part) for name, part in values.pop("parts").items()}
-            manifest = cls(**values, parts=parts)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            manifest = from_document(cls, values)
+        except (KeyError, ValueError) as error:
             raise DatasetError(f"{path}: is damaged ({error}); prepare the dataset again") from None
         problem = manifest._problem()
         if problem is not None:
@@ -183,11 +189,6 @@ class Manifest:
 
     def _problem(self) -> str | None:
         """What cannot be as it stands; None where everything may be right."""
-        wrong = _wrongly_typed(self)
-        wrong += [f"{name}: {field}" for name, part in self.parts.items()
-                  for field in _wrongly_typed(part)]  # fmt: skip
-        if wrong:
-            return f"{wrong[0]} is not of its type"
         unknown = sorted(self.parts.keys() - _PART_NAMES)
         if unknown:
             return f"it lists {shown(unknown[0])}, which is no part of a dataset"
@@ -207,25 +208,6 @@ class Manifest:
             if not 0 <= getattr(self, few) <= getattr(self, many) <= _MAX_INDEX:
                 return f"{few} is {getattr(self, few)}, of {getattr(self, many)} {many}"
         return None
-
-
-def _wrongly_typed(values: Manifest | Part) -> list[str]:
-    """The fields whose values are not what their annotations say."""
-    hints = get_type_hints(type(values))
-    return [name for name, hint in hints.items() if not _fits(getattr(values, name), hint)]
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON is of this type; True is no number."""
-    if hint is Any:
-        return True
-    kind, inner = get_origin(hint) or hint, get_args(hint)
-    if kind is float and type(value) is int:
-        return True
-    if type(value) is not kind:
-        return False
-    members = value.values() if isinstance(value, dict) else value if inner else ()
-    return all(_fits(member, inner[-1]) for member in members)
 
 
 def _in_words(name: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import foretaste
-from foretaste.errors import RunError
+from foretaste._util.settings import check_settings, fields_of, from_document
+from foretaste.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 FORMAT = "foretaste run"
 FORMAT_VERSION = 2
 
-_JSON_TYPES = {"str": str, "int": int, "DatasetReference": dict}
-_CAME_LATER = {"hardware"}
-"""Fields that configs of this format version lack where an earlier foretaste wrote them."""
+Settings = TypeVar("Settings")
 
 
 def installed_versions() -> dict[str, str]:
@@ -61,6 +60,9 @@ class DatasetReference:
     """Items of the catalogue: the first ones of ``items.parquet``."""
     num_all_items: int
     """Items, those never seen in training included."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetReference:
@@ -107,6 +109,9 @@ class RunConfig:
     files: Mapping[str, str] = field(default_factory=dict)
     """sha256 of each file written with the run and never changed; filled in by ``Run.create``."""
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     def to_json(self) -> str:
         """The text of ``config.json``."""
         document = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
@@ -126,23 +131,15 @@ def read_run_config(path: Path) -> RunConfig:
             f"{path} has format version {document.get('format_version')!r}, this foretaste "
             f"({foretaste.__version__}) reads {FORMAT_VERSION}; use the version that wrote it"
         )
-    values = _checked_values(RunConfig, document, path)
-    reference = DatasetReference(**_checked_values(DatasetReference, values["dataset"], path))
-    return RunConfig(**{**values, "dataset": reference})
+    return recorded(RunConfig, document, path)
 
 
-def _checked_values(kind: type[Any], document: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The values of the fields of ``kind``, each there and of its JSON type."""
-    values = {}
-    for wanted in fields(kind):
-        if wanted.name in _CAME_LATER - document.keys():
-            continue
-        value = document.get(wanted.name)
-        expected = _JSON_TYPES.get(str(wanted.type), dict)
-        if not isinstance(value, expected) or isinstance(value, bool):
-            raise RunError(
-                f'{path} is damaged: "{wanted.name}" is {value!r:.80} where '
-                f"{'an object' if expected is dict else expected.__name__} belongs"
-            )
-        values[wanted.name] = value
-    return values
+def recorded(kind: type[Settings], values: Mapping[str, Any], path: Path) -> Settings:
+    """The settings of a kind, of which ``path`` holds the values among others.
+
+    RunError names ``path`` where they are not settings of that kind.
+    """
+    try:
+        return from_document(kind, fields_of(kind, values))
+    except SettingError as error:
+        raise RunError(f"{path} is damaged: {error}") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from foretaste._util.settings import from_document
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
@@ -41,15 +42,9 @@ def model_config(config: RunConfig, path: Path) -> Any:
     ``path`` is where they were read; RunError names it where they are not those of the model.
     """
     try:
-        kind = config_class(config.model)
-        return kind(**{name: _tuples(value) for name, value in config.model_config.items()})
-    except (TypeError, SettingError) as error:
+        return from_document(config_class(config.model), config.model_config)
+    except SettingError as error:
         raise RunError(f"{path}: {error}") from error
-
-
-def _tuples(value: Any) -> Any:
-    """JSON turns tuples into lists; settings hold tuples only."""
-    return tuple(_tuples(inner) for inner in value) if isinstance(value, list) else value
 
 
 def _check_weights(run: Run, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

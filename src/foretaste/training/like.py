@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.settings import fields_of
 from foretaste.errors import RunError
 from foretaste.models.neumf.config import SamplingConfig
+from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config
 from foretaste.runs.run import CONFIG, Run
 from foretaste.training.config import PretrainingConfig, TrainingConfig
@@ -33,25 +34,25 @@ def repeated_settings(run: Run) -> Settings:
     What ``auto`` chose is kept as chosen, and so is the warm start; the device is found anew;
     nothing stops the training early. Raises RunError where the run was never finished.
     """
-    asked, resolved = run.config.asked, run.config.resolved
-    chosen = {**_fields_of(TrainingConfig, asked), **_fields_of(TrainingConfig, resolved)}
+    asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
+    chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
     chosen["device"] = asked["device"]
     best_epoch = _summary(run)["best_epoch"]
     if best_epoch is not None:
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
-    sampling = _fields_of(SamplingConfig, asked)
+    sampling = fields_of(SamplingConfig, asked)
     return Settings(
         model=run.config.model,
-        model_config=model_config(run.config, run.path / CONFIG),
-        config=TrainingConfig(**chosen),
-        sampling=SamplingConfig(**sampling) if sampling else None,
+        model_config=model_config(run.config, path),
+        config=recorded(TrainingConfig, chosen, path),
+        sampling=recorded(SamplingConfig, sampling, path) if sampling else None,
         **warm_start_arguments(run.config.start),
     )
 
 
 def asked_settings(run: Run) -> TrainingConfig:
     """How a run was asked to be trained."""
-    return TrainingConfig(**_fields_of(TrainingConfig, run.config.asked))
+    return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -63,8 +64,3 @@ def _summary(run: Run) -> dict[str, Any]:
             "name a run that was trained to the end"
         )
     return summaries[-1]
-
-
-def _fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that are fields of ``kind``."""
-    return {entry.name: values[entry.name] for entry in fields(kind) if entry.name in values}

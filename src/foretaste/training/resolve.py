@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from foretaste._util.settings import Count, Seed, check_settings
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.training.config import Precision, TrainingConfig
@@ -23,28 +24,31 @@ class TrainingSize:
 class TrainingPlan:
     """A `TrainingConfig` without any ``auto`` left: what one training does."""
 
-    epochs: int
-    batch_size: int
+    epochs: Count
+    batch_size: Count
     learning_rate: float
     beta1: float
     beta2: float
     eps: float
-    seed: int
+    seed: Seed
     device: str
     precision: Precision
     loss_scale: float | None
     compile: bool
     cuda_graphs: bool
-    eval_every: int
+    eval_every: Count
     eval_after: int
     warm_up_epochs: int
     patience: int
     target: float | None
     select_by: str
-    validation_users: int
-    evaluation_batch: int | None
+    validation_users: Count
+    evaluation_batch: Count | None
     checkpoint_every_s: float
     candidates: str
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     def evaluates(self, epoch: int) -> bool:
         """Whether an epoch, counted from 1, ends with an evaluation."""
