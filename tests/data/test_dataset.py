@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste._util.signed_json import signed_text
-from foretaste.data import Dataset, PrepareConfig, open_dataset, prepare
-from foretaste.data.manifest import FILE_NAME, Manifest
+from foretaste.data import Dataset, PrepareConfig, open_dataset, part_files, prepare
+from foretaste.data.manifest import FILE_NAME, Manifest, file_sha256
 from foretaste.data.part_files import content_digest
 from foretaste.errors import DatasetError
 from tests.data.conftest import WriteFile
@@ -106,8 +108,45 @@ def test_unsorted_pairs_are_refused(dataset: Dataset) -> None:
     path = dataset.path / "train.parquet"
     table = pq.read_table(path)
     pq.write_table(table.take(list(range(table.num_rows))[::-1]), path)
+    part = replace(dataset.manifest.parts[path.name], sha256=file_sha256(path))
+    manifest = replace(dataset.manifest, parts={**dataset.manifest.parts, path.name: part})
     with pytest.raises(DatasetError, match=r"train\.parquet: rows are not sorted"):
-        _ = Dataset(dataset.path, dataset.manifest).train
+        _ = Dataset(dataset.path, manifest).train
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("train", lambda dataset: dataset.train),
+        ("users", lambda dataset: dataset.users),
+        ("items", lambda dataset: dataset.items),
+        ("test", lambda dataset: dataset.heldout("test")),
+        ("train", lambda dataset: dataset.all_interactions()),
+    ],
+)
+def test_a_dataset_replaced_after_it_was_opened_is_refused(
+    dataset: Dataset, write: WriteFile, name: str, use: Callable[[Dataset], object]
+) -> None:
+    opened = open_dataset(dataset.path)
+    rows = "".join(f"{user},{item},{-item}\n" for user in range(9) for item in range(7, 20))
+    prepare(write("user_id,item_id,time\n" + rows), dataset.path, overwrite=True)
+    with pytest.raises(DatasetError, match=rf"{name}\.parquet: does not match .* replaced meanwhi"):
+        use(opened)
+
+
+def test_what_was_checked_is_what_is_read(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However soon after the check the file is written over."""
+    whole = dataset.train.item_index.tolist()
+    check = part_files._compare
+
+    def check_then_write_over(path: Path, found: str, sha256: str) -> None:
+        check(path, found, sha256)
+        path.write_bytes(b"something else")
+
+    monkeypatch.setattr(part_files, "_compare", check_then_write_over)
+    assert Dataset(dataset.path, dataset.manifest).train.item_index.tolist() == whole
 
 
 def test_a_split_that_is_not_there(write: WriteFile, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretaste.data import Dataset
-from foretaste.errors import RunError
+from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.errors import DatasetError, RunError
 from foretaste.runs import Run, default_run_name, unused_run_path
 from foretaste.runs.config import FORMAT_VERSION
-from tests.runs.tiny import flip_byte, make_dataset, run_config
+from tests.runs.tiny import flip_byte, interactions, make_dataset, run_config
 
 
 def test_an_opened_run_holds_what_was_created(run: Run, dataset: Dataset) -> None:
@@ -143,6 +143,14 @@ def test_a_torn_or_foreign_config_is_named(run: Run, text: str, message: str) ->
     (run.path / "config.json").write_text(text)
     with pytest.raises(RunError, match=rf"config\.json is {message}"):
         Run.open(run.path)
+
+
+def test_a_dataset_replaced_after_it_was_opened_makes_no_run(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "data")
+    prepare(interactions().slice(7), dataset.path, PrepareConfig(protocol="none"), overwrite=True)
+    with pytest.raises(DatasetError, match=r"\.parquet: does not match the manifest"):
+        Run.create(tmp_path / "run", config=run_config(dataset, "ease", {}), dataset=dataset)
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_format_version_is_refused(run: Run) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import Manifest, file_sha256
-from foretaste.data.part_files import read_table
+from foretaste.data.manifest import Manifest
+from foretaste.data.part_files import check_part, part_bytes, read_table
 from foretaste.errors import DatasetError
 
 Split = Literal["validation", "test"]
@@ -71,7 +72,11 @@ class HeldOut:
 
 
 class Dataset:
-    """A prepared dataset; parts are read from disk when first asked for."""
+    """A prepared dataset; parts are read from disk when first asked for.
+
+    Each is checked against the manifest in the very bytes that are read, so a directory that was
+    replaced meanwhile raises DatasetError instead of answering with other data.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
@@ -145,7 +150,7 @@ class Dataset:
         return self._held_pairs([name for name in self.manifest.parts if name not in others])
 
     def _ids(self, name: str, num_rows: int) -> IdTable:
-        table = IdTable.read(self.path / name)
+        table = IdTable.read(self.path / name, self._content(name))
         if len(table) != num_rows:
             raise DatasetError(
                 f"{self.path / name}: has {len(table)} rows, and the manifest counts {num_rows}; "
@@ -174,16 +179,24 @@ class Dataset:
         return reduce(Histories.union, parts)
 
     def _pairs(self, name: str, num_users: int, num_items: int) -> Histories:
-        return read_pairs(self.path / name, num_users=num_users, num_items=num_items)
+        return read_pairs(
+            self.path / name, self._content(name), num_users=num_users, num_items=num_items
+        )
+
+    def _content(self, name: str) -> pa.Buffer:
+        return part_bytes(self.path / name, self.manifest.parts[name].sha256)
 
 
 _PAIRS = "user_index (int32), item_index (int32)"
 _ID_FILES = frozenset({"users.parquet", "items.parquet"})
 
 
-def read_pairs(path: Path, *, num_users: int, num_items: int) -> Histories:
-    """The pairs of one part; DatasetError where they are unsorted, repeated or out of bounds."""
-    table = read_table(path)
+def read_pairs(path: Path, content: pa.Buffer, *, num_users: int, num_items: int) -> Histories:
+    """The pairs of the part at ``path``, which has these bytes.
+
+    Raises DatasetError where they are unsorted, repeated or out of bounds.
+    """
+    table = read_table(path, content)
     found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
     if found != _PAIRS or any(column.null_count for column in table.columns):
         raise DatasetError(
@@ -213,23 +226,5 @@ def open_dataset(path: Path | str) -> Dataset:
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`")
     manifest = Manifest.read(path)
     for name, part in manifest.parts.items():
-        check_file(path / name, part.sha256)
+        check_part(path / name, part.sha256)
     return Dataset(path, manifest)
-
-
-def check_file(path: Path, sha256: str) -> None:
-    """DatasetError where a file is missing or is not the one that the manifest lists."""
-    if path.exists() and not path.is_file():
-        raise DatasetError(f"{path}: is not a file; prepare the dataset again")
-    try:
-        found = file_sha256(path)
-    except OSError as error:
-        raise DatasetError(
-            f"{path}: listed in the manifest, cannot be read: {error.strerror}; "
-            "prepare the dataset again"
-        ) from None
-    if found != sha256:
-        raise DatasetError(
-            f"{path}: does not match the manifest: sha256 {found[:12]}, expected {sha256[:12]}; "
-            "prepare the dataset again"
-        )

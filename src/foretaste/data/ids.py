@@ -46,9 +46,12 @@ class IdTable:
         return cls(kind=kind, table=pa.table(arrays))
 
     @classmethod
-    def read(cls, path: Path | str) -> IdTable:
-        """The table written at ``path``; DatasetError where it is missing or not one of ours."""
-        table = read_table(path)
+    def read(cls, path: Path | str, content: pa.Buffer | None = None) -> IdTable:
+        """The table written at ``path``, of these bytes where they were read already.
+
+        Raises DatasetError where it is missing or not one of ours.
+        """
+        table = read_table(path, content)
         for kind in ("user", "item"):
             if table.column_names[:2] == [f"{kind}_index", f"{kind}_id"]:
                 return cls._checked(kind, table, Path(path))

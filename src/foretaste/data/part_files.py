@@ -1,11 +1,11 @@
-"""What is inside a part of a dataset: all of it, its order, its digest."""
+"""A part of a dataset: its bytes, once they are known to be its own, and what is inside."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,57 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste.data.histories import is_strictly_sorted
+from foretaste.data.manifest import file_sha256
 from foretaste.errors import DatasetError
+
+Value = TypeVar("Value")
 
 PAIR_COLUMNS = ["user_index", "item_index"]
 """Of every part but users and items."""
 
 
-def read_table(path: Path | str) -> pa.Table:
-    """A whole Parquet file; DatasetError where it is missing, damaged or holds what is no text."""
+def check_part(path: Path, sha256: str) -> None:
+    """DatasetError where a file is missing or is not the one that the manifest lists."""
+    _compare(path, _listed(path, file_sha256), sha256)
+
+
+def part_bytes(path: Path, sha256: str) -> pa.Buffer:
+    """The bytes of the part that the manifest lists, for what is read to be what was checked.
+
+    Raises DatasetError as `check_part` does, also where the file was replaced since that.
+    """
+    content = _listed(path, Path.read_bytes)
+    _compare(path, hashlib.sha256(content).hexdigest(), sha256)
+    return pa.py_buffer(content)
+
+
+def _listed(path: Path, read: Callable[[Path], Value]) -> Value:
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{path}: is not a file; prepare the dataset again")
     try:
-        table = pq.read_table(path)
+        return read(path)
+    except OSError as error:
+        raise DatasetError(
+            f"{path}: listed in the manifest, cannot be read: {error.strerror}; "
+            "prepare the dataset again"
+        ) from None
+
+
+def _compare(path: Path, found: str, sha256: str) -> None:
+    if found != sha256:
+        raise DatasetError(
+            f"{path}: does not match the manifest: sha256 {found[:12]}, expected {sha256[:12]}; "
+            "open the dataset again if it was replaced meanwhile, else prepare it again"
+        )
+
+
+def read_table(path: Path | str, content: pa.Buffer | None = None) -> pa.Table:
+    """A whole Parquet file, of these bytes where they were read already.
+
+    Raises DatasetError where it is missing, damaged or holds what is no text.
+    """
+    try:
+        table = pq.read_table(path if content is None else pa.BufferReader(content))
         table.validate(full=True)
         _ = table.column_names
     except (OSError, ValueError, pa.ArrowException) as error:

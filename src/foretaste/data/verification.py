@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from foretaste.data.dataset import check_file, read_pairs
+from foretaste.data.dataset import Dataset, read_pairs
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable, Kind
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import PAIR_COLUMNS, content_digest, is_in_order
+from foretaste.data.part_files import PAIR_COLUMNS, content_digest, is_in_order, part_bytes
 from foretaste.errors import DatasetError, ForetasteError, RunError
 
 _CANDIDATES = "test_candidates.parquet"
@@ -114,9 +114,9 @@ def _check_manifest(path: Path) -> str:
 
 def _check_part(path: Path, manifest: Manifest) -> str:
     part = manifest.parts[path.name]
-    check_file(path, part.sha256)
+    content = part_bytes(path, part.sha256)
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
             _check_columns(path, file.schema_arrow)
             found = (file.metadata.num_rows, content_digest(file), is_in_order(file))
     except (OSError, pa.ArrowException) as error:
@@ -128,7 +128,7 @@ def _check_part(path: Path, manifest: Manifest) -> str:
         )
     if not found[2]:
         raise DatasetError(f"{path}: its rows are not in order; prepare the dataset again")
-    further = _check_ids(path, manifest) if path.name in _ID_FILES else "order"
+    further = _check_ids(path, content, manifest) if path.name in _ID_FILES else "order"
     return f"{part.num_rows:,} rows: bytes, digest, columns, {further}"
 
 
@@ -144,9 +144,9 @@ def _check_columns(path: Path, schema: pa.Schema) -> None:
         )
 
 
-def _check_ids(path: Path, manifest: Manifest) -> str:
+def _check_ids(path: Path, content: pa.Buffer, manifest: Manifest) -> str:
     kind = _ID_FILES[path.name]
-    ids = IdTable.read(path)
+    ids = IdTable.read(path, content)
     found, said = "integer" if ids.is_integer else "text", manifest.id_types[f"{kind}_id"]
     if found != said:
         raise DatasetError(
@@ -164,7 +164,10 @@ def _check_together(path: Path, manifest: Manifest) -> str:
         if name not in _ID_FILES:
             unseen = name not in ("train.parquet", _CANDIDATES)
             num_items = manifest.num_all_items if unseen else manifest.num_items
-            pairs[name] = read_pairs(path / name, num_users=manifest.num_users, num_items=num_items)
+            content = part_bytes(path / name, manifest.parts[name].sha256)
+            pairs[name] = read_pairs(
+                path / name, content, num_users=manifest.num_users, num_items=num_items
+            )
     pairs.pop(_CANDIDATES, None)
     _check_overlaps(path, pairs)
     _check_training(path, manifest, pairs["train.parquet"])
@@ -190,7 +193,7 @@ def _check_training(path: Path, manifest: Manifest, train: Histories) -> None:
     """Training has the first users, and every item of the catalogue."""
     users = np.flatnonzero(train.lengths())
     items = np.unique(train.item_index)
-    parts = np.array(IdTable.read(path / "users.parquet").column("part")) == "train"
+    parts = np.array(Dataset(path, manifest).users.column("part")) == "train"
     expected = np.arange(manifest.num_train_users)
     if len(items) != manifest.num_items:
         problem = f"lacks {manifest.num_items - len(items):,} items of the catalogue"
