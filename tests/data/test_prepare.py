@@ -70,6 +70,24 @@ def test_more_rows_than_a_row_group_stay_sorted(tmp_path: Path) -> None:
     assert plain.train.num_interactions == 300_000 - 8_000
 
 
+def test_settings_may_be_given_by_name(table: pa.Table, tmp_path: Path) -> None:
+    renamed = table.rename_columns(["u", *table.column_names[1:]])
+    settings = PrepareConfig(user_column="u", protocol="temporal")
+    expected = prepare(renamed, tmp_path / "config", settings)
+    by_name = prepare(renamed, tmp_path / "name", user_column="u", protocol="temporal")
+    assert by_name.manifest.config == expected.manifest.config
+    assert file_bytes(by_name) == file_bytes(expected)
+    seeded = prepare(renamed, tmp_path / "both", settings, seed=3)
+    assert seeded.manifest.config == {**expected.manifest.config, "seed": 3}
+    for wrong, message in (
+        ({"user_colum": "u"}, "'user_colum' here; did you mean user_column?"),
+        ({"epochs": 3}, "prepare has no setting 'epochs' here: it belongs to TrainingConfig"),
+        ({"config": {}}, r"it must be PrepareConfig\(\.\.\.\)"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            prepare(renamed, tmp_path / "refused", **wrong)
+
+
 def test_every_format_gives_the_same_dataset(table: pa.Table, tmp_path: Path) -> None:
     csv, tsv, half = tmp_path / "t.csv", tmp_path / "t.tsv", table.num_rows // 2
     pa_csv.write_csv(table, csv)

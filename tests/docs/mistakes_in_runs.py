@@ -56,6 +56,9 @@ TRAINING_SETTINGS = {
     "Settings of another model": python(
         "foretaste.train('vae', 'data', model_config=foretaste.NeuMFConfig())"
     ),
+    "A setting by name that belongs elsewhere": python("foretaste.train('vae', 'data', factors=8)"),
+    "A setting by name that is none": python("foretaste.train('vae', 'data', epoch=20)"),
+    "A setting that does nothing": python("foretaste.train('ease', 'data', epochs=20)"),
     "Negatives for a model that draws none": python(
         "foretaste.train('vae', 'data', sampling=foretaste.SamplingConfig())"
     ),

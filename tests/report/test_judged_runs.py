@@ -9,7 +9,7 @@ import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
-from foretaste.evaluation import compare_evaluations
+from foretaste.evaluation import EvaluationConfig, compare_evaluations
 from foretaste.report import Comparison, evaluate_run
 from tests.report.test_tables import evaluation
 from tests.runs.tiny import make_run
@@ -74,3 +74,11 @@ def test_a_run_and_its_dataset_may_be_named_by_their_places(tmp_path: Path) -> N
         evaluate_run(run, split="train")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match=r"config is .*; it must be EvaluationConfig\(\.\.\.\)"):
         evaluate_run(run, config={"k": (5,)})  # type: ignore[arg-type]
+
+
+def test_settings_of_evaluation_may_be_given_by_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", shop(tmp_path / "shop", 1))
+    by_config = evaluate_run(run, config=EvaluationConfig(candidates="sampled-3", k=(1, 2)))
+    assert evaluate_run(run, candidates="sampled-3", k=[1, 2]).metrics == by_config.metrics
+    with pytest.raises(SettingError, match="'epochs' here: it belongs to TrainingConfig"):
+        evaluate_run(run, epochs=3)

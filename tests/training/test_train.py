@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import foretaste
-from foretaste.data import Dataset
+from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluate import evaluate
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.neumf.config import MLPConfig, SamplingConfig
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.runs import Run, load_model
-from foretaste.training import Progress, TrainingConfig, train
+from foretaste.training import LogConfig, Progress, TrainingConfig, train
 from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
@@ -256,3 +258,42 @@ def test_the_top_level_name_is_the_same_function() -> None:
 def test_a_metric_is_selected_by_however_it_is_spelled(dataset: Dataset, tmp_path: Path) -> None:
     run = run_of("gmf", dataset, tmp_path / "run", select_by=" NDCG@10 ", epochs=1)
     assert events(run, "summary")[0]["select_by"] == "ndcg@10"
+
+
+def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Path) -> None:
+    """Of the training, the model, its negatives, its logs, and the preparation of a raw table."""
+    dataset = prepare(table, tmp_path / "data", protocol="held-out-users", num_heldout_users=5)
+    expected = train(
+        "mlp",
+        dataset,
+        model_config=MLPConfig(layers=(8, 4)),
+        config=TrainingConfig(epochs=2, device="cpu", seed=3),
+        sampling=SamplingConfig(negatives=2),
+        logs=LogConfig(log_path=tmp_path / "first.jsonl"),
+        run_path=tmp_path / "first",
+    )
+    with chdir(tmp_path):
+        found = train(
+            "mlp",
+            table,
+            layers=[8, 4],
+            epochs=2,
+            config=TrainingConfig(epochs=7, device="cpu"),
+            seed=3,
+            negatives=2,
+            log_path=tmp_path / "second.jsonl",
+            protocol="held-out-users",
+            num_heldout_users=5,
+            run_path=tmp_path / "second",
+        )
+    assert found.config.dataset.digest == expected.config.dataset.digest
+    for name in ("model", "asked", "resolved", "seed"):
+        assert getattr(found.config, name) == getattr(expected.config, name)
+    assert weights_of(found) == weights_of(expected)
+    assert (tmp_path / "second.jsonl").exists()
+
+
+def test_a_model_fitted_in_one_pass_takes_what_acts_on_it(dataset: Dataset, tmp_path: Path) -> None:
+    run = train("ease", dataset, l2=9.0, candidates="sampled-9", run_path=tmp_path / "run")
+    assert run.config.model_config == {"l2": 9.0}
+    assert run.config.resolved["candidates"] == "sampled-9"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -44,6 +45,28 @@ def test_settings_are_no_dicts(
     said = rf"{name}( of neumf)? is {{.*}}; it must be \w+Config\(\.\.\.\), with settings by name"
     with pytest.raises(SettingError, match=said):
         train("neumf", dataset, run_path=tmp_path / "run", **{name: given})  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ("vae", {"factors": 8}, "'factors' here: it belongs to GMFConfig and NeuMFConfig"),
+        ("vae", {"negatives": 4}, "vae samples no negatives: .* belong to neumf, gmf, mlp"),
+        ("vae", {"pretrained_gmf": "a", "pretrained_mlp": "b"}, "vae has no halves"),
+        ("neumf", {"k": (5,)}, "'k' here: it belongs to EvaluationConfig"),
+        ("neumf", {"epoch": 5}, "'epoch' here; did you mean epochs?"),
+        ("neumf", {"min_rating": 4}, "is prepared already, and neither settings of preparation"),
+        ("neumf", {"epochs": 0}, "epochs is 0; it must be a whole number"),
+        ("ease", {"epochs": 3}, "epochs does nothing for ease, which is fitted in one pass and"),
+        ("ease", {"trace": True}, "trace is on, but a model that is fitted in one pass"),
+    ],
+)
+def test_a_setting_by_name_is_refused_where_it_has_no_place(
+    model: str, settings: dict[str, Any], message: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        train(model, dataset, run_path=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
 
 

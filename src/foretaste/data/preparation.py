@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste import __version__
+from foretaste._util.keywords import ConfigArgument, routed
 from foretaste._util.settings import given_or_default
 from foretaste.data.columns import check_columns, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
@@ -47,6 +48,7 @@ def prepare(
     source_dir: Path | str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Dataset:
     """Turn raw interactions into a dataset directory, and open it.
 
@@ -57,7 +59,8 @@ def prepare(
     frame with the item id and further columns such as a title. ``output`` is
     ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings, so
     what is there already is opened as it is. ``progress`` is called with the name of each step as
-    it begins, and with how far a download is.
+    it begins, and with how far a download is. Settings may be given by name too,
+    ``prepare("plays.csv", user_column="listener")``, and go before what ``config`` says.
 
     ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too: MovieLens is
     downloaded once, checked and unpacked, titles come with it, and ``filters`` are the reference's.
@@ -69,6 +72,7 @@ def prepare(
     Raises InputError for what is wrong with the source (file, line, example), SettingError for
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
+    (config,) = routed(prepare, [ConfigArgument("config", PrepareConfig, config)], settings)
     if output is not None:
         check_is_path(output)
         check_output(Path(output), overwrite)
@@ -89,25 +93,34 @@ def open_or_prepare(
     source_dir: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """The dataset at ``source`` if it is a dataset directory; else ``source`` prepared.
+    """The dataset ``source`` is or whose directory it names; else ``source`` prepared.
 
     Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
     found there the next time. Raises SettingError where settings are given for a dataset that is
     prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
     """
-    # Unlike Path's, this raises nothing, however odd or long a name is.
-    if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+    prepared = _prepared_already(source)
+    if prepared is not None:
         asked = given_or_default("config", config, PrepareConfig).content()
         are_files_given = items is not None or source_dir is not None
         if asked != PrepareConfig().content() or are_files_given:
             raise SettingError(
-                f"{source}: is prepared already, and neither settings of preparation nor items can "
-                "change it; give the raw file instead"
+                f"{prepared.path}: is prepared already, and neither settings of preparation nor "
+                "items can change it; give the raw file instead"
             )
-        return open_dataset(source)
+        return prepared
     with telling(progress) as tell:
         raw, config = _open(source, items, config, source_dir, tell)
         return _found(raw, raw.default_output(config, Path(root)), config)
+
+
+def _prepared_already(source: Any) -> Dataset | None:
+    if isinstance(source, Dataset):
+        return source
+    # Unlike Path's, this raises nothing, however odd or long a name is.
+    if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+        return open_dataset(source)
+    return None
 
 
 def _open(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.settings import given_or_default
+from foretaste._util.keywords import ConfigArgument, routed
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
@@ -30,8 +30,12 @@ def evaluate_run(
     split: Split = "test",
     device: str = "auto",
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Evaluation:
     """Metrics of a run's best weights on the held-out users of its dataset.
+
+    Settings may be given by name, ``evaluate_run(run, k=[5, 10])``, and go before what ``config``
+    says.
 
     ``dataset`` is looked for where it was when the run was trained, unless given. Raises
     DatasetError where it is not there, is not what the run was trained on, or has no such split.
@@ -39,9 +43,10 @@ def evaluate_run(
     from foretaste.evaluation.evaluate import evaluate
     from foretaste.runs.loading import load_model
 
+    (config,) = routed(evaluate_run, [ConfigArgument("config", EvaluationConfig, config)], settings)
+    asked = config or EvaluationConfig()
     if not isinstance(run, Run):
         run = Run.open(run)
-    asked = given_or_default("config", config, EvaluationConfig)
     dataset = dataset_of(run, dataset)
     heldout = dataset.heldout(split)
     return evaluate(

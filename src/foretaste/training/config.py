@@ -93,6 +93,10 @@ class TrainingConfig:
         CandidateRule.parse(self.candidates)
 
 
+HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
+"""The training settings that act on a model without epochs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """What a training writes beside its run directory's log, and where."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from foretaste._util.settings import checked, given_or_default
+from foretaste._util.keywords import ConfigArgument, routed
+from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError
@@ -24,7 +26,12 @@ from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.run import Run, check_is_new, default_run_name, unused_run_path
 from foretaste.training.assembly import assemble
-from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
+from foretaste.training.config import (
+    HEEDED_IN_ONE_PASS,
+    LogConfig,
+    PretrainingConfig,
+    TrainingConfig,
+)
 from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import check_candidates
 from foretaste.training.logs import check_logs
@@ -49,16 +56,20 @@ def train(
     runs_root: Path | str = "runs",
     logs: LogConfig | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
+
+    Settings may be given by name, ``train("vae", data, epochs=20, hidden=[200])``, and go before
+    what a config says. ``seed`` is that of the training; the other names belong to one config each.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
         dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
             prepared first, under ``datasets/``.
         model_config: settings of the model; its defaults if not given.
-        config: how to train; popularity and EASE heed its device and candidates only, so that one
-            config may serve every model of a comparison.
+        config: how to train; popularity and EASE heed its device, candidates and evaluation_batch
+            only, so that one config may serve every model of a comparison.
         sampling: negatives and batch layout, for neumf, gmf and mlp only.
         start_from: a run of the same model and sizes whose weights to begin with, users and items
             matched by id; those that are new begin as in any training.
@@ -67,29 +78,41 @@ def train(
         logs: what to write beside the run's own log.
         progress: who is told how it goes; by default it is shown on stderr where that is a terminal
             or a notebook. `foretaste.training.Progress()` shows nothing.
+        settings: fields of these configs and, where ``dataset`` is prepared first, of
+            `PrepareConfig`.
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
     where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C
     or SIGTERM. Unless training itself failed, nothing is left behind; if it did, `resume` goes on.
     """
-    asked = given_or_default("config", config, TrainingConfig)
-    logs = given_or_default("logs", logs, LogConfig)
-    pretraining = checked("pretraining", pretraining, PretrainingConfig | None)
+    config, model_config, sampling, pretraining, logs, preparation = routed(
+        train,
+        [
+            ConfigArgument("config", TrainingConfig, config),
+            ConfigArgument(f"model_config of {model}", config_class(model), model_config),
+            ConfigArgument("sampling", SamplingConfig, sampling),
+            ConfigArgument("pretraining", PretrainingConfig, pretraining),
+            ConfigArgument("logs", LogConfig, logs),
+            ConfigArgument("preparation", PrepareConfig, None),
+        ],
+        settings,
+    )
+    asked, logs = config or TrainingConfig(), logs or LogConfig()
     check_logs(logs, in_steps=model not in CLOSED_FORMS)
-    settings = _checked_settings(model, model_config, asked)
-    sampling = _checked_sampling(model, sampling)
+    _check_fit_the_model(model, asked, sampling, settings)
+    if model in SAMPLING_MODELS:
+        sampling = sampling or SamplingConfig()
     warm_start = warm_start_record(model, start_from, pretraining)
     if warm_start and model in CLOSED_FORMS:
         raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
     if run_path is not None:
         check_is_new(Path(run_path))
     device = resolve_device(asked.device)
-    if not isinstance(dataset, Dataset):
-        dataset = open_or_prepare(dataset)
+    dataset = open_or_prepare(dataset, preparation)
     run_config = RunConfig(
         model=model,
-        model_config=asdict(settings),
+        model_config=asdict(model_config or config_class(model)()),
         asked=asdict(asked) | (asdict(sampling) if sampling else {}),
         resolved=_resolved(model, asked, dataset, sampling, device),
         seed=asked.seed,
@@ -104,17 +127,28 @@ def train(
     return run
 
 
-def _checked_settings(
-    model: str, given: DataclassInstance | None, asked: TrainingConfig
-) -> DataclassInstance:
-    expected: type[DataclassInstance] = config_class(model)
-    settings = given_or_default(f"model_config of {model}", given, expected)
+def _check_fit_the_model(
+    model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
+) -> None:
+    """SettingError for settings that would do nothing."""
     if asked.precision != "fp32" and model in PRODUCTLESS_MODELS:
         raise SettingError(
             f"precision is {asked.precision}, but {model} has no large products to compute in it; "
             "use fp32"
         )
-    return settings
+    if sampling is not None and model not in SAMPLING_MODELS:
+        raise SettingError(
+            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
+            f"to {', '.join(SAMPLING_MODELS)}"
+        )
+    if model in CLOSED_FORMS:
+        idle = {field.name for field in fields(TrainingConfig)} - set(HEEDED_IN_ONE_PASS)
+        for name in by_name.keys() & idle:
+            raise SettingError(
+                f"{name} does nothing for {model}, which is fitted in one pass and heeds "
+                f"{', '.join(HEEDED_IN_ONE_PASS)}; leave it out, or give it in a config that "
+                "serves several models"
+            )
 
 
 def _resolved(
@@ -143,17 +177,6 @@ def _resolved(
     samples_each = 1 + sampling.negatives if sampling else None
     plan = resolve(asked, size, samples_per_interaction=samples_each, device=str(device))
     return asdict(plan)
-
-
-def _checked_sampling(model: str, sampling: SamplingConfig | None) -> SamplingConfig | None:
-    if model in SAMPLING_MODELS:
-        return given_or_default("sampling", sampling, SamplingConfig)
-    if sampling is not None:
-        raise SettingError(
-            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
-            f"to {', '.join(SAMPLING_MODELS)}"
-        )
-    return None
 
 
 def _new_run(
