@@ -46,6 +46,29 @@ def test_packed_files_are_refused_by_name(write: WriteFile, name: str, message: 
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shop.xlsx", r"shop\.xlsx: is a spreadsheet, which is not read; save it there as CSV .*, "
+                      r"or in Python: pandas\.read_excel\('shop\.xlsx'\)\.to_csv\('shop\.csv', "),
+        ("shop.ods", "is a spreadsheet"),
+        ("shop.pkl", r"is a pickle, which is never opened: .* pandas\.read_pickle\('shop\.pkl'\)"
+                     r"\.to_csv\('shop\.csv', index=False\)$"),
+        ("train_ratings.pickle", r"never opened.* NVIDIA's NCF prepared: .* --train train_ratings"),
+        ("shop.npz", r"NumPy arrays, .*prepare\(scipy\.sparse\.load_npz\('shop\.npz'\)\)$"),
+        ("vad_data_true.npz", "NumPy arrays.* NVIDIA's VAE-CF prepared, in five files"),
+    ],
+)  # fmt: skip
+def test_what_is_not_text_is_refused_with_what_makes_text_of_it(
+    write: WriteFile, name: str, message: str
+) -> None:
+    path = write(b"\x80\x04.", f"folder/{name}")
+    refuse(path, message)
+    # Beside others, such as the reference's own numbering of ids, it is told before they are read.
+    write("{\n}", "folder/profile2id.json")
+    refuse(path.parent, message)
+
+
+@pytest.mark.parametrize(
     ("start", "message"),
     [
         (b"PK\x03\x04rest", r"raw\.csv: is not text but a \.zip file, .* with `unzip`"),
@@ -215,4 +238,4 @@ def test_datasets_and_runs_in_a_folder_are_left_out(write: WriteFile, tmp_path: 
     ] == [str(folder / "a.csv")]
     refuse(folder / "datasets", "datasets: holds prepared datasets or runs, and no raw data$")
     write("{}", "folder/other/manifest.json")
-    refuse(folder, r"other/manifest\.json: cannot tell its format by its name")
+    refuse(folder, r"other/manifest\.json: has no column 'user_id', which .*a\.csv has")

@@ -35,8 +35,13 @@ def test_ml_1m_for_held_out_users(real_data: Path, tmp_path: Path) -> None:
         real_data, tmp_path, "ml-1m/ratings.parquet",
         protocol="held-out-users", filters="reference",
     )  # fmt: skip
+    counts = dataset.manifest.counts
+    num_dropped = sum(
+        counts[f"num_{split}_targets_dropped_as_unseen"] for split in ("validation", "test")
+    )
     assert dataset.manifest.filters == {"min_rating": 4.0, "min_user_interactions": 5}
-    assert dataset.all_interactions().num_interactions == 575_272
+    assert dataset.all_interactions().num_interactions + num_dropped == 575_272
+    assert num_dropped == 7
     assert (dataset.manifest.num_users, dataset.manifest.num_train_users) == (
         6_034,
         6_034 - 2 * 603,

@@ -82,6 +82,13 @@ FILES = {
     "A folder without files": run("prepare logs", make_folder("logs")),
     "A format that cannot be told": run("prepare u.data", u__data="1\t2\n"),
     "A compression that is not read": run("prepare ratings.zip", ratings__zip=b"PK\x03\x04"),
+    "A spreadsheet": run("prepare ratings.xlsx", ratings__xlsx=b"PK\x03\x04"),
+    "A pickle": run("prepare train_ratings.pickle", train_ratings__pickle=b"\x80\x04."),
+    "NumPy arrays": run("prepare train_data.npz", train_data__npz=b"PK\x03\x04"),
+    "A line that is no JSON object": run(
+        "prepare ratings.jsonl",
+        ratings__jsonl='{"user_id": 1, "item_id": 2}\n{"user_id": 1, "item_id": }\n',
+    ),
     "Not what its name says": csv(b"PK\x03\x04..."),
     "A compressed file that is cut": Mistake(
         command="prepare ratings.csv.gz",
@@ -106,6 +113,8 @@ FILES = {
         ratings__parquet=parquet({"user_id": [1], "item_id": [2]}),
     ),
     "Not a table that is known": python("foretaste.prepare({'user_id': [1], 'item_id': [2]})"),
+    "Rows in a list": python("foretaste.prepare([(1, 100), (1, 101)])"),
+    "An empty frame": python("import pandas; foretaste.prepare(pandas.DataFrame())"),
     "A column of several types": python(
         "import pandas; "
         "foretaste.prepare(pandas.DataFrame({'user_id': [1, 2], 'item_id': [1, 'x']}))"
@@ -118,6 +127,7 @@ COLUMNS = {
     "No line of column names, and a column asked for": csv(
         "alice,42,5\nbob,42,4\n", f"{PREPARE} --user-column user"
     ),
+    "No line of column names, and text in all columns": csv("ana,nocturne\nben,bolero\n"),
     "A column that is not there": run(f"{PREPARE} --user-column buyer"),
     "Two columns that could be meant": csv("user_id,userId,item_id\n1,2,3\n"),
     "One column for two roles": run(f"{PREPARE} --user-column item_id"),
@@ -188,6 +198,7 @@ SETTINGS = {
     "Temporal without times": csv(PAIRS + "1,2\n", f"{PREPARE} --protocol temporal"),
     "Every row is filtered away": run(f"{PREPARE} --min-user-interactions 20"),
     "Too few interactions": csv(f"{HEADER}1,100,3,4\n1,101,3,5\n"),
+    "Users with one item each": csv(f"{PAIRS}1,100\n2,100\n3,101\n"),
     "Nobody left to train on": run(f"{PREPARE} --protocol held-out-users --num-heldout-users 20"),
 }
 

@@ -32,6 +32,8 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "title": ("title", "name", "itemtitle", "movietitle", "itemname", "productname", "booktitle"),
 }  # fmt: skip
 
+_KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
+
 _REQUIRED = {"user_id": "user_column", "item_id": "item_column"}
 _OPTIONS = {**_REQUIRED, "rating": "rating_column", "time": "time_column"}
 _TITLE_OPTION = "title_column"
@@ -210,11 +212,18 @@ def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
 
 
 def _hint(columns: Sequence[str], header: FileFormat | None, example: str) -> str:
-    """A sentence on files without a header, where what was taken for one has a value in it."""
-    if header is None or not any(_VALUE.fullmatch(column) for column in columns):
+    """A sentence on files without a header, where what was taken for one has a value in it, or
+    nothing that is known."""
+    if header is None:
+        return ""
+    if any(_VALUE.fullmatch(column) for column in columns):
+        reason = "The first line looks like data"
+    elif _KNOWN.isdisjoint(map(_plain, columns)):
+        reason = "The first line may be data"
+    else:
         return ""
     return (
-        " The first line looks like data: where there is no line of column names, give them with "
+        f" {reason}: where there is no line of column names, give them with "
         f"{_flag(f'{header.prefix}columns')}, in order, such as {example}."
     )
 

@@ -67,10 +67,10 @@ class Dialect:
         A value loses its line once it is read, so this reads the file again: for an error only.
         """
         position = self.names.index(column)
-        rows = self._rows(path)
+        rows = self.rows(path)
         return next((line for line, row in rows if (row[position] or None) == value), None)
 
-    def _rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
+    def rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         """Every row below the header, with the number of its last line; blank lines left out."""
         with open_text(path, self.encoding) as file:
             numbered = numbered_rows(file, self.delimiter, self.has_quotes)

@@ -9,11 +9,11 @@ from typing import Any
 from foretaste._util.formatting import shown
 from foretaste.data import steps
 from foretaste.data.columns import find_pair
-from foretaste.data.compressed import READ_COMPRESSIONS
 from foretaste.data.config import FileFormat, PrepareConfig
 from foretaste.data.engine import Engine
 from foretaste.data.plan import Plan
 from foretaste.data.reading import like_it, naming
+from foretaste.data.refused import READ_COMPRESSIONS
 from foretaste.data.sources import Scan, open_scans, scan_lines
 from foretaste.errors import InputError
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from foretaste._util.formatting import shown
 from foretaste.errors import InputError
 
 _SOURCES = (
@@ -28,6 +30,24 @@ def to_arrow(source: Any) -> pa.Table:
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise InputError(f"table: cannot be turned into an Arrow table: {_said(error)}") from None
     return pa.table([_plain(column) for column in table.columns], names=table.column_names)
+
+
+def refuse_rows(source: Sequence[Any]) -> None:
+    """Raise InputError for a sequence of rows in the place of a sequence of paths."""
+    # A list of two names looks like a list of two paths.
+    rows = (part for part in source if isinstance(part, Sequence | Mapping | np.ndarray))
+    row = next((part for part in rows if not isinstance(part, str | bytes)), None)
+    if row is not None:
+        kind = type(source).__name__
+        raise InputError(f"{_SOURCES}; got a {kind} of rows such as {shown(row)}{_as_frame(row)}")
+
+
+def _as_frame(source: Any) -> str:
+    """How a frame is made of rows, or of columns by name."""
+    if not isinstance(source, Sequence | Mapping | np.ndarray):
+        return ""
+    columns = "" if isinstance(source, Mapping) else ", columns=['user_id', 'item_id']"
+    return f"; make a frame of it: pandas.DataFrame(...{columns})"
 
 
 def _said(error: Exception) -> str:
@@ -77,7 +97,7 @@ def _to_arrow(source: Any) -> pa.Table:
         return _from_sparse(source)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)
-    hint = "; call its collect() first" if hasattr(source, "collect") else ""
+    hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
     raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
 
 

@@ -55,6 +55,8 @@ def naming(scans: Sequence[Scan]) -> Iterator[None]:
     except InputError as error:
         if any(scan.name in str(error) for scan in scans):
             raise
+        for scan in scans:
+            scan.check_lines()
         raise InputError(f"{_names(scans)}: {error}") from None
 
 
@@ -162,6 +164,9 @@ def _check_storage(scans: Sequence[Scan], columns: dict[str, str]) -> None:
         "time": {"text", "integer", "real", "moment"},
     }
     for scan in scans:
+        # Columns of a frame without rows may be of any type.
+        if scan.frame is not None and not scan.frame.num_rows:
+            continue
         for role, name in columns.items():
             column = scan.columns[name]
             if column.storage not in allowed[role]:

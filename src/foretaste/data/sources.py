@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretaste._util.formatting import shown
-from foretaste.data.compressed import READ_COMPRESSIONS, refuse_by_content, refuse_by_name
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.csv_files import quoted
 from foretaste.data.dialects import Dialect, read_dialect, refuse_nul
 from foretaste.data.directory import is_name_text
-from foretaste.data.frames import frame_sha256, to_arrow
+from foretaste.data.frames import frame_sha256, refuse_rows, to_arrow
+from foretaste.data.json_lines import JSON_SUFFIXES, JsonLines, read_json_lines
 from foretaste.data.manifest import file_sha256
+from foretaste.data.refused import READ_COMPRESSIONS, refuse_by_content, refuse_by_name
 from foretaste.errors import InputError, SettingError
 
 Storage = Literal["text", "integer", "real", "moment", "other"]
@@ -68,8 +69,8 @@ class Scan:
     modified_ns: int = 0
     """When the file was last written to."""
 
-    dialect: Dialect | None = None
-    """How the file is written, where it is delimited text."""
+    dialect: Dialect | JsonLines | None = None
+    """How the file is written, where it is text."""
 
     frame: pa.Table | None = field(default=None, repr=False)
 
@@ -98,6 +99,11 @@ class Scan:
             raise _unreadable(self.name, error) from None
         return self.name if line is None else f"{self.name}, line {line}"
 
+    def check_lines(self) -> None:
+        """Raise InputError for the first line that cannot be read, where the engine names none."""
+        if self.path is not None and isinstance(self.dialect, JsonLines):
+            deque(self.dialect.objects(self.path), maxlen=0)
+
     def provenance(self) -> dict[str, Any]:
         """The source's name, size and checksum."""
         try:
@@ -122,13 +128,23 @@ def open_scans(source: Any, format: FileFormat) -> list[Scan]:
     missing, empty or of a format that is not read.
     """
     if isinstance(source, str | Path):
-        return [_open_file(path, format) for path in _expand(source)]
+        paths = _expand(source)
+        for path in paths:
+            refuse_by_name(path)
+        return [_open_file(path, format) for path in paths]
     if isinstance(source, Sequence):
+        refuse_rows(source)
         scans = [scan for part in source for scan in open_scans(part, format)]
         if not scans:
             raise InputError("there is no source; name at least one file")
         return scans
-    return [_scan_frame(to_arrow(source))]
+    table = to_arrow(source)
+    if not table.num_columns:
+        raise InputError(
+            "table: is empty; it must have a column of users and one of items, and a row for each "
+            "interaction"
+        )
+    return [_scan_frame(table)]
 
 
 def check_format_acts(format: FileFormat, scans: Sequence[Scan]) -> None:
@@ -194,7 +210,6 @@ def _is_made_here(folder: Path) -> bool:
 def _open_file(path: Path, format: FileFormat) -> Scan:
     if not is_name_text(path):
         raise InputError(f"{path}: its name is not UTF-8 text; rename it")
-    refuse_by_name(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
         return _scan_parquet(path)
@@ -204,9 +219,11 @@ def _open_file(path: Path, format: FileFormat) -> Scan:
     is_described = format.delimiter is not None or format.columns is not None
     if suffix == NCF_SUFFIX and not is_described:
         return _scan_text(path, replace(format, delimiter="\t", columns=_NCF_COLUMNS))
+    if suffix in JSON_SUFFIXES and not is_described:
+        return _scan_text(path, _whole_lines(format, "line"), read_json_lines)
     if suffix in _TEXT_SUFFIXES or (is_described and suffix not in _PARQUET_SUFFIXES):
         return _scan_text(path, format)
-    known = ", ".join((*_TEXT_SUFFIXES, *_PARQUET_SUFFIXES))
+    known = ", ".join((*_TEXT_SUFFIXES, *JSON_SUFFIXES, *_PARQUET_SUFFIXES))
     raise InputError(
         f"{path}: cannot tell its format by its name; expected {known}, text also with "
         f"{' or '.join(READ_COMPRESSIONS)}. {format.option('delimiter')} says that it is text"
@@ -217,16 +234,24 @@ def scan_lines(path: Path, name: str, format: FileFormat) -> Scan:
     """A scan of whole lines, as the one column ``name``."""
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file")
-    return _scan_text(path, replace(format, delimiter="\x01", columns=(name,), quote="none"))
+    return _scan_text(path, _whole_lines(format, name))
 
 
-def _scan_text(path: Path, format: FileFormat) -> Scan:
+def _whole_lines(format: FileFormat, name: str) -> FileFormat:
+    return replace(format, delimiter="\x01", columns=(name,), quote="none")
+
+
+def _scan_text(
+    path: Path,
+    format: FileFormat,
+    read: Callable[[Path, FileFormat], Dialect | JsonLines] = read_dialect,
+) -> Scan:
     size, modified_ns = _state(path)
     try:
         refuse_by_content(path)
     except OSError as error:
         raise _unreadable(str(path), error) from None
-    dialect = read_dialect(path, format)
+    dialect = read(path, format)
     columns = {
         name: Column(sql=f"c{position}", storage="text", type_name="text")
         for position, name in enumerate(dialect.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretaste._util.formatting import counted, shown
 from foretaste.data import steps
 from foretaste.data.config import PrepareConfig
 from foretaste.data.engine import Engine
@@ -98,6 +99,7 @@ def split_pairs(
         "pair_key": steps.PAIR_KEY.format(seed=config.seed),
         "user_key": steps.USER_KEY.format(seed=config.seed),
     }
+    _check_can_hold_out(engine, plan)
     if plan.protocol == "leave-one-out":
         counts["num_users_with_fewer_than_3_items"] = _num_users_below(engine, 3)
         sql = steps.HELD_LEAVE_ONE_OUT.format(num_held=1 + plan.has_validation, **keys)
@@ -184,6 +186,20 @@ def describe_limits(parts: list[str], counts: dict[str, int]) -> dict[str, str]:
         if num_unseen == counts[f"num_{part}_interactions"]:
             notes[split] = "nothing can be measured: training has none of its items"
     return notes
+
+
+def _check_can_hold_out(engine: Engine, plan: Plan) -> None:
+    """InputError where items of users are to be held out, and every user has only one."""
+    if plan.protocol not in ("leave-one-out", "held-out-users"):
+        return
+    num_users = engine.count("user_codes")
+    if engine.count("pairs") == num_users:
+        raise InputError(
+            "nothing can be held out, as every user has one item only "
+            f"({counted(num_users, 'user')}, column {shown(plan.columns['user_id'])}); name "
+            "another column of users with --user-column (user_column=... in Python), or train on "
+            "all of it with --protocol none"
+        )
 
 
 def _num_users_below(engine: Engine, num_items: int) -> int:

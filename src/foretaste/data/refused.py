@@ -1,4 +1,5 @@
-"""Archives and compressions that are not read: refused with the command that unpacks them."""
+"""Files that are not read: archives, compressions, spreadsheets, pickles and arrays, refused with
+the command that makes text of them."""
 
 from __future__ import annotations
 
@@ -25,6 +26,40 @@ _COMMANDS = {
     ".tbz2": "tar -xf",
     ".txz": "tar -xf",
 }
+# Of what the file is, and what to do, by its suffix.
+_SPREADSHEET = (
+    "is a spreadsheet, which is not read; save it there as CSV (UTF-8), or in Python: "
+    "pandas.read_excel({name!r}).to_csv({csv!r}, index=False)"
+)
+_PICKLE = (
+    "is a pickle, which is never opened: it could run any program. Write it as CSV where it was "
+    "made: pandas.read_pickle({name!r}).to_csv({csv!r}, index=False)"
+)
+_ARRAYS = (
+    "holds NumPy arrays, which are not read as a file; where it is a matrix of users and items, "
+    "give it in Python: foretaste.prepare(scipy.sparse.load_npz({name!r}))"
+)
+_OTHERS = {
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"), _SPREADSHEET),
+    **dict.fromkeys((".pickle", ".pkl"), _PICKLE),
+    **dict.fromkeys((".npz", ".npy"), _ARRAYS),
+}
+
+# What NVIDIA's NCF and VAE-CF wrote of prepared data.
+_REFERENCE = {
+    **dict.fromkeys(
+        ("train_ratings.pickle", "test_ratings.pickle"),
+        ". It looks like data that NVIDIA's NCF prepared: convert both of its files, then "
+        "foretaste prepare --train train_ratings.csv --test test_ratings.csv",
+    ),
+    **dict.fromkeys(
+        ("train_data.npz", "vad_data_true.npz", "vad_data_test.npz", "test_data_true.npz",
+         "test_data_test.npz"),
+        ". It looks like data that NVIDIA's VAE-CF prepared, in five files: the page Coming from "
+        "NVIDIA has a script that turns them into CSV with your ids",
+    ),
+}  # fmt: skip
+
 _STARTS = (
     (rb"\x1f\x8b", ".gz"),
     (rb"\x28\xb5\x2f\xfd", ".zst"),
@@ -38,7 +73,7 @@ _STARTS = (
 
 
 def refuse_by_name(path: Path) -> None:
-    """Raise InputError for a file whose name says that it is packed in a way that is not read."""
+    """Raise InputError for a file whose name says that it is something that is not read."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     suffix = suffixes[-1] if suffixes else ""
     command = "tar -xf" if ".tar" in suffixes[-2:] else _COMMANDS.get(suffix)
@@ -47,6 +82,9 @@ def refuse_by_name(path: Path) -> None:
             f"{path}: is packed as {suffix}, which is not read; unpack it, for example with "
             f"`{command} {path.name}`, and give what was in it"
         )
+    if suffix in _OTHERS:
+        problem = _OTHERS[suffix].format(name=path.name, csv=f"{path.stem}.csv")
+        raise InputError(f"{path}: {problem}{_REFERENCE.get(path.name, '')}")
 
 
 def refuse_by_content(path: Path) -> None:

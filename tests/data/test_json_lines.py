@@ -1,0 +1,109 @@
+"""Files of JSON lines are read as they are meant, and a bad line is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.errors import InputError
+from tests.data.conftest import WriteFile
+
+ROW = '{"user_id": 1, "item_id": "a"}\n'
+
+
+def prepare_lines(source: Path, **settings: object) -> Dataset:
+    config = PrepareConfig(**{"protocol": "none", **settings})  # type: ignore[arg-type]
+    return prepare(source, source.parent / "out", config, overwrite=True)
+
+
+def refuse(source: Path, message: str, **settings: object) -> None:
+    with pytest.raises(InputError, match=message):
+        prepare_lines(source, **settings)
+
+
+@pytest.mark.parametrize("name", ["raw.jsonl", "raw.ndjson", "raw.json"])
+def test_ids_stay_what_they_are(write: WriteFile, name: str) -> None:
+    text = (
+        '{"user_id": 9007199254740993, "item_id": "007", "tags": ["x"]}\n\n'
+        '{"item_id": "a/b \\u00e9\\n", "user_id": -1}\n'
+        '{"user_id": 3, "item_id": "77.5", "more": null}'
+    )
+    dataset = prepare_lines(write(text, name))
+    assert dataset.users.ids() == [-1, 3, 9007199254740993]
+    assert dataset.items.ids() == ["007", "77.5", "a/b \u00e9\n"]
+    assert dataset.manifest.id_types == {"user_id": "integer", "item_id": "text"}
+
+
+def test_it_is_the_same_as_csv(write: WriteFile) -> None:
+    rows = [(user, f"i{(user * n) % 11}", user * 7 + n) for user in range(30) for n in range(6)]
+    csv = "user,track,ts\n" + "".join(f"{user},{item},{time}\n" for user, item, time in rows)
+    lines = "".join(
+        json.dumps({"ts": time, "track": item, "user": user}) + "\n" for user, item, time in rows
+    )
+    sources = [
+        write(csv),
+        write(lines, "raw.jsonl"),
+        write(gzip.compress(b"\xef\xbb\xbf" + lines.encode()), "raw.jsonl.gz"),
+    ]
+    digests = {prepare_lines(source, protocol="auto").manifest.digest for source in sources}
+    assert len(digests) == 1
+
+
+def test_keys_of_any_name(write: WriteFile) -> None:
+    row = {"a/b~c'\"": 5, "item_id": 6, "bad\n": 1}
+    dataset = prepare_lines(write(json.dumps(row), "raw.jsonl"), user_column="a/b~c'\"")
+    assert (dataset.users.ids(), dataset.items.ids()) == ([5], [6])
+
+
+def test_a_key_may_come_later_than_the_first_line(write: WriteFile) -> None:
+    source = write('{"user_id": 1}\n{"item_id": 2, "user_id": 1}\n', "raw.jsonl")
+    refuse(source, r"raw\.jsonl, line 1: item_id is empty \(column 'item_id', 1 row like it\)")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"user_id": 1, "item_id": }', r"line 2003: is not a JSON object; every .*\"item_id\""),
+        ("[1, 2]", r"line 2003: is not a JSON object; .*: '\[1, 2\]'"),
+        ('{"user_id": 1,', "line 2003: is not a JSON object"),
+        ('{"user_id": "", "item_id": "a"}', "line 2003: user_id is empty"),
+        ('{"user_id": null, "item_id": "a"}', "line 2003: user_id is empty"),
+        ('{"user_id": "caf\udce9", "item_id": "a"}', "line 2003: is not UTF-8 text"),
+        ('{"user_id": "\\ud800", "item_id": "a"}', r"raw\.jsonl: Malformed JSON"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_named(write: WriteFile, line: str, message: str) -> None:
+    text = ROW * 2000 + "\n\n" + line + "\n" + ROW
+    refuse(write(text.encode(errors="surrogateescape"), "raw.jsonl"), message)
+
+
+def test_a_value_that_does_not_fit_is_named(write: WriteFile) -> None:
+    rows = (
+        '{"user_id": 1, "item_id": 2, "rating": 1.50}\n{"user_id": 1, "item_id": 3, "rating": %s}'
+    )
+    for value, said in (('"good"', "'good'"), ("true", "'true'"), ('{"a": 1}', "'{\"a\":1}'")):
+        source = write(rows % value, "raw.jsonl")
+        refuse(source, f"line 2: rating {said} is not a finite number", min_rating=1)
+
+
+@pytest.mark.parametrize(
+    "text", ['[\n  {"user_id": 1}\n]\n', '[{"user_id": 1}]', "user,item\n1,2\n"]
+)
+def test_a_file_that_is_not_lines_of_objects(write: WriteFile, text: str) -> None:
+    refuse(write(text, "raw.json"), r"raw\.json, line 1: is not a JSON object; .* jq -c \"\.\[\]\"")
+
+
+def test_items_may_be_described_so(write: WriteFile, tmp_path: Path) -> None:
+    items = write('{"title": "A", "item_id": "a"}\n', "items.jsonl")
+    config = PrepareConfig(protocol="none")
+    dataset = prepare(write(ROW, "raw.jsonl"), tmp_path / "out", config, items=items)
+    assert dataset.items.titles() == ["A"]
+
+
+def test_where_columns_are_named_it_is_delimited_text(write: WriteFile) -> None:
+    dataset = prepare_lines(write("1,2\n", "raw.json"), columns=("user_id", "item_id"))
+    assert dataset.items.ids() == [2]
