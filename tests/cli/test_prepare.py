@@ -22,8 +22,29 @@ def test_prepare_says_what_it_made_and_what_is_next(foretaste: Foretaste, tmp_pa
     assert f"Dataset: {tmp_path / 'made'}" in done.out
     assert "leave-one-out" in done.out
     assert dataset.manifest.digest[:12] in done.out
-    assert f"  foretaste train vae {tmp_path / 'made'}\n" in done.out
+    commands = done.out.partition("Next, first what the others must beat:\n")[2]
+    assert commands == "".join(
+        f"  foretaste train {model} {tmp_path / 'made'}\n"
+        for model in ("popularity", "ease", "vae", "neumf")
+    )
     assert dataset.items.has_column("title")
+
+
+def test_ease_is_not_advised_for_a_huge_catalogue(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = "".join(f"{n % 4},{n}\n" for n in range(20_001))
+    (tmp_path / "many.csv").write_text("user_id,item_id\n" + rows)
+    done = foretaste(f"prepare {tmp_path}/many.csv --protocol none -o {tmp_path}/made")
+    assert done.status == 0, done.err
+    assert re.findall("foretaste train ([a-z]+) ", done.out) == ["popularity", "vae", "neumf"]
+
+
+@pytest.mark.parametrize("line", ["prepare ratings.csv", "train vae ratings.csv"])
+def test_weights_are_refused_with_the_reason(foretaste: Foretaste, line: str) -> None:
+    done = foretaste(f"{line} --weight-column rating")
+    assert done.status == 2
+    said = " ".join(done.err.split())
+    assert "Unknown option: --weight-column. No model here weighs rows: an interaction" in said
+    assert "--rating-column COLUMN --min-rating N leaves low ones out." in said
 
 
 def test_settings_reach_the_dataset(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -71,7 +92,7 @@ def test_the_numbers_of_the_summary_stand_in_one_column(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
     done = foretaste(f"prepare ratings.csv -o {tmp_path}/data")
-    summary = done.out.partition("\n")[2].partition("Next:")[0].splitlines()
+    summary = done.out.partition("\n")[2].partition("Next,")[0].splitlines()
     columns = {match.end() for line in summary if (match := re.match(r"  \S.*?\s{2,}", line))}
     assert len(summary) > 10
     assert len(columns) == 1
@@ -102,6 +123,8 @@ def test_the_triple_is_prepared_trained_and_evaluated(foretaste: Foretaste, tmp_
     assert done.status == 0, done.err
     assert "given, no validation part" in done.out
     assert re.search(r"test users with target among candidates +3\n", done.out)
+    assert f"  foretaste train popularity {tmp_path}/made --candidates fixed\n" in done.out
+    assert f"  foretaste train neumf {tmp_path}/made --candidates fixed\n" in done.out
     done = foretaste(f"train popularity {source} --candidates fixed --run {run}")
     assert done.status == 0, done.err
     assert done.out.startswith(f"Prepared {source}: datasets/tiny-")

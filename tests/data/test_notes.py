@@ -113,8 +113,47 @@ def test_one_user_is_too_few_to_learn_from_or_measure_on(prepared: PrepareText) 
     text = "user_id,item_id,time\n1,10,1\n1,20,2\n1,30,3\n"
     unmeasured = "nothing can be measured: training has none of its items"
     alone = {"training": "nothing can be learned from one user alone"}
-    assert prepared(text, "whole", protocol="none").manifest.notes == alone
+    whole = prepared(text, "whole", protocol="none").manifest.notes
+    assert whole == alone | {"not used": "'time'"}
     both = alone | {"validation": unmeasured, "test": unmeasured}
     assert prepared(text).manifest.notes == both
     shared = text + "2,30,1\n2,10,2\n2,20,3\n"
     assert prepared(shared, "shared", validation="none").manifest.notes == {}
+
+
+WEIGHTED = "user_id,item_id,stars,genre,Play Count,time\n" + "".join(
+    f"{user},{item},{item},x,7,{item}\n" for user in range(12) for item in range(5)
+)
+NO_WEIGHTS = (
+    "; ratings and counts are not weights, every row counts as one (--rating-column with "
+    "--min-rating leaves low ones out)"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, f"'stars', 'genre', 'Play Count'{NO_WEIGHTS}"),
+        ({"min_rating": 1}, f"'genre', 'Play Count'{NO_WEIGHTS}"),
+        ({"min_rating": 1, "rating_column": "Play Count", "protocol": "none"},
+         f"'stars', 'genre', 'time'{NO_WEIGHTS}"),
+        ({"columns": ("user_id", "item_id", "-", "genre", "-", "time")}, "'genre'"),
+        ({"columns": ("user_id", "item_id", "-", "-", "-", "time")}, None),
+    ],
+)  # fmt: skip
+def test_columns_that_are_not_used_are_said(
+    prepared: PrepareText, settings: dict[str, object], said: str | None
+) -> None:
+    text = WEIGHTED.partition("\n")[2] if "columns" in settings else WEIGHTED
+    assert prepared(text, **settings).manifest.notes.get("not used") == said
+
+
+def test_columns_of_any_file_that_are_not_used_are_said_once(
+    write: WriteFile, tmp_path: Path
+) -> None:
+    sources = [
+        write("user_id,item_id,price\n1,2,3\n", "a.csv"),
+        write("plays,user_id,item_id,price\n1,2,2,3\n", "b.csv"),
+    ]
+    notes = prepare(sources, tmp_path / "out", ALL).manifest.notes
+    assert notes["not used"] == f"'price', 'plays'{NO_WEIGHTS}"

@@ -215,6 +215,7 @@ QUESTIONS = {
 COMMAND_LINES = {
     "An unknown command": run("trian vae data"),
     "An unknown option": run("train vae data --epoch-count 3"),
+    "Weights of interactions": run("prepare ratings.csv --weight-column rating"),
     "An option without its value": run("train vae data --epochs"),
     "An option of another command": run("train vae data --factors 8"),
     "A command among options": run("train vae data --resume runs/vae"),

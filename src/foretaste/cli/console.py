@@ -51,9 +51,9 @@ def say(
     )
 
 
-def say_next(console: Console, *commands: tuple[object, ...]) -> None:
+def say_next(console: Console, *commands: tuple[object, ...], heading: str = "Next:") -> None:
     """Print commands to type next, quoted for a shell."""
-    say(console, "Next:")
+    say(console, heading)
     for command in commands:
         say(console, f"  {shlex.join(map(str, command))}", style="cyan")
 

@@ -13,6 +13,12 @@ from cyclopts import (
 
 from foretaste.cli.arguments import DEFAULTS, ID_LISTS, kinds_of
 
+# Options that other programs have, and why there are none here.
+_NOWHERE = {
+    "--weight-column": "No model here weighs rows: an interaction happened or it did not, whatever "
+    "its rating or count. --rating-column COLUMN --min-rating N leaves low ones out.",
+}
+
 
 def explained(app: App, error: CycloptsError) -> str:
     """What was wrong with a command line of ``app``, and where help is."""
@@ -38,6 +44,8 @@ def _not_here(app: App, words: list[str], error: UnknownOptionError) -> str | No
     None where it is not.
     """
     option = (error.token.keyword or error.token.value).replace("_", "-")
+    if option in _NOWHERE:
+        return f"Unknown option: {option}. {_NOWHERE[option]}"
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,6 +12,14 @@ from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
 from foretaste.data.config import PrepareConfig, Validation
 from foretaste.errors import SettingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretaste.data import Dataset
+
+# Its matrices of items by items then take 7.5 GiB; it can be asked for all the same.
+_MOST_ITEMS_OF_EASE = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +94,7 @@ def prepare(
     """Turn files of interactions into a dataset.
 
     Args:
-        sources: CSV, TSV or Parquet files, folders of them, or patterns in quotes
+        sources: CSV, TSV, JSON lines or Parquet files, folders of them, or patterns in quotes
             ('folder/*.parquet'). Columns of users, items, ratings and times are found by their
             common names. Or MovieLens by name, which is downloaded once: ml-100k, ml-1m, ml-20m,
             ml-25m or ml-32m.
@@ -115,15 +123,18 @@ def prepare(
     width = max(len(label) for label, _ in summary)
     for label, value in summary:
         say(console, f"  {label:{width}}  {value}")
-    fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
+    _say_next(console, dataset)
+
+
+def _say_next(console: Console, dataset: Dataset) -> None:
+    """The commands that train on a dataset, the simplest first."""
+    models = ["popularity", "ease", "vae", "neumf"]
+    if dataset.manifest.num_items > _MOST_ITEMS_OF_EASE:
+        models.remove("ease")
+    is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
+    options = ("--candidates", "fixed") if is_fixed else ()
     say_next(
         console,
-        ("foretaste", "train", "vae", dataset.path),
-        (
-            "foretaste",
-            "train",
-            "neumf",
-            dataset.path,
-            *(("--candidates", "fixed") if fixed else ()),
-        ),
+        *(("foretaste", "train", model, dataset.path, *options) for model in models),
+        heading="Next, first what the others must beat:",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from foretaste._util.formatting import shown
@@ -29,9 +29,15 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
         "timestamp", "time", "datetime", "date", "ts", "unixtime", "unixreviewtime", "eventtime",
         "eventtimestamp", "createdat", "ratedat", "purchasedat", "usertimerank", "timerank",
     ),
+    "weight": (
+        "weight", "count", "counts", "playcount", "plays", "listens", "listencount", "numplays",
+        "playtime", "hours", "hoursplayed", "views", "viewcount", "clicks", "quantity", "qty",
+        "frequency", "freq", "strength", "confidence",
+    ),
     "title": ("title", "name", "itemtitle", "movietitle", "itemname", "productname", "booktitle"),
 }  # fmt: skip
 
+_STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
 _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 
 _REQUIRED = {"user_id": "user_column", "item_id": "item_column"}
@@ -175,6 +181,20 @@ def no_title(columns: Sequence[str], where: str) -> str:
         f"none, as no column of {where} looks like a title: {_listed(columns)} "
         "(--title-column names one)"
     )
+
+
+def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, str]:
+    """What is said of the columns that are not read; empty where every one is."""
+    unused = list(dict.fromkeys(name for name in columns if name not in used))
+    if not unused:
+        return {}
+    reason = ""
+    if not _STRENGTHS.isdisjoint(map(_plain, unused)):
+        reason = (
+            "; ratings and counts are not weights, every row counts as one (--rating-column with "
+            "--min-rating leaves low ones out)"
+        )
+    return {"not used": _listed(unused) + reason}
 
 
 def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from foretaste import __version__
 from foretaste._util.keywords import ConfigArgument, routed
 from foretaste._util.settings import given_or_default
-from foretaste.data.columns import check_columns, find_roles, refuse_times
+from foretaste.data.columns import check_columns, describe_unused, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.directory import check_is_path, check_output, why_not_written, written_whole
@@ -52,11 +52,11 @@ def prepare(
 ) -> Dataset:
     """Turn raw interactions into a dataset directory, and open it.
 
-    ``source`` is a file of delimited text (.gz and .zst too) or Parquet, a folder or a pattern of
-    them (``folder/*.parquet``), a sequence of these, a pandas or Polars DataFrame, a pyarrow Table,
-    a SciPy sparse matrix (row numbers are user ids, column numbers item ids, values ratings), or a
-    GivenSplit of any of these. Columns of several files are matched by name. ``items`` is a file or
-    frame with the item id and further columns such as a title. ``output`` is
+    ``source`` is a file of delimited text or JSON lines (.gz and .zst too) or Parquet, a folder or
+    a pattern of them (``folder/*.parquet``), a sequence of these, a pandas or Polars DataFrame, a
+    pyarrow Table, a SciPy sparse matrix (row numbers are user ids, column numbers item ids, values
+    ratings), or a GivenSplit of any of these. Columns of several files are matched by name.
+    ``items`` is a file or frame with the item id and further columns such as a title. ``output`` is
     ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings, so
     what is there already is opened as it is. ``progress`` is called with the name of each step as
     it begins, and with how far a download is. Settings may be given by name too,
@@ -171,7 +171,8 @@ def _run_steps(
     counts: dict[str, int] = {}
     raw.tell("read")
     kinds = read_raw(engine, raw.scans, plan.columns)
-    notes = describe_odd_ids(engine, kinds)
+    read = (name for scan in raw.scans for name in scan.columns)
+    notes = describe_unused(read, plan.columns.values()) | describe_odd_ids(engine, kinds)
     item_columns = read_item_columns(engine, raw.item_scan, config)
     if raw.candidates:
         read_candidates(engine, raw.candidates, plan, config)
