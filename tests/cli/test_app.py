@@ -254,5 +254,5 @@ def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
         process.stdout.readline()
         process.stdout.close()
         err = process.stderr.read()
-    assert process.returncode != 0
+    assert process.returncode == 141
     assert err == ""

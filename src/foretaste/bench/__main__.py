@@ -8,7 +8,6 @@ Takes the options of ``foretaste bench``, made from the same settings.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -16,28 +15,25 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from foretaste._util.cores import share_cores
+from foretaste._util.terminal import run_command, tell
 from foretaste.bench.commands import BENCHMARKS, MODELS, model_settings, run_benchmark
 from foretaste.bench.rows import Row, read_rows
 from foretaste.bench.tables import summary, tables
-from foretaste.errors import ForetasteError
 from foretaste.models.neumf.config import SamplingConfig
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run one benchmark and print its tables; a mistake exits with status 2."""
     share_cores()
-    given = vars(_parser().parse_args(tokens))
-    try:
-        if given["benchmark"] == "show":
-            print(
-                summary([row for path in given["files"] for row in read_rows(path)]).to_markdown()
-            )
-            return
-        for table in tables(_run(given)):
-            print(f"\n{table.to_markdown()}")
-    except (ForetasteError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: _print_tables(vars(_parser().parse_args(tokens))))
+
+
+def _print_tables(given: dict[str, Any]) -> None:
+    if given["benchmark"] == "show":
+        print(summary([row for path in given["files"] for row in read_rows(path)]).to_markdown())
+        return
+    for table in tables(_run(given)):
+        print(f"\n{table.to_markdown()}")
 
 
 def _run(given: dict[str, Any]) -> list[Row]:
@@ -47,7 +43,7 @@ def _run(given: dict[str, Any]) -> list[Row]:
         _made(model_settings(model), given),
         _made(BENCHMARKS[name].options[model], given),
         sampling=_made(SamplingConfig, given) if model == "neumf" else None,
-        tell=lambda text: print(text, file=sys.stderr, flush=True),
+        tell=tell,
     )
 
 

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
+from foretaste._util.terminal import printable, printable_lines
 from foretaste.cli.console import say, stderr_console, stdout_console
+from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.recommend import Answer
@@ -15,12 +17,25 @@ if TYPE_CHECKING:
 AnswersFormat = Literal["table", "csv", "json"]
 
 
-def print_answers(answers: Iterable[Answer], format: AnswersFormat) -> None:
+def check_format(format: AnswersFormat | None, spreadsheet_safe: bool) -> None:
+    """SettingError where text is to be made safe for a spreadsheet, and the format is not CSV."""
+    if spreadsheet_safe and format != "csv":
+        raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
+
+
+def print_answers(
+    answers: Iterable[Answer], format: AnswersFormat, *, spreadsheet_safe: bool = False
+) -> None:
     """Print answers of one kind one after the other, as they come.
 
     ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per answer.
     """
-    {"table": _print_table, "csv": _print_csv, "json": _print_json}[format](answers)
+    if format == "csv":
+        _print_csv(answers, spreadsheet_safe)
+    elif format == "json":
+        _print_json(answers)
+    else:
+        _print_table(answers)
 
 
 def _print_table(answers: Iterable[Answer]) -> None:
@@ -31,13 +46,17 @@ def _print_table(answers: Iterable[Answer]) -> None:
         say(console, str(answer))
 
 
-def _print_csv(answers: Iterable[Answer]) -> None:
+def _print_csv(answers: Iterable[Answer], spreadsheet_safe: bool) -> None:
     from foretaste.recommend import to_table
     from foretaste.recommend.export import csv_text
 
     notes = stderr_console()
     for number, answer in enumerate(answers):
-        sys.stdout.write(csv_text(to_table([answer], number), with_header=number == 0))
+        text = csv_text(
+            to_table([answer], number), with_header=number == 0, spreadsheet_safe=spreadsheet_safe
+        )
+        # A file or another program gets the ids as they are.
+        sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
         if answer.reason:
             about = number if answer.id is None else answer.id
             say(notes, f"{answer.column} {about}: {answer.reason}")
@@ -47,7 +66,7 @@ def _print_json(answers: Iterable[Answer]) -> None:
     separator = "["
     for answer in answers:
         print(separator)
-        print(json.dumps(_as_dict(answer), ensure_ascii=False), end="")
+        print(printable(json.dumps(_as_dict(answer), ensure_ascii=False)), end="")
         separator = ","
     print("\n]" if separator == "," else "[]")
 

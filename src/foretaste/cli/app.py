@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from functools import partial
 
 from cyclopts import App, CycloptsError
 
 from foretaste import __version__
 from foretaste._util.cores import share_cores
+from foretaste._util.terminal import run_command, tell
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, spread_lists
+from foretaste.cli.console import TerminalConsole
 from foretaste.cli.legacy import modern
 from foretaste.cli.mistakes import explained
-from foretaste.errors import ForetasteError, Interrupted
-
-EXIT_MISTAKE = 2
-EXIT_SIGNALLED = 128
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
+from foretaste.errors import SettingError
 
 app = App(
     name="foretaste",
@@ -78,47 +74,17 @@ for position, (verb, text) in enumerate(_VERBS.items()):
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
-    """Run one command: ``sys.argv`` unless ``tokens`` are given.
-
-    A mistake of the user is printed without a traceback and exits with status 2, an interrupt
-    with 130, a training ended by SIGTERM with 143, a reader that went away with 141.
-    """
+    """Run one command, ``sys.argv`` unless ``tokens`` are given; see `run_command` for its end."""
     given = sys.argv[1:] if tokens is None else tokens
-    _never_fail_to_print()
+    run_command(partial(_run, given))
+
+
+def _run(tokens: Sequence[str]) -> None:
     share_cores()
+    ours, notes = modern(tokens)
+    for note in notes:
+        tell(f"note: {note}")
     try:
-        ours, notes = modern(given)
-        for note in notes:
-            print(f"note: {note}", file=sys.stderr)
-        app(spread_lists(ours), exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+        app(spread_lists(ours), console=TerminalConsole(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        _fail(explained(app, error))
-    except BrokenPipeError:
-        _silence_stdout()
-        sys.exit(EXIT_BROKEN_PIPE)
-    except (ForetasteError, OSError) as error:
-        _fail(str(error))
-    except Interrupted as error:
-        print(error, file=sys.stderr)
-        sys.exit(EXIT_SIGNALLED + error.signal_number)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(EXIT_MISTAKE)
-
-
-def _never_fail_to_print() -> None:
-    """A terminal that lacks a character shows a substitute."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-
-
-def _silence_stdout() -> None:
-    """Python flushes stdout at exit, which must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SettingError(explained(app, error)) from error

@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from foretaste._util.terminal import printable, printable_lines
 
 if TYPE_CHECKING:
     from foretaste.runs import Run
 
 _PIPE_WIDTH = 200
 """Columns a table may take where no terminal sets a limit."""
+
+
+class TerminalConsole(Console):
+    """A console that leaves it to the command to end when its reader has gone."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def stdout_console() -> Console:
@@ -43,7 +53,7 @@ def say(
 ) -> None:
     """Print a line as it stands, without markup; prose may be ``folded`` to a terminal's width."""
     console.print(
-        text,
+        printable_lines(text),
         style=style,
         markup=False,
         highlight=False,
@@ -88,11 +98,11 @@ def counting(label: str) -> Iterator[Counted]:
 def steps(label: str) -> Iterator[Callable[[str], None]]:
     """A line on stderr that names the step under way; nothing where stderr is no terminal."""
     with stderr_console().status(label) as status:
-        yield lambda step: status.update(f"{label}: {step}")
+        yield lambda step: status.update(Text(printable(f"{label}: {step}")))
 
 
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False, emoji=False)
+    console = TerminalConsole(stderr=stderr, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console

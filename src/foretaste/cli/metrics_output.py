@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from foretaste._util.terminal import printable_lines
 from foretaste.cli.console import say, stdout_console
 from foretaste.report.tables import Grid
 
@@ -30,7 +31,7 @@ def print_metrics(
         writer.writeheader()
         writer.writerows(records)
     elif format == "json":
-        print(json.dumps(records, indent=2, ensure_ascii=False))
+        print(printable_lines(json.dumps(records, indent=2, ensure_ascii=False)))
     else:
         _print_grids(grids, notes, format)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from foretaste._util.formatting import counted
-from foretaste.cli.answers_output import AnswersFormat, print_answers
+from foretaste.cli.answers_output import AnswersFormat, check_format, print_answers
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.data.config import PairsConfig
@@ -134,6 +134,7 @@ def recommend(
     output: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
     format: AnswersFormat | None = None,
+    spreadsheet_safe: Annotated[bool, FLAG] = False,
     device: str = "auto",
 ) -> None:
     """Recommend items to known users, to new ones, or to everyone.
@@ -143,12 +144,14 @@ def recommend(
         output: File to write instead of printing: .parquet, .csv or .jsonl.
         overwrite: Replace the output if it is there already.
         format: How to print; as a table unless given.
+        spreadsheet_safe: Put an apostrophe before text in CSV that a spreadsheet would compute.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
     """
     whom = asked or Asked()
     whom.check()
     if output is None:
         _check_printing(whom, overwrite)
+        check_format(format, spreadsheet_safe)
     elif format is not None:
         raise SettingError(
             "--format is about printing; of --output FILE the ending chooses the format"
@@ -159,11 +162,16 @@ def recommend(
     recommender = Recommender.open(run, device)
     note_if_unfinished(recommender.run)
     if output is None:
-        print_answers(_answers(recommender, whom, arguments), format or "table")
+        answers = _answers(recommender, whom, arguments)
+        print_answers(answers, format or "table", spreadsheet_safe=spreadsheet_safe)
         return
     with counting("Recommending") as tell:
-        writing = arguments | {"overwrite": overwrite, "progress": tell}
-        export = _export(recommender, output, whom, writing)
+        writing = {
+            "overwrite": overwrite,
+            "spreadsheet_safe": spreadsheet_safe,
+            "progress": tell,
+        }
+        export = _export(recommender, output, whom, arguments | writing)
     _say_written(export)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from foretaste.cli.answers_output import AnswersFormat, print_answers
+from foretaste.cli.answers_output import AnswersFormat, check_format, print_answers
+from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import note_if_unfinished
 
 
@@ -16,6 +17,7 @@ def similar(
     item: list[str],
     k: int | None = None,
     format: AnswersFormat = "table",
+    spreadsheet_safe: Annotated[bool, FLAG] = False,
     device: str = "auto",
 ) -> None:
     """List the items most similar to an item.
@@ -25,11 +27,15 @@ def similar(
         item: Ids of items: --item 1 5.
         k: Items per list; 10 unless given.
         format: How to print.
+        spreadsheet_safe: Put an apostrophe before text in CSV that a spreadsheet would compute.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
     """
+    check_format(format, spreadsheet_safe)
     from foretaste.recommend import Recommender
 
     arguments: dict[str, Any] = {} if k is None else {"k": k}
     recommender = Recommender.open(run, device)
     note_if_unfinished(recommender.run)
-    print_answers(recommender.similar_items(item, **arguments), format)
+    print_answers(
+        recommender.similar_items(item, **arguments), format, spreadsheet_safe=spreadsheet_safe
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from foretaste._util.terminal import printable
 from foretaste.recommend.ids import Id, id_array
 
 if TYPE_CHECKING:
@@ -64,11 +65,12 @@ class Answer:
         return COLUMNS[self.kind]
 
     def __str__(self) -> str:
-        lines = [_HEADINGS[self.kind].format(self.id)]
-        width = max((len(str(item_id)) for item_id in self.item_ids), default=0)
-        for rank, item in enumerate(self.items, start=1):
+        lines = [_HEADINGS[self.kind].format(printable(str(self.id)))]
+        item_ids = [printable(str(item_id)) for item_id in self.item_ids]
+        width = max(map(len, item_ids), default=0)
+        for rank, (item_id, item) in enumerate(zip(item_ids, self.items, strict=True), start=1):
             title = "" if item.title is None else f"  {_on_one_line(item.title)}"
-            lines.append(f"{rank:4}.  {item.item_id!s:>{width}}  {item.score:9.4f}{title}")
+            lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:9.4f}{title}")
         if self.reason:
             lines.append(f"      ({self.reason})")
         return "\n".join(lines)
@@ -124,4 +126,4 @@ def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
 
 
 def _on_one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WriteTable = Callable[[pa.Table], None]
 
 _ROW_GROUP_ROWS = 131_072
+_FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,26 @@ class Export:
     """What callers should know of the ids they gave, and of the scores."""
 
 
-def check_output(path: Path, overwrite: bool) -> Path:
-    """``path`` itself; SettingError where lists cannot be written to it."""
+@dataclass(frozen=True)
+class Output:
+    """A file to write lists to; raises SettingError where that cannot be."""
+
+    path: Path
+    overwrite: bool
+    spreadsheet_safe: bool
+    """Text that a spreadsheet would compute gets an apostrophe in front; for CSV alone."""
+
+    def __post_init__(self) -> None:
+        check_output(self.path, self.overwrite)
+        if self.spreadsheet_safe and self.path.suffix != ".csv":
+            raise SettingError(
+                f"spreadsheet_safe is about CSV, and output {self.path} is none; name a .csv, or "
+                "leave it out"
+            )
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """SettingError where lists cannot be written to ``path``."""
     if path.suffix not in _WRITERS:
         raise SettingError(
             f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format"
@@ -63,11 +82,10 @@ def check_output(path: Path, overwrite: bool) -> Path:
             f"output {path} exists already; replace it with --overwrite (overwrite=True in Python) "
             "or name another"
         )
-    return path
 
 
 def write_lists(
-    path: Path,
+    output: Output,
     asked: pa.Table,
     items: IdTable,
     maker: ListMaker,
@@ -81,14 +99,14 @@ def write_lists(
     """
     counts: Counter[str] = Counter()
     schema = _lists_schema(asked.schema, items)
-    with _table_writer(path, schema) as write:
+    with _table_writer(output, schema) as write:
         for rows in batches(len(asked), maker.num_columns, maker.model.device):
             made = make(rows)
             write(_lists_table(asked.take(rows), items, made.lists, schema))
             counts.update(made.counts(maker.k))
             if progress is not None:
                 progress(int(rows[-1]) + 1, len(asked))
-    return Export(path=path, num_users=len(asked), notes=notes + maker.notes, **counts)
+    return Export(path=output.path, num_users=len(asked), notes=notes + maker.notes, **counts)
 
 
 def _lists_schema(asked: pa.Schema, items: IdTable) -> pa.Schema:
@@ -120,11 +138,14 @@ def _lists_table(asked: pa.Table, items: IdTable, lists: Lists, schema: pa.Schem
 
 
 @contextmanager
-def _table_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
-    """Yield a function that appends a table; ``path`` appears, whole, when the block ends well."""
+def _table_writer(output: Output, schema: pa.Schema) -> Iterator[WriteTable]:
+    """Yield a function that appends a table; the file appears, whole, when the block ends well."""
+    path = output.path
     try:
         with atomic_file(path) as temporary, _WRITERS[path.suffix](temporary, schema) as write:
-            yield write
+            yield (
+                (lambda table: write(without_formulas(table))) if output.spreadsheet_safe else write
+            )
     except OSError as error:
         # What the error says of its file is about a temporary one.
         reason = os.strerror(error.errno) if error.errno else error
@@ -157,11 +178,28 @@ def _csv_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
         yield writer.write_table
 
 
-def csv_text(table: pa.Table, *, with_header: bool) -> str:
+def csv_text(table: pa.Table, *, with_header: bool, spreadsheet_safe: bool = False) -> str:
     """A table as `.csv` files have it, the line of column names only ``with_header``."""
+    if spreadsheet_safe:
+        table = without_formulas(table)
     sink = pa.BufferOutputStream()
     pa_csv.write_csv(table, sink, pa_csv.WriteOptions(include_header=with_header))
     return str(sink.getvalue().to_pybytes(), "utf-8")
+
+
+def without_formulas(table: pa.Table) -> pa.Table:
+    """The same with an apostrophe before all text that a spreadsheet would compute.
+
+    As OWASP advises against CSV injection: text that begins with = + - @, a tab or a line end, or
+    with the wide forms of these signs.
+    """
+    import pyarrow.compute as pc
+
+    for number, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            safe = pc.replace_substring_regex(table.column(number), _FORMULA, r"'\1")
+            table = table.set_column(number, field, safe)
+    return table
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from foretaste.evaluation.scoring import scoring
 from foretaste.models.base import RecommenderModel
 from foretaste.ops.precision_flags import products_as_set
 from foretaste.recommend.answers import Answer, Kind, make_answers
-from foretaste.recommend.export import Export, check_output, write_lists
+from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.given import NOTHING_KNOWN, UNKNOWN_USER, Given, known_histories
 from foretaste.recommend.ids import (
     AskedUsers,
@@ -134,6 +134,7 @@ class Recommender:
         include_seen: bool = False,
         unknown: Unknown = "error",
         overwrite: bool = False,
+        spreadsheet_safe: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Export:
         """Write the lists of every user, or of these, to a ``.parquet``, ``.csv`` or ``.jsonl``.
@@ -141,11 +142,12 @@ class Recommender:
         One row per recommended item: user_id, rank from 1, item_id, score and, where the run has
         them, title. Lists are written as they are made, and ``output`` appears once it is whole.
         ``progress`` is told the number of users done and in all. Raises SettingError where
-        ``output`` exists, unless ``overwrite``. ``unknown`` is as in `recommend`; the notes of what
-        was written count such users, and the column user_id is text where one of them is no
-        integer.
+        ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an apostrophe before text
+        in a CSV that a spreadsheet would compute, ids included. ``unknown`` is as in `recommend`;
+        the notes of what was written count such users, and the column user_id is text where one of
+        them is no integer.
         """
-        path = check_output(Path(output), overwrite)
+        file = Output(Path(output), overwrite, spreadsheet_safe)
         maker = self._list_maker(k, exclude, candidates, include_seen)
         users = self.run.users
         if user_ids is None:
@@ -157,7 +159,7 @@ class Recommender:
             return self._of_users(asked.user_index[rows], maker)
 
         column = pa.table({"user_id": asked.column()})
-        return write_lists(path, column, self.run.items, maker, make, progress, asked.notes)
+        return write_lists(file, column, self.run.items, maker, make, progress, asked.notes)
 
     def recommend_all_for(
         self,
@@ -169,20 +171,21 @@ class Recommender:
         candidates: Iterable[Id] | None = None,
         include_seen: bool = False,
         overwrite: bool = False,
+        spreadsheet_safe: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Export:
         """Write the lists that `recommend_for` makes of histories, as `recommend_all` does.
 
         The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
         """
-        path = check_output(Path(output), overwrite)
+        file = Output(Path(output), overwrite, spreadsheet_safe)
         maker = self._list_maker(k, exclude, candidates, include_seen)
         given = Given.of(histories)
 
         def make(rows: NDArray[np.int64]) -> Made:
             return self._of_histories([given.histories[row] for row in rows], maker)
 
-        export = write_lists(path, given.asked(), self.run.items, maker, make, progress)
+        export = write_lists(file, given.asked(), self.run.items, maker, make, progress)
         if export.num_users == export.num_popularity_lists > 0:
             hint = f"nothing in the histories was seen in training; {examples(self.run.items)}"
             return replace(export, notes=(*export.notes, hint))

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from foretaste._util.formatting import compact
+from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.training.config import TrainingConfig
 from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
@@ -97,7 +98,8 @@ class TrainingDisplay(Progress):
 
     def say(self, line: str = "", style: str | None = None) -> None:
         """Print a line as it stands, above the bar."""
-        self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+        text = printable_lines(line)
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:

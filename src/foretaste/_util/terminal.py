@@ -1,0 +1,101 @@
+"""Where text meets a terminal: made safe to show, on streams that may be closed, full or gone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from foretaste.errors import ForetasteError, Interrupted
+
+EXIT_MISTAKE = 2
+EXIT_SIGNALLED = 128
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_LINE_ENDS = (0x2028, 0x2029)
+_UNSAFE = (*range(0x20), *range(0x7F, 0xA0), *_BIDIRECTIONAL, *_LINE_ENDS)
+_ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE}
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, safe for a terminal: what would command it is escaped as in JSON.
+
+    That is control characters, which move the cursor or set the window's title, and the characters
+    that turn the direction of writing.
+    """
+    return text.translate(_ESCAPES)
+
+
+def printable_lines(text: str) -> str:
+    """The same of each line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def tell(message: str) -> None:
+    """A line on stderr; lost where that cannot be written."""
+    with suppress(OSError):
+        print(printable_lines(message), file=sys.stderr, flush=True)
+
+
+def run_command(work: Callable[[], None]) -> None:
+    """Do the work of a command, then exit with its status.
+
+    A mistake of the user is told without a traceback and exits with 2, as does a stdout that cannot
+    be written; an interrupt with 130, a training ended by SIGTERM with 143, a reader that went away
+    with 141.
+    """
+    try:
+        status = _status_of(work)
+    finally:
+        _let_go(sys.stdout)
+        _let_go(sys.stderr)
+    if status:
+        sys.exit(status)
+
+
+def _status_of(work: Callable[[], None]) -> int:
+    try:
+        _open_streams()
+        work()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return EXIT_BROKEN_PIPE
+    except (ForetasteError, OSError) as error:
+        tell(f"error: {error}")
+        return EXIT_MISTAKE
+    except Interrupted as error:
+        tell(str(error))
+        return EXIT_SIGNALLED + error.signal_number
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _open_streams() -> None:
+    """Let closed streams lead nowhere; ForetasteError where that is stdout.
+
+    A file opened later would take the number of the stream, and whatever a library says there.
+    """
+    is_stdout_closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # for what a terminal's encoding lacks
+    if is_stdout_closed:
+        raise ForetasteError("stdout is closed, so there is nowhere to print; try >/dev/null")
+
+
+def _let_go(stream: Any) -> None:
+    """Write what is left; where that fails, Python must not try again when it exits."""
+    try:
+        stream.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

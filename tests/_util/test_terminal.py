@@ -1,0 +1,36 @@
+"""Text made safe for a terminal; how a command ends is tested with the commands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from foretaste._util.terminal import printable, printable_lines
+
+HOSTILE = [
+    ("\x1b]0;owned\x07", r"\u001b]0;owned\u0007"),
+    ("\x1b[2J", r"\u001b[2J"),
+    ("\x9b31m", r"\u009b31m"),
+    ("a\rb\x08\x7f", r"a\u000db\u0008\u007f"),
+    ("user\u202etxt.exe", r"user\u202etxt.exe"),
+    ("\u2066x\u2069", r"\u2066x\u2069"),
+    ("a\u2028b\x85c", r"a\u2028b\u0085c"),
+    ("two\nlines", r"two\u000alines"),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), HOSTILE)
+def test_what_would_command_a_terminal_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown
+    assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text
+
+
+@pytest.mark.parametrize("text", ["Amélie (2001)", "七人の侍", "שלום", "🏴‍☠️ x", r"C:\new\u", ""])
+def test_other_text_is_shown_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_lines_stay_lines() -> None:
+    assert printable_lines("one\x1b\ntwo\r\n") == "one\\u001b\ntwo\\u000d\n"

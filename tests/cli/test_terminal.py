@@ -1,0 +1,172 @@
+"""Commands on streams that are closed, full or gone, and text that would command a terminal."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+import foretaste as package
+from foretaste.recommend import Recommender
+from tests.cli.conftest import call
+
+VERBS = ["demo", "prepare", "train", "evaluate", "compare", "recommend", "similar", "verify"]
+VERBS += ["bench", "train vae", "bench train neumf"]
+MISTAKE = "recommend nowhere --user 1"
+ANSWER = "recommend runs/popularity --user 1 -k 2"
+HOSTILE = "=1+1\x1b[31m\u202e\x9b"
+SHOWN = r"=1+1\u001b[31m\u202e\u009b"
+
+
+def shell(line: str, cwd: Path, redirection: str = "") -> subprocess.CompletedProcess[str]:
+    command = f"{shlex.quote(sys.executable)} -m foretaste {line} {redirection}"
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, cwd=cwd, env=environment
+    )
+
+
+@pytest.mark.parametrize("line", ["", "--help", "--version", ANSWER, *VERBS])
+def test_a_closed_stdout_is_told_at_once(line: str, model_shop: Path) -> None:
+    done = shell(line, model_shop, ">&-")
+    assert done.stderr == (
+        "error: stdout is closed, so there is nowhere to print; try >/dev/null\n"
+    )
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("line", ["--version", f"{VERBS[0]} --help", ANSWER])
+def test_a_closed_stderr_takes_nothing_away(line: str, model_shop: Path) -> None:
+    done = shell(line, model_shop, "2>&-")
+    assert (done.returncode, done.stdout) == (0, shell(line, model_shop).stdout)
+    assert done.stdout
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", "2>/dev/full", ">/dev/full 2>&1"])
+@pytest.mark.parametrize("line", [MISTAKE, "trian", "train vae nowhere.csv"])
+def test_a_mistake_that_cannot_be_told_is_one_still(
+    line: str, redirection: str, model_shop: Path
+) -> None:
+    done = shell(line, model_shop, redirection)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "train --help", ANSWER])
+def test_a_full_stdout_is_told(line: str, model_shop: Path) -> None:
+    done = shell(line, model_shop, ">/dev/full")
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
+    assert done.returncode == 2
+    assert shell(line, model_shop, ">/dev/full 2>&1").returncode == 2
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", ANSWER, f"{ANSWER} --format json"])
+def test_a_reader_that_has_gone_ends_the_command(line: str, model_shop: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-m", "foretaste", *line.split()]
+    done = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, cwd=model_shop, env=environment
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a run whose ids and titles would command a terminal or a spreadsheet."""
+    root = tmp_path_factory.mktemp("hostile")
+    rows = [("u", f"{item}{HOSTILE}") for item in "abc"] + [(HOSTILE, f"a{HOSTILE}")]
+    rows += [(f"{HOSTILE}{number}", HOSTILE) for number in range(5)]
+    with (root / "ratings.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("user_id", "item_id"), *rows])
+    titles = [(item, f"\t{HOSTILE}") for item in {item for _, item in rows}]
+    with (root / "items.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("item_id", "title"), *titles])
+    with chdir(root):
+        line = "train popularity ratings.csv --items items.csv --protocol none --run run"
+        done = call(*line.split())
+    assert done.status == 0, done.err
+    return root
+
+
+def test_tables_show_escapes(hostile: Path) -> None:
+    done = call("recommend", hostile / "run", "--user", HOSTILE, "u")
+    lines = done.out.splitlines()
+    assert lines[0] == f"user {SHOWN}"
+    assert lines[1].endswith(f"  {SHOWN}")
+    assert not set(done.out) & set("\x1b\u202e\x9b")
+
+
+def test_messages_show_escapes() -> None:
+    for line in (["recommend", HOSTILE, "--user", "1"], [HOSTILE], ["verify", HOSTILE]):
+        done = call(*line)
+        assert SHOWN in done.err
+        assert not set(done.err) & set("\x1b\u202e\x9b")
+        assert done.status == 2
+
+
+def test_programs_get_ids_as_they_are(hostile: Path) -> None:
+    line = ["recommend", hostile / "run", "--user", "u", "-k", "1", "--format"]
+    (row,) = csv.DictReader(call(*line, "csv").out.splitlines())
+    (answer,) = json.loads(call(*line, "json").out)
+    assert row["item_id"] == answer["items"][0]["item_id"] == HOSTILE
+    assert row["title"] == answer["items"][0]["title"] == f"\t{HOSTILE}"
+
+
+def test_text_that_a_spreadsheet_would_compute(hostile: Path, tmp_path: Path) -> None:
+    run, file = hostile / "run", tmp_path / "all.csv"
+    line = ["recommend", run, "--user", "u", HOSTILE, "-k", "1", "--spreadsheet-safe"]
+    printed = list(csv.DictReader(call(*line, "--format", "csv").out.splitlines()))
+    assert call(*line, "--output", file).status == 0
+    with file.open(newline="", encoding="utf-8") as lines:
+        written = list(csv.DictReader(lines))
+    assert printed == written
+    assert {row["user_id"] for row in printed} == {f"'{HOSTILE}", "u"}
+    assert {row["title"] for row in printed} == {f"'\t{HOSTILE}"}
+    assert printed[-1]["item_id"] == f"'{HOSTILE}"
+    similar = call("similar", run, "--item", HOSTILE, "--format", "csv", "--spreadsheet-safe")
+    assert "popularity learns nothing about items" in similar.err
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d"])
+def test_every_sign_that_begins_a_formula(sign: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from foretaste.recommend.export import without_formulas
+
+    table = pa.table({"id": [f"{sign}x", f"x{sign}", "", None], "score": [-1.0, 2.0, 3.0, 4.0]})
+    safe = without_formulas(table).to_pydict()
+    assert safe == {"id": [f"'{sign}x", f"x{sign}", "", None], "score": [-1.0, 2.0, 3.0, 4.0]}
+
+
+def test_numbers_below_zero_stay_numbers(model_shop: Path, tmp_path: Path) -> None:
+    recommender = Recommender.open(model_shop / "runs" / "vae", "cpu")
+    for name, safe in (("a.csv", False), ("b.csv", True)):
+        recommender.recommend_all(tmp_path / name, k=50, spreadsheet_safe=safe)
+    text = (tmp_path / "b.csv").read_text()
+    assert ",-" in text
+    assert text == (tmp_path / "a.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("recommend RUN --user 1", "--spreadsheet-safe is about CSV: add --format csv"),
+        ("recommend RUN --user 1 --format json", "--spreadsheet-safe is about CSV"),
+        ("similar RUN --item 1", "--spreadsheet-safe is about CSV"),
+        ("recommend RUN --all --output a.parquet", "output a.parquet is none; name a .csv"),
+    ],
+)
+def test_where_there_is_no_csv(line: str, said: str, model_shop: Path) -> None:
+    run = str(model_shop / "runs" / "vae")
+    done = call(*line.replace("RUN", run).split(), "--spreadsheet-safe")
+    assert done.status == 2
+    assert said in done.err
