@@ -87,6 +87,37 @@ def test_a_dataset_that_was_moved_is_named(
     assert done.status == 0, done.err
 
 
+def test_a_start_brings_the_settings_of_its_model(foretaste: Foretaste, tmp_path: Path) -> None:
+    """Those not given; one that is given counts even where it is what a training has by default."""
+    line = "train vae data --epochs 1 --from runs/vae"
+    done = foretaste(f"{line} --dropout 0.25 --run {tmp_path}/run")
+    assert done.status == 0, done.err
+    expected = {**Run.open("runs/vae").config.model_config, "dropout": 0.25}
+    assert Run.open(tmp_path / "run").config.model_config == expected
+    done = foretaste(f"{line} --hidden 600 --latent 8 --run {tmp_path}/other")
+    assert done.status == 2
+    assert "other sizes than this vae: hidden is 32 there and 600 here; give" in done.err
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_is_repeated_from_its_own_weights_on_several_files(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    (tmp_path / "more.csv").write_text("user_id,item_id,timestamp\n1,new,1\nnew,2,2\n")
+    line = "train --like runs/gmf --from runs/gmf ratings.csv"
+    done = foretaste(f"{line} {tmp_path}/more.csv --run {tmp_path}/run")
+    assert done.status == 0, done.err
+    assert f"Prepared ratings.csv, {tmp_path}/more.csv: datasets/" in done.out
+    assert "runs/gmf: 120 users found, 1 new, 0 gone; 60 items found, 1 new, 0 gone" in done.out
+    run, like = Run.open(tmp_path / "run"), Run.open("runs/gmf")
+    assert run.config.model_config == like.config.model_config
+    assert run.config.resolved["batch_size"] == like.config.resolved["batch_size"]
+    assert run.config.dataset.protocol == "none"
+    done = foretaste(f"train gmf ratings.csv {tmp_path}/more.csv --epochs 1 --run {tmp_path}/own")
+    assert done.status == 0, done.err
+    assert Run.open(tmp_path / "own").config.dataset.num_users == 121
+
+
 def test_a_start_from_another_run_is_shown(foretaste: Foretaste, tmp_path: Path) -> None:
     line = f"train gmf data --factors 8 --epochs 1 --run {tmp_path}/run --from runs/gmf"
     done = foretaste(line)
@@ -97,8 +128,7 @@ def test_a_start_from_another_run_is_shown(foretaste: Foretaste, tmp_path: Path)
     )
     done = foretaste(f"train gmf data --factors 4 --run {tmp_path}/other --from runs/gmf")
     assert done.status == 2
-    assert "has other sizes than this gmf" in done.err
-    assert "train with its settings, factors=8" in done.err
+    assert "has other sizes than this gmf: factors is 8 there and 4 here;" in done.err
 
 
 def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> None:

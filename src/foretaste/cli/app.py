@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError
 from foretaste import __version__
 from foretaste._util.cores import share_cores
 from foretaste._util.terminal import run_command, tell
-from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, spread_lists
+from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, note_given, spread_lists
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.legacy import modern
 from foretaste.cli.mistakes import explained
@@ -27,7 +27,7 @@ app = App(
     Every command explains itself with --help.""",
     help_format="markdown",
     default_parameter=DEFAULTS,
-    config=check_whole_numbers,
+    config=(check_whole_numbers, note_given),
     result_action="return_none",
     suppress_keyboard_interrupt=False,
 )

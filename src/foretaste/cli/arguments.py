@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -130,6 +131,22 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
             for token in argument.tokens:
                 if "." in token.value:
                     raise CoercionError(argument=argument, token=token, target_type=int)
+
+
+_given: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
+"""Names of the settings that the command line gives."""
+
+
+def note_given(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Remember which settings the command line gives, for `given_settings`."""
+    _given.set(frozenset(argument.field_info.name for argument in arguments if argument.tokens))
+
+
+def given_settings(config: Any) -> dict[str, Any]:
+    """The settings of a config that the command line gives; a config has the others by default."""
+    if config is None:
+        return {}
+    return {name: value for name, value in vars(config).items() if name in _given.get()}
 
 
 def kinds_of(hint: Any) -> set[Any]:

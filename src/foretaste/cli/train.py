@@ -42,9 +42,9 @@ train.command(
     name="--like",
     help="""RUN DATASET: repeat the settings of a run.
 
-    From experiment to shop: the model is trained for as many epochs as the run's best one took. A
-    raw file is prepared with protocol none, so that everything in it is learned from, unless
-    --protocol says otherwise.""",
+    From experiment to shop: the model is trained for as many epochs as the run's best one took. Raw
+    files are prepared with protocol none, so that everything in them is learned from, unless
+    --protocol says otherwise. With `--from RUN` it goes on from the run's weights.""",
     sort_key=len(_MODELS),
 )
 train.command(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from foretaste.cli.training_session import LogOptions, RawOptions, RunOptions, train_and_report
+from foretaste.cli.training_session import (
+    LogOptions,
+    RawOptions,
+    RunOptions,
+    Source,
+    train_and_report,
+)
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.training.config import TrainingConfig
 
@@ -32,9 +37,7 @@ FitOptions = Annotated[FitConfig | None, Parameter(name="*", group="Training")]
 
 
 def popularity(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     config: FitOptions = None,
     raw: RawOptions = None,
     place: RunOptions = None,
@@ -43,16 +46,14 @@ def popularity(
     """Fit popularity: every user is shown what most users have. Other models must beat it.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
     fitting = config.training() if config else None
     train_and_report("popularity", dataset, raw, place, logs, config=fitting)
 
 
 def ease(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     model: Annotated[EaseConfig | None, Parameter(name="*", group="Model")] = None,
     config: FitOptions = None,
     raw: RawOptions = None,
@@ -62,7 +63,7 @@ def ease(
     """Fit EASE (Steck 2019): linear item-to-item weights in closed form, a strong baseline.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
     fitting = config.training() if config else None
     train_and_report("ease", dataset, raw, place, logs, model_config=model, config=fitting)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from foretaste.cli.arguments import given_settings
 from foretaste.cli.training_session import (
     LogOptions,
     RawData,
     RawOptions,
     RunOptions,
+    Source,
     resume_and_report,
     train_and_report,
 )
@@ -32,25 +35,24 @@ class NeuralOptions:
 
     config: Annotated[TrainingConfig | None, Parameter(name="*", group="Training")] = None
     start_from: Annotated[Path | None, Parameter(name="--from", group="Start")] = None
-    """Run of the same model and sizes whose weights to begin with. Users and items are matched by
-    id; those it does not know begin as in any training."""
+    """Run of the same model whose weights to begin with; its settings of the model hold too, where
+    none are given. Users and items are matched by id; those it does not know begin as in any
+    training."""
 
     raw: RawOptions = None
     place: RunOptions = None
     logs: LogOptions = None
 
-    def train(self, model: str, dataset: Path, **settings: Any) -> None:
-        """Train ``model``; ``settings`` are its own."""
-        train_and_report(model, dataset, **vars(self), **settings)
+    def train(self, name: str, dataset: Sequence[Path], model: Any, **configs: Any) -> None:
+        """Train the model of this name; ``model`` has its settings, ``configs`` its own configs."""
+        train_and_report(name, dataset, **vars(self), **configs, **given_settings(model))
 
 
 Options = Annotated[NeuralOptions | None, Parameter(name="*")]
 
 
 def neumf(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     model: Annotated[NeuMFConfig | None, _MODEL] = None,
     sampling: Sampling = None,
     options: Options = None,
@@ -59,16 +61,14 @@ def neumf(
     """Train NeuMF (He et al. 2017): a matrix factorisation and a multilayer tower, joined.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
-    settings = {"model_config": model, "sampling": sampling, "pretraining": pretraining}
-    (options or NeuralOptions()).train("neumf", dataset, **settings)
+    configs = {"sampling": sampling, "pretraining": pretraining}
+    (options or NeuralOptions()).train("neumf", dataset, model, **configs)
 
 
 def gmf(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     model: Annotated[GMFConfig | None, _MODEL] = None,
     sampling: Sampling = None,
     options: Options = None,
@@ -76,15 +76,13 @@ def gmf(
     """Train GMF: the factorisation half of NeuMF alone.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
-    (options or NeuralOptions()).train("gmf", dataset, model_config=model, sampling=sampling)
+    (options or NeuralOptions()).train("gmf", dataset, model, sampling=sampling)
 
 
 def mlp(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     model: Annotated[MLPConfig | None, _MODEL] = None,
     sampling: Sampling = None,
     options: Options = None,
@@ -92,46 +90,42 @@ def mlp(
     """Train the tower half of NeuMF alone.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
-    (options or NeuralOptions()).train("mlp", dataset, model_config=model, sampling=sampling)
+    (options or NeuralOptions()).train("mlp", dataset, model, sampling=sampling)
 
 
 def vae(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     model: Annotated[VAEConfig | None, _MODEL] = None,
     options: Options = None,
 ) -> None:
     """Train Mult-VAE (Liang et al. 2018): a variational autoencoder over histories.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
-    (options or NeuralOptions()).train("vae", dataset, model_config=model)
+    (options or NeuralOptions()).train("vae", dataset, model)
 
 
 def dae(
-    dataset: Path,
-    /,
-    *,
+    *dataset: Source,
     model: Annotated[DAEConfig | None, _MODEL] = None,
     options: Options = None,
 ) -> None:
     """Train Mult-DAE (Liang et al. 2018): the autoencoder without the variational part.
 
     Args:
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
-    (options or NeuralOptions()).train("dae", dataset, model_config=model)
+    (options or NeuralOptions()).train("dae", dataset, model)
 
 
 def like(
     run: Path,
-    dataset: Path,
     /,
-    *,
+    *dataset: Source,
+    start_from: Annotated[Path | None, Parameter(name="--from", group="Start")] = None,
     raw: RawOptions = None,
     place: RunOptions = None,
     logs: LogOptions = None,
@@ -140,14 +134,18 @@ def like(
 
     Args:
         run: Directory of the run whose settings are repeated.
-        dataset: Directory made by foretaste prepare, or a raw file, which is prepared first.
+        start_from: Run of the same model whose weights to begin with, such as the run itself;
+            without it the weights begin as those of the run did.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
     from foretaste.runs import Run
     from foretaste.training.like import repeated_settings
 
     settings = repeated_settings(Run.open(run))
+    if start_from is not None:
+        settings = replace(settings, start_from=start_from, pretraining=None)
     raw = raw or RawData()
-    if raw.protocol is None and not (dataset / FILE_NAME).is_file():
+    if raw.protocol is None and not (dataset[0] / FILE_NAME).is_file():
         raw = replace(raw, protocol="none")
     train_and_report(
         settings.model,

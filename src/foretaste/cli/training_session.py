@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,16 +38,21 @@ class RawData(InputConfig):
     source_dir: Path | None = None
     """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
 
-    def open(self, source: Path) -> Dataset:
-        """The dataset at ``source``, or the one that its interactions make."""
+    def open(self, sources: Sequence[Path]) -> Dataset:
+        """The dataset at the only source, or the one that the interactions of all make."""
         from foretaste.data import open_or_prepare
 
         others = {"items", "source_dir"}
         asked = {name: value for name, value in vars(self).items() if name not in others}
         config = PrepareConfig(**{name: value for name, value in asked.items() if value})
+        names = [str(source) for source in sources]
         with steps("Preparing") as tell:
             return open_or_prepare(
-                str(source), config, items=self.items, source_dir=self.source_dir, progress=tell
+                names if len(names) > 1 else names[0],
+                config,
+                items=self.items,
+                source_dir=self.source_dir,
+                progress=tell,
             )
 
 
@@ -87,6 +93,8 @@ class Logs(LogConfig):
         return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
 
 
+Source = Annotated[Path, Parameter(required=True)]
+"""A dataset, or one of several raw files."""
 RawOptions = Annotated[RawData | None, Parameter(name="*", group="Raw files")]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group="Run")]
 LogOptions = Annotated[Logs | None, Parameter(name="*", group="Logs")]
@@ -94,7 +102,7 @@ LogOptions = Annotated[Logs | None, Parameter(name="*", group="Logs")]
 
 def train_and_report(
     model: str,
-    source: Path,
+    sources: Sequence[Path],
     raw: RawData | None,
     place: NewRun | None,
     logs: Logs | None,
@@ -104,15 +112,17 @@ def train_and_report(
     sampling: SamplingConfig | None = None,
     start_from: Path | None = None,
     pretraining: PretrainingConfig | None = None,
+    **settings: Any,
 ) -> None:
-    """Train ``model`` on ``source`` while showing how it goes, then say where the run is."""
+    """Train ``model`` on what is at ``sources`` while showing how it goes, then say where the run
+    is; ``settings`` are by name."""
     from foretaste.cli.training_display import SessionDisplay
     from foretaste.training import train
 
     console, logs = stdout_console(), logs or Logs()
-    dataset = (raw or RawData()).open(source)
-    if source != dataset.path:
-        say(console, f"Prepared {source}: {dataset.path}")
+    dataset = (raw or RawData()).open(sources)
+    if list(sources) != [dataset.path]:
+        say(console, f"Prepared {', '.join(map(str, sources))}: {dataset.path}")
         for label, value in dataset.manifest.choices():
             say(console, f"  {label:12}{value}")
     with SessionDisplay(console, config or TrainingConfig(), verbose=logs.verbose) as display:
@@ -127,6 +137,7 @@ def train_and_report(
             logs=logs.config(),
             progress=display,
             **(place or NewRun()).arguments(),
+            **settings,
         )
     _say_where(console, run, logs)
 

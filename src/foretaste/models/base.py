@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +117,9 @@ class RecommenderModel(nn.Module, ABC):
 
 class NeuralModel(RecommenderModel):
     """A model trained by gradient steps: ``model(batch)`` is the batch's loss."""
+
+    config: Any
+    """Its settings."""
 
     compute_dtype: torch.dtype | None = None
     """What the large products of training are computed in; None means as the weights are."""

@@ -37,7 +37,7 @@ from foretaste.training.judging import check_candidates
 from foretaste.training.logs import check_logs
 from foretaste.training.progress import Progress, watched
 from foretaste.training.resolve import TrainingSize, resolve
-from foretaste.training.warm_start import warm_start_record
+from foretaste.training.warm_start import settings_to_start_with, warm_start_record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,12 +67,13 @@ def train(
         model: one of `foretaste.models.registry.MODEL_NAMES`.
         dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
             prepared first, under ``datasets/``.
-        model_config: settings of the model; its defaults if not given.
+        model_config: settings of the model; if not given those of the run that ``start_from``
+            names, else its defaults.
         config: how to train; popularity and EASE heed its device, candidates and evaluation_batch
             only, so that one config may serve every model of a comparison.
         sampling: negatives and batch layout, for neumf, gmf and mlp only.
-        start_from: a run of the same model and sizes whose weights to begin with, users and items
-            matched by id; those that are new begin as in any training.
+        start_from: a run of the same model whose weights to begin with, users and items matched by
+            id; those that are new begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
         run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
         logs: what to write beside the run's own log.
@@ -86,6 +87,8 @@ def train(
     where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C
     or SIGTERM. Unless training itself failed, nothing is left behind; if it did, `resume` goes on.
     """
+    if model_config is None:
+        model_config = settings_to_start_with(model, start_from)
     config, model_config, sampling, pretraining, logs, preparation = routed(
         train,
         [

@@ -22,7 +22,8 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.pretraining import HALVES, join_outputs
-from foretaste.runs.run import Run
+from foretaste.runs.loading import model_config
+from foretaste.runs.run import CONFIG, Run
 from foretaste.training.config import PretrainingConfig
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ _SAME = "from"
 
 _PROVIDES = {_SAME: ("",), **HALVES}
 """What the names of the parameters begin with that a role provides."""
+
+
+_SIZES = ("factors", "layers", "hidden", "latent")
+"""The settings of models that decide the shapes of their weights."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,14 +112,20 @@ class Origin:
             }
             for tensors in (self.weights.items(), model.named_parameters())
         )
-        for name in sorted(found.keys() | expected.keys()):
-            if found.get(name) != expected.get(name):
-                settings = " ".join(f"{k}={v}" for k, v in self.run.config.model_config.items())
-                raise SettingError(
-                    f"{self.run.path} has other sizes than this {model.name}: {name} is "
-                    f"{found.get(name, 'absent')} there and {expected.get(name, 'absent')} here; "
-                    f"train with its settings, {settings}"
-                )
+        if found != expected:
+            raise SettingError(
+                f"{self.run.path} has other sizes than this {model.name}: "
+                f"{self._differing_sizes(model)}; give those of the run, or none: --from "
+                "(start_from=... in Python) takes them from it"
+            )
+
+    def _differing_sizes(self, model: NeuralModel) -> str:
+        ours, theirs = vars(model.config), self.run.config.model_config
+        return ", ".join(
+            f"{name} is {_spaced(theirs[name])} there and {_spaced(ours[name])} here"
+            for name in _SIZES
+            if name in ours and name in theirs and _spaced(theirs[name]) != _spaced(ours[name])
+        )
 
     @torch.no_grad()
     def copy(self, model: NeuralModel, begin: tuple[str, ...]) -> None:
@@ -210,6 +221,17 @@ def warm_start_record(
     }
 
 
+def settings_to_start_with(model: str, start_from: Run | Path | str | None) -> Any:
+    """The settings of the model of the run to start from, which hold where none are given.
+
+    None where there is no run, or one of another model, which `Origin.open` refuses.
+    """
+    if start_from is None:
+        return None
+    run = start_from if isinstance(start_from, Run) else Run.open(start_from)
+    return model_config(run.config, run.path / CONFIG) if run.config.model == model else None
+
+
 def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `train` that a record was made of."""
     paths = {role: Path(named["path"]) for role, named in _runs(record)}
@@ -221,6 +243,11 @@ def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
             pretrained_alpha=record["alpha"],
         )
     return {"start_from": paths.get(_SAME), "pretraining": pretraining}
+
+
+def _spaced(value: Any) -> str:
+    """A size as the command line has it: ``256 128``."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _runs(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
