@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from foretaste._util.regular import file_sha256
 from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, PrepareConfig, open_dataset, part_files, prepare
-from foretaste.data.manifest import FILE_NAME, Manifest, file_sha256
+from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import content_digest
 from foretaste.errors import DatasetError
 from tests.data.conftest import WriteFile

@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste._util.signed_json import signed_text
+
 Change = Callable[[], object]
 
 
@@ -98,8 +100,9 @@ def make_folder(name: str) -> Change:
     return lambda: Path(name).mkdir()
 
 
-def edit_json(name: str, *keys: str, value: object) -> Change:
-    """Replace one value of a JSON file, by the keys that lead to it."""
+def edit_json(name: str, *keys: str, value: object, signed: bool = False) -> Change:
+    """Replace one value of a JSON file, by the keys that lead to it; ``signed`` makes its digest
+    anew."""
 
     def change() -> None:
         document = json.loads(Path(name).read_text())
@@ -107,6 +110,7 @@ def edit_json(name: str, *keys: str, value: object) -> Change:
         for key in keys[:-1]:
             inner = inner[key]
         inner[keys[-1]] = value
-        Path(name).write_text(json.dumps(document, indent=2) + "\n")
+        unsigned = json.dumps(document, indent=2) + "\n"
+        Path(name).write_text(signed_text(document, indent=2) if signed else unsigned)
 
     return change

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import foretaste
 from foretaste.runs import Run
 from tests.docs.mistakes import (
     HEADER,
@@ -40,6 +43,26 @@ def no_tensorboard() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("foretaste.runs.tensorboard.find_spec", lambda name: None)
         yield
+
+
+def make_pipe(name: str) -> None:
+    Path(name).unlink()
+    os.mkfifo(name)
+
+
+def edit_text(name: str, old: str, new: str) -> None:
+    """Replace the first place of a text in a file."""
+    text = Path(name).read_text()
+    assert old in text
+    Path(name).write_text(text.replace(old, new, 1))
+
+
+def train_another(path: str, other: str) -> None:
+    """Put the weights of a second training, by another seed, into the run of the first."""
+    settings = foretaste.VAEConfig(hidden=(8,), latent=4)
+    config = foretaste.TrainingConfig(epochs=1, seed=2)
+    foretaste.train("vae", "data", model_config=settings, config=config, run_path=other)
+    shutil.copy(f"{other}/best.safetensors", path)
 
 
 def many_items() -> str:
@@ -105,10 +128,14 @@ TRAINING = {
         "train --resume runs/stopped", damage("runs/stopped/resume.safetensors", share=1.0)
     ),
     "A log that was cut": run("train --resume runs/stopped", cut("runs/stopped/metrics.jsonl")),
+    "A lock that is none": run(
+        "train --resume runs/stopped",
+        lambda: Path("runs/stopped/training.lock").symlink_to("ratings.csv"),
+    ),
     "A run that was never finished": run("train --like runs/stopped ratings.csv"),
     "The dataset of a run is gone": run(
         "evaluate runs/vae",
-        edit_json("runs/vae/config.json", "dataset", "path", value="/mnt/films"),
+        edit_json("runs/vae/config.json", "dataset", "path", value="/mnt/films", signed=True),
     ),
     "The dataset of a run is another": run("evaluate runs/vae --dataset heldout"),
     "A start from another model": run("train vae data --from runs/gmf"),
@@ -140,6 +167,9 @@ RUNS = {
     "A file of a run that was changed": run(
         "recommend runs/vae --user 1", damage("runs/vae/items.parquet")
     ),
+    "A pipe in the place of a file": run(
+        "recommend runs/vae --user 1", lambda: make_pipe("runs/vae/items.parquet")
+    ),
     "A config that is torn": run("recommend runs/vae --user 1", cut("runs/vae/config.json")),
     "A config of something else": run(
         "recommend runs/vae --user 1", edit_json("runs/vae/config.json", "format", value="other")
@@ -148,8 +178,13 @@ RUNS = {
         "recommend runs/vae --user 1",
         edit_json("runs/vae/config.json", "format_version", value=99),
     ),
+    "A config that was changed": run(
+        "recommend runs/vae --user 1",
+        lambda: edit_text("runs/vae/config.json", '"epochs": 2', '"epochs": 3'),
+    ),
     "A config that is damaged": run(
-        "recommend runs/vae --user 1", edit_json("runs/vae/config.json", "seed", value="one")
+        "recommend runs/vae --user 1",
+        edit_json("runs/vae/config.json", "seed", value="one", signed=True),
     ),
     "Weights that were changed": run(
         "recommend runs/vae --user 1", damage("runs/vae/best.safetensors")
@@ -161,8 +196,15 @@ RUNS = {
             Path("runs/gmf/best.safetensors").read_bytes()
         ),
     ),
+    "Weights of another training": run(
+        "recommend runs/vae --user 1", lambda: train_another("runs/vae", "runs/other")
+    ),
+    "A log that was changed": run(
+        "verify runs/vae",
+        lambda: edit_text("runs/vae/metrics.jsonl", '"event": "start"', '"event": "stop"'),
+    ),
     "No weights yet": run(
-        "recommend runs/stopped --user 1", remove("runs/stopped/best.safetensors")
+        "recommend runs/stopped --user 1", lambda: Run.open("runs/stopped").begin_anew()
     ),
 }
 

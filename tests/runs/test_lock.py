@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from foretaste.errors import RunError
-from foretaste.runs import Run
+from foretaste.runs import Run, verify
 from foretaste.runs.lock import LOCK, training_lock
 
 HOLD = """
@@ -100,3 +100,64 @@ def test_a_directory_that_cannot_be_written_is_named(
         patch.setattr(os, "open", refuse)
         with pytest.raises(RunError, match=f"cannot be written: .*{os.strerror(number)}"):
             training_lock(run.path).__enter__()
+
+
+def test_the_holder_is_known_to_whoever_asks(run: Run) -> None:
+    assert run.training_process is None
+    with run.in_training():
+        assert str(run.training_process).startswith(f"process {os.getpid()} on ")
+    assert run.training_process is None
+
+
+def test_what_a_dead_process_left_is_nobody_s(run: Run) -> None:
+    (run.path / LOCK).write_text("process 1 on here")
+    assert run.training_process is None
+    (check,) = (check for check in verify(run.path).checks if check.subject == LOCK)
+    assert check.is_ok
+    assert check.found == "left by a training that was killed"
+
+
+def test_asking_for_the_holder_keeps_nobody_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks has the lock until the trainer's second try."""
+    flock, path = fcntl.flock, run.path / LOCK
+    path.touch()
+    with path.open("rb") as asking:
+        flock(asking, fcntl.LOCK_EX)
+
+        def ask_no_more(descriptor: int, operation: int) -> None:
+            try:
+                flock(descriptor, operation)
+            finally:
+                flock(asking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(fcntl, "flock", ask_no_more)
+        with run.in_training():
+            pass
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory"])
+def test_nothing_but_a_file_of_the_run_s_own_is_a_lock(run: Run, tmp_path: Path, kind: str) -> None:
+    path, victim = run.path / LOCK, tmp_path / "victim"
+    if kind == "link":
+        victim.write_text("precious")
+    if kind in ("link", "dangling link"):
+        path.symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    said = rf"training\.lock cannot be written: .*it is a {kind.split()[-1]}, not a regular file"
+    with pytest.raises(RunError, match=said), run.in_training():
+        pytest.fail("what is there was taken for a lock")
+    assert victim.exists() == (kind == "link")
+    assert not victim.exists() or victim.read_text() == "precious"
+    assert run.training_process is None
+
+
+def test_a_lock_that_another_file_is_too_is_not_written(run: Run, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    os.link(victim, run.path / LOCK)
+    with run.in_training():
+        assert not victim.samefile(run.path / LOCK)
+    assert victim.read_text() == "precious"

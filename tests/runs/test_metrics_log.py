@@ -9,11 +9,11 @@ import pytest
 
 from foretaste.errors import RunError
 from foretaste.runs import MetricsLog, Run
-from foretaste.runs.metrics_log import UNITS
+from foretaste.runs.log_lines import UNITS, first_line, line_after, previous_of
 
 
 def test_the_first_line_declares_names_and_units(run: Run) -> None:
-    (schema,) = run.log.read()
+    schema = run.log.read()[0]
     assert schema["event"] == "schema"
     assert schema["units"] == UNITS
     assert schema["units"]["elapsed_s"] == "seconds"
@@ -23,7 +23,7 @@ def test_events_come_back_in_order(run: Run) -> None:
     run.log.append("epoch", epoch=1, loss=0.5)
     MetricsLog(run.log.path).append("evaluate", epoch=1, metrics={"ndcg@10": {"value": 0.25}})
 
-    _, epoch, evaluate = run.log.read()
+    *_, epoch, evaluate = run.log.read()
 
     assert epoch.pop("time") <= evaluate.pop("time")
     assert epoch == {"event": "epoch", "epoch": 1, "loss": 0.5}
@@ -50,16 +50,68 @@ def test_a_torn_last_line_is_left_out_and_then_dropped(run: Run) -> None:
     run.log.append("epoch", epoch=1)
     with run.log.path.open("a") as file:
         file.write('{"event": "epo')
-    assert [event["event"] for event in run.log.read()] == ["schema", "epoch"]
+    assert [event["event"] for event in run.log.read()] == ["schema", "weights", "epoch"]
 
     run.log.append("epoch", epoch=2)
-    assert [event.get("epoch") for event in run.log.read()] == [None, 1, 2]
+    assert [event.get("epoch") for event in run.log.read()] == [None, None, 1, 2]
 
 
-@pytest.mark.parametrize("line", [b"not json", b"[1, 2]", b"\0\0\xff"])
-def test_a_broken_line_is_named(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"not json", "is not JSON"),
+        (b"[1, 2]", "is not a JSON object"),
+        (b"\0\0\xff", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"event": "epoch"}', 'is torn or was changed: its text does not match its "sha256"'),
+        (b" " * (1 << 20), "is longer than 1 MiB"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: bytes, said: str) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"event": "schema"}\n' + line + b'\n{"event": "epoch"}\n')
-    with pytest.raises(RunError, match=r"metrics\.jsonl, line 2 is not"):
+    path.write_bytes(first_line().encode() + line + b"\n")
+    with pytest.raises(RunError, match=rf"metrics\.jsonl, line 2 {said}"):
         MetricsLog(path).read()
-    assert MetricsLog(path).read_sound() == [{"event": "schema"}]
+    assert [event["event"] for event in MetricsLog(path).read_sound()] == ["schema"]
+
+
+def three_lines() -> list[str]:
+    lines = [first_line()]
+    for epoch in (1, 2):
+        lines.append(line_after(previous_of(lines[-1]), "epoch", epoch=epoch))
+    return lines
+
+
+@pytest.mark.parametrize("kept", [(0, 2), (0, 2, 1), (0, 1, 1, 2), (1, 2)])
+def test_lines_that_were_taken_out_or_moved_are_noticed(
+    tmp_path: Path, kept: tuple[int, ...]
+) -> None:
+    path, lines = tmp_path / "metrics.jsonl", three_lines()
+    path.write_text("".join(lines[number] for number in kept))
+    with pytest.raises(RunError, match="does not follow the line before it"):
+        MetricsLog(path).read()
+
+
+def test_every_bit_that_was_flipped_is_noticed(tmp_path: Path) -> None:
+    path, lines = tmp_path / "metrics.jsonl", three_lines()
+    sound = "".join(lines).encode()
+    begin = len(lines[0]) - 80
+    for bit in range(8 * begin, 8 * len(sound)):
+        changed = bytearray(sound)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(RunError, match=r"metrics\.jsonl, line [123] "):
+            MetricsLog(path).read()
+
+
+def test_a_log_that_is_a_link_is_read_and_not_written(run: Run, tmp_path: Path) -> None:
+    """As caches keep files; going on, a training has a log of its own."""
+    cached = run.log.path.rename(tmp_path / "cached")
+    run.log.path.symlink_to(cached)
+    before, lines = cached.read_bytes(), run.log.lines()
+    with pytest.raises(RunError, match=r"cannot be written: .*it is a link"):
+        run.log.append("epoch", epoch=1)
+    run.log.cut(lines)
+    run.log.append("epoch", epoch=1)
+    assert cached.read_bytes() == before
+    assert run.log.path.read_bytes() != before

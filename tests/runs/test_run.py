@@ -15,8 +15,8 @@ import pytest
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, RunError
 from foretaste.runs import Run, default_run_name, unused_run_path
-from foretaste.runs.config import FORMAT_VERSION
-from tests.runs.tiny import flip_byte, interactions, make_dataset, run_config
+from foretaste.runs.config import FORMAT_VERSION, read_run_config
+from tests.runs.tiny import edit_config, flip_byte, interactions, make_dataset, run_config
 
 
 def test_an_opened_run_holds_what_was_created(run: Run, dataset: Dataset) -> None:
@@ -154,7 +154,7 @@ def test_a_dataset_replaced_after_it_was_opened_makes_no_run(tmp_path: Path) -> 
 
 
 def test_another_format_version_is_refused(run: Run) -> None:
-    _edit_config(run, format_version=FORMAT_VERSION + 1)
+    edit_config(run, format_version=FORMAT_VERSION + 1)
     with pytest.raises(
         RunError, match=rf"format version {FORMAT_VERSION + 1}.*reads {FORMAT_VERSION}"
     ):
@@ -170,32 +170,49 @@ def test_another_format_version_is_refused(run: Run) -> None:
         ("asked", None),
         ("dataset", []),
         ("hardware", "GPU"),
+        ("files", []),
     ],
 )
 def test_a_damaged_config_names_the_field(run: Run, name: str, value: object) -> None:
-    _edit_config(run, **{name: value})
+    edit_config(run, **{name: value})
     with pytest.raises(RunError, match=rf"config.json is damaged: {name} is .*; it must be"):
         Run.open(run.path)
 
 
-def test_a_config_from_before_hardware_was_recorded_is_read(run: Run) -> None:
-    path = run.path / "config.json"
-    document = json.loads(path.read_text())
-    del document["hardware"]
-    path.write_text(json.dumps(document))
-    assert Run.open(run.path).config.hardware == {}
-
-
 def test_a_damaged_reference_to_the_dataset_names_the_field(run: Run) -> None:
-    _edit_config(run, dataset={"name": "shop"})
+    edit_config(run, dataset={"name": "shop"})
     with pytest.raises(RunError, match=r"config\.json is damaged: path is missing"):
         Run.open(run.path)
+
+
+@pytest.mark.parametrize("entry", [5, {}, {"num_bytes": 5}])
+def test_a_damaged_entry_of_a_file_names_the_field(run: Run, entry: object) -> None:
+    edit_config(run, files={"users.parquet": entry})
+    with pytest.raises(RunError, match=r"config\.json is damaged: (files|num_bytes|sha256) is "):
+        Run.open(run.path)
+
+
+def test_a_file_that_the_config_does_not_name_is_not_trusted(run: Run) -> None:
+    edit_config(run, files={})
+    with pytest.raises(RunError, match=r"users\.parquet is torn or was changed"):
+        Run.open(run.path)
+
+
+def test_every_byte_of_the_config_that_was_changed_is_noticed(run: Run) -> None:
+    path = run.path / "config.json"
+    sound = path.read_bytes()
+    for position in range(len(sound)):
+        for bit in range(8):
+            flipped = sound[position] ^ 1 << bit
+            path.write_bytes(sound[:position] + bytes([flipped]) + sound[position + 1 :])
+            with pytest.raises(RunError, match=r"config\.json (is|has format version)"):
+                read_run_config(path)
 
 
 def test_counts_that_do_not_fit_the_files_are_refused(run: Run) -> None:
     document = json.loads((run.path / "config.json").read_text())
     fewer = {"num_users": 3, "num_all_items": 3, "num_train_users": 2, "num_items": 2}
-    _edit_config(run, dataset=document["dataset"] | fewer)
+    edit_config(run, dataset=document["dataset"] | fewer)
     opened = Run.open(run.path)
     with pytest.raises(RunError, match=r"users\.parquet has 60 rows where config\.json says 3"):
         _ = opened.users
@@ -212,11 +229,6 @@ def test_names_of_runs(tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / f"{name}-2").mkdir()
     assert unused_run_path(tmp_path, name) == tmp_path / f"{name}-3"
-
-
-def _edit_config(run: Run, **changes: object) -> None:
-    path = run.path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_opening_a_run_needs_no_torch(run: Run) -> None:

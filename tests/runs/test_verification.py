@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,10 +11,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError
 from foretaste.runs import Run, verify, verify_run
-from tests.runs.tiny import flip_byte, make_run, parameters
+from foretaste.runs.config import WrittenFile
+from foretaste.runs.log_lines import previous_of
+from tests.runs.tiny import edit_config, flip_byte, make_run, parameters
 
 FILES = ["config.json", "users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]
 
@@ -79,11 +82,10 @@ def test_another_config_is_refused(run: Run, content: bytes, said: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"not json\n", "line 3 is not JSON"),
-        (b"[1]\n", "line 3 is not a JSON object"),
-        (b'{"loss": 1.0}\n', "line 3 is no event of this log"),
-        (b'{"event": "epoch", "speed": 1}\n', "line 3 is no event of this log"),
-        (b"\xff\n", "line 3 is not JSON"),
+        (b"not json\n", "line 4 is not JSON"),
+        (b"[1]\n", "line 4 is not a JSON object"),
+        (b'{"event": "epoch", "epoch": 2}\n', "line 4 is torn or was changed"),
+        (b"\xff\n", "line 4 is not JSON"),
     ],
 )
 def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, said: str) -> None:
@@ -94,19 +96,29 @@ def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, said: str) 
     assert said in only_problem(run)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"event": "epoch"}\n', b'{"event": "schema"}\n'])
-def test_a_log_must_begin_with_its_declaration(run: Run, content: bytes) -> None:
-    run.log.path.write_bytes(content)
+@pytest.mark.parametrize("event", [{"loss": 1.0}, {"event": "epoch", "speed": 1}])
+def test_an_event_that_was_not_declared_is_named(run: Run, event: dict[str, object]) -> None:
+    lines = run.log.lines()
+    added = signed_text(event | {"previous": previous_of(lines[-1])})
+    run.log.path.write_text("".join(lines) + added)
+    assert "line 3 is no event of this log" in only_problem(run)
+
+
+@pytest.mark.parametrize("events", [[], [{"event": "epoch"}], [{"event": "schema"}]])
+def test_a_log_must_begin_with_its_declaration(run: Run, events: list[dict[str, object]]) -> None:
+    run.log.path.write_text("".join(signed_text(event | {"previous": ""}) for event in events))
     assert str(run.log.path) in only_problem(run)
 
 
 def test_a_log_that_an_earlier_version_began_may_go_on(run: Run) -> None:
-    schema, _, rest = run.log.path.read_text().partition("\n")
-    declared = json.loads(schema)
-    del declared["units"]["hardware"]
-    run.log.path.write_text(json.dumps(declared) + "\n" + rest)
-    run.log.append("resume", epoch=1, step=0, versions={}, hardware={})
-    assert verify_run(run.path).problems == []
+    schema, *others = run.log.read()
+    del schema["units"]["hardware"]
+    lines = [signed_text(schema | {"previous": ""})]
+    for event in [*others, {"event": "resume", "time": "now", "hardware": {}}]:
+        lines.append(signed_text(event | {"previous": previous_of(lines[-1])}))
+    run.log.path.write_text("".join(lines))
+    found = next(check for check in verify_run(run.path).checks if check.subject == "metrics.jsonl")
+    assert found.is_ok, found.found
 
 
 def test_a_torn_last_line_is_no_mistake(run: Run) -> None:
@@ -123,7 +135,7 @@ def test_weights_may_be_missing_only_before_the_end(run: Run) -> None:
     assert found.is_ok
     assert found.checks[-1].found == "not there: training was not finished"
     run.log.append("summary", stopped_because="all epochs done")
-    assert "has no best.safetensors" in only_problem(run)
+    assert "best.safetensors is missing: the run is not whole" in only_problem(run)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +183,8 @@ def test_ids_that_come_twice(run: Run) -> None:
     table = pq.read_table(path)
     ids = table["item_id"].to_pylist()
     pq.write_table(table.set_column(1, "item_id", [[ids[0], ids[0], *ids[2:]]]), path)
-    config = json.loads((run.path / "config.json").read_text())
-    from foretaste.data.manifest import file_sha256
-
-    config["files"]["items.parquet"] = file_sha256(path)
-    (run.path / "config.json").write_text(json.dumps(config))
+    files = {name: asdict(written) for name, written in run.config.files.items()}
+    edit_config(run, files=files | {path.name: asdict(WrittenFile.of(path))})
     assert only_problem(run) == f"{path}: an id is there more than once"
 
 

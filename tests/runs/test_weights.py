@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from foretaste.data import Dataset
 from foretaste.errors import RunError
-from foretaste.runs import Run, load_model
+from foretaste.runs import Run, load_model, verify
+from foretaste.runs.tensor_file import SignedTensors, read_tensors
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
 VAE = {"hidden": (8, 6), "latent": 4}
@@ -115,6 +118,116 @@ def test_weights_of_another_dataset_are_named(tmp_path: Path, run: Run) -> None:
     (other.path / "best.safetensors").replace(run.path / "best.safetensors")
     with pytest.raises(RunError, match="belongs to another run: dataset_digest"):
         load_model(run, "cpu")
+
+
+def test_weights_of_another_training_of_the_same_model_and_dataset_are_named(
+    tmp_path: Path, run: Run, dataset: Dataset
+) -> None:
+    other = make_run(tmp_path / "other", dataset)
+    other.save_weights({name: tensor + 1 for name, tensor in parameters(run).items()}, epoch=3)
+    (other.path / "best.safetensors").replace(run.path / "best.safetensors")
+    with pytest.raises(RunError, match=r"belongs to another run: its digest is \w+, .*says \w+$"):
+        load_model(run, "cpu")
+    with pytest.raises(RunError, match="belongs to another run"):
+        verify(run.path).raise_if_wrong()
+
+
+def test_weights_of_an_earlier_epoch_are_named(run: Run) -> None:
+    path, weights = run.path / "best.safetensors", parameters(run)
+    first = path.read_bytes()
+    for epoch in (2, 3):
+        run.save_weights({name: tensor + epoch for name, tensor in weights.items()}, epoch)
+    path.write_bytes(first)
+    with pytest.raises(RunError, match="belongs to another run"):
+        run.load_weights()
+
+
+def test_only_the_last_weights_are_those_of_a_finished_run(run: Run) -> None:
+    path, weights = run.path / "best.safetensors", parameters(run)
+    first = path.read_bytes()
+    run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
+    path.write_bytes(first)
+    assert run.load_weights()
+    run.log.append("summary")
+    with pytest.raises(RunError, match="belongs to another run"):
+        run.load_weights()
+
+
+def test_weights_that_the_log_knows_are_loaded_from_under_a_writer(run: Run) -> None:
+    """Replaced between the reading of the log and theirs, any number of times."""
+    weights, read_sound = parameters(run), run.log.read_sound
+
+    def read_and_fall_behind() -> list[dict[str, Any]]:
+        events = read_sound()
+        for epoch in range(5):
+            run.save_weights({name: tensor + epoch for name, tensor in weights.items()}, epoch)
+        return events
+
+    run.log.read_sound = read_and_fall_behind  # type: ignore[method-assign]
+    found = run.load_weights()
+    assert all(bool((found[name] == tensor + 4).all()) for name, tensor in weights.items())
+    assert run.loaded_epoch == 4
+
+
+def test_a_reader_beside_a_writer_has_one_whole_version(run: Run) -> None:
+    weights = parameters(run)
+    done = threading.Event()
+
+    def write() -> None:
+        for epoch in range(300):
+            run.save_weights({name: tensor + epoch for name, tensor in weights.items()}, epoch)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    num_loads = 0
+    while not done.is_set():
+        opened = Run.open(run.path)
+        found = opened.load_weights()
+        added = 0 if opened.loaded_epoch is None else opened.loaded_epoch
+        assert all(bool((found[name] == tensor + added).all()) for name, tensor in weights.items())
+        num_loads += 1
+    writer.join()
+    assert num_loads
+
+
+def test_weights_are_read_as_safetensors_reads_them(run: Run) -> None:
+    for name, tensor in load_file(run.path / "best.safetensors").items():
+        torch.testing.assert_close(run.load_weights()[name], tensor, rtol=0.0, atol=0.0)
+
+
+def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    kinds += (torch.int64, torch.int32, torch.uint8, torch.bool)
+    tensors = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
+    tensors |= {"none": torch.zeros(0, 4), "one": torch.tensor(2.5)}
+    SignedTensors(tensors, {"model": "any"}).write(path)
+    found, note = read_tensors(path, {"model": "any"})
+    assert note["model"] == "any"
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0.0, atol=0.0)
+
+
+def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    SignedTensors({"a": torch.ones(3), "b": torch.zeros(2, 2)}, {"model": "any"}).write(path)
+    sound = path.read_bytes()
+    for bit in range(8 * len(sound)):
+        changed = bytearray(sound)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(RunError, match=r"file (is torn|was not written|belongs to another)"):
+            read_tensors(path, {"model": "any"})
+
+
+@pytest.mark.parametrize("more", [b"\0", b"\0" * 4096])
+def test_bytes_after_the_last_tensor_are_noticed(run: Run, more: bytes) -> None:
+    with (run.path / "best.safetensors").open("ab") as file:
+        file.write(more)
+    with pytest.raises(RunError, match=r"best\.safetensors is torn or not a safetensors file: it"):
+        run.load_weights()
 
 
 def test_missing_foreign_misshapen_and_broken_tensors_are_named(run: Run) -> None:

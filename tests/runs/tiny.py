@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import torch
 
+from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.models import ClosedFormModel, NeuralModel, build_model, config_class
 from foretaste.ops.histories import HistoryTensors
@@ -88,6 +90,12 @@ def flip_byte(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 0x40
     path.write_bytes(content)
+
+
+def edit_config(run: Run, **changes: object) -> None:
+    """Write other values into ``config.json``, as if the run had been made with them."""
+    path = run.path / "config.json"
+    path.write_text(signed_text(json.loads(path.read_text()) | changes, indent=2))
 
 
 def parameters(run: Run) -> dict[str, torch.Tensor]:

@@ -130,7 +130,7 @@ def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
     [
         "foretaste.runs.copies.LogCopy.begin",
         "foretaste.runs.copies.Results.begin",
-        "foretaste.runs.metrics_log.os.truncate",
+        "foretaste.runs.metrics_log.atomic_file",
     ],
 )
 def test_what_a_training_wrote_stays_its_own_wherever_it_is_killed(

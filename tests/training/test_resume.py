@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -19,7 +18,8 @@ from torch import Tensor
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
-from foretaste.runs import Run
+from foretaste.runs import Run, verify
+from foretaste.runs.tensor_file import SignedTensors
 from foretaste.training import LogConfig, Progress, TrainingConfig, resume
 from foretaste.training.batches import Batch
 from foretaste.training.checkpoints import Checkpoints
@@ -27,7 +27,7 @@ from foretaste.training.clock import Clock
 from foretaste.training.display import TrainingDisplay
 from foretaste.training.progress import EpochReport, TrainingStart
 from foretaste.training.step import Step
-from tests.runs.tiny import flip_byte
+from tests.runs.tiny import edit_config, flip_byte
 from tests.training.trainings import events, numbers_of, run_of, weights_of
 
 STATE = "resume.safetensors"
@@ -195,10 +195,7 @@ def test_hardware_that_was_not_recorded_is_not_remarked_on(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_that_is_not_here_is_named(dataset: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run")
-    config = run.path / "config.json"
-    document = json.loads(config.read_text())
-    document["resolved"]["device"] = "cuda:0"
-    config.write_text(json.dumps(document))
+    edit_config(run, resolved={**run.config.resolved, "device": "cuda:0"})
     with pytest.raises(RunError, match=r"run was being trained on cuda:0, which is not here"):
         resume(run.path)
 
@@ -262,6 +259,55 @@ def test_a_finished_run_has_nothing_to_go_on_with(dataset: Dataset, tmp_path: Pa
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 
 
+def test_weights_of_another_training_do_not_go_on(dataset: Dataset, tmp_path: Path) -> None:
+    run, other = stopped(dataset, tmp_path / "run"), stopped(dataset, tmp_path / "other", seed=2)
+    shutil.copy(other.path / "best.safetensors", run.path)
+    before = contents(run.path)
+    with pytest.raises(RunError, match=r"best\.safetensors belongs to another run: its digest is"):
+        resume(run)
+    assert contents(run.path) == before
+
+
+def test_weights_that_are_gone_are_missed(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run", num_steps=9)
+    (run.path / "best.safetensors").unlink()
+    with pytest.raises(RunError, match=r"best\.safetensors is missing: the run is not whole"):
+        resume(run)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_weights_are_known_wherever_their_saving_is_killed(
+    moment: str, whole: Run, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the log's line and the second epoch's weights, or before the next state."""
+    replace = SignedTensors.write
+
+    def killed(weights: SignedTensors, path: Path) -> None:
+        is_second = path.name == "best.safetensors" and path.exists()
+        if moment == "after" or not is_second:
+            replace(weights, path)
+        if is_second:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SignedTensors, "write", killed)
+        with pytest.raises(Stop):
+            train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=0.0)
+    run = Run.open(tmp_path / "run")
+    assert len(events(run, "weights")) == 2
+    _, digest = run.load_signed_weights()
+    assert run.loaded_epoch == (1 if moment == "before" else 2)
+    assert not verify(run.path).problems
+    with pytest.raises(Stop):
+        resume(run, progress=Stopping(1))
+    (resumed,) = events(run, "resume")
+    assert resumed["best_weights"] == {"epoch": run.loaded_epoch, "sha256": digest}
+    assert not verify(run.path).problems
+    resume(run)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
 def truncate(path: Path, other: Run) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
@@ -318,8 +364,7 @@ def test_a_state_that_is_not_whole_or_not_ours_is_named(
 
 def test_a_config_that_was_changed_does_not_go_on(dataset: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run")
-    config = run.path / "config.json"
-    config.write_text(config.read_text().replace('"learning_rate": 0.01', '"learning_rate": 0.02'))
+    edit_config(run, resolved={**run.config.resolved, "learning_rate": 0.02})
     with pytest.raises(RunError, match=r"resume\.safetensors belongs to another run: config_sha"):
         resume(run.path)
 
@@ -341,10 +386,8 @@ def test_an_empty_log_is_named(dataset: Dataset, tmp_path: Path) -> None:
 
 def test_a_setting_that_the_config_lost_is_named(dataset: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run", checkpoint_every_s=60.0)
-    config = run.path / "config.json"
-    document = json.loads(config.read_text())
-    del document["resolved"]["beta1"]
-    config.write_text(json.dumps(document))
+    resolved = {name: value for name, value in run.config.resolved.items() if name != "beta1"}
+    edit_config(run, resolved=resolved)
     with pytest.raises(RunError, match=r"run/config\.json does not say .* \('beta1'\)"):
         resume(run.path)
 

@@ -310,7 +310,7 @@ def test_a_run_without_weights_is_no_start(
     source = tmp_path / "source"
     shutil.copytree(trained["gmf"].path, source)
     (source / "best.safetensors").unlink()
-    with pytest.raises(RunError, match=r"source has no best\.safetensors"):
+    with pytest.raises(RunError, match=r"source/best\.safetensors is missing"):
         run_of("gmf", dataset, tmp_path / "run", start_from=source)
 
 

@@ -58,7 +58,10 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 def remove_leftovers(path: Path) -> None:
     """Remove what killed writers of ``path`` left beside it; nobody may be writing it now."""
     for leftover in path.parent.glob(f".*.tmp.{path.name}"):
-        shutil.rmtree(leftover)
+        if leftover.is_symlink() or not leftover.is_dir():
+            leftover.unlink()
+        else:
+            shutil.rmtree(leftover)
 
 
 def temporary_sibling(path: Path, purpose: str = "tmp") -> Path:

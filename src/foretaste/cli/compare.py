@@ -48,8 +48,6 @@ def compare(
         raise SettingError(f"compare needs two runs or more, got {len(runs)}")
     metrics = tuple(metric_name(*parse_metric(name)) for name in metrics)
     opened = [Run.open(run) for run in runs]
-    for each in opened:
-        note_if_unfinished(each)
     with counting(f"Ranking {split}") as tell:
         comparison = compare_runs(
             opened,
@@ -59,6 +57,8 @@ def compare(
             device=device,
             progress=tell,
         )
+    for each in opened:
+        note_if_unfinished(each)
     _print(comparison, metrics, format)
 
 

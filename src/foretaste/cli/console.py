@@ -39,13 +39,17 @@ def stderr_console() -> Console:
 
 
 def note_if_unfinished(run: Run) -> None:
-    """Say that a run's training has not come to its end, and how it does."""
-    if not run.is_finished:
-        from foretaste.runs.run import resume_command
+    """Say that the training of a run whose weights were loaded has not come to its end."""
+    if run.is_finished:
+        return
+    from foretaste.runs.paths import resume_command
 
-        command = resume_command(run.path)
-        text = f"note: {run.path}: the training is not finished; go on with: {command}"
-        say(stderr_console(), text)
+    text = f": the training is not finished; go on with: {resume_command(run.path)}"
+    if process := run.training_process:
+        text = f" is being trained by {process}"
+        if run.loaded_epoch is not None:
+            text += f"; these are the weights of epoch {run.loaded_epoch}"
+    say(stderr_console(), f"note: {run.path}{text}")
 
 
 def say(

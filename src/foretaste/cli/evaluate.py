@@ -42,10 +42,10 @@ def evaluate(
     if log_path is not None:
         check_log_path(log_path)
     opened = Run.open(run)
-    note_if_unfinished(opened)
     data = dataset_of(opened, dataset)
     with counting(f"Ranking {split}") as tell:
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
+    note_if_unfinished(opened)
     model = opened.config.model
     grids = [(f"{model} on {data.path}", evaluation_grid(found))]
     notes = [*found.definitions(), found.speed()]

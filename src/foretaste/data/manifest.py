@@ -212,9 +212,3 @@ class Manifest:
 
 def _in_words(name: str) -> str:
     return name.removeprefix("num_").replace("_", " ")
-
-
-def file_sha256(path: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from foretaste._util.regular import file_sha256
 from foretaste.data.histories import is_strictly_sorted
-from foretaste.data.manifest import file_sha256
 from foretaste.errors import DatasetError
 
 Value = TypeVar("Value")

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretaste._util.formatting import shown
+from foretaste._util.regular import file_sha256
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.csv_files import quoted
 from foretaste.data.dialects import Dialect, read_dialect, refuse_nul
 from foretaste.data.directory import is_name_text
 from foretaste.data.frames import frame_sha256, refuse_rows, to_arrow
 from foretaste.data.json_lines import JSON_SUFFIXES, JsonLines, read_json_lines
-from foretaste.data.manifest import file_sha256
 from foretaste.data.refused import READ_COMPRESSIONS, refuse_by_content, refuse_by_name
 from foretaste.errors import InputError, SettingError
 

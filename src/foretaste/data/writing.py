@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from foretaste._util.regular import file_sha256
 from foretaste.data import steps
 from foretaste.data.csv_files import quoted
 from foretaste.data.engine import Engine
-from foretaste.data.manifest import Part, file_sha256
+from foretaste.data.manifest import Part
 from foretaste.data.part_files import content_digest, is_in_order
 from foretaste.data.reading import Kind
 from foretaste.errors import DatasetError, InputError

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from foretaste.runs.loading import load_model
     from foretaste.runs.metrics_log import MetricsLog
     from foretaste.runs.origin import dataset_of
-    from foretaste.runs.run import Run, default_run_name, unused_run_path
+    from foretaste.runs.paths import default_run_name, unused_run_path
+    from foretaste.runs.run import Run
     from foretaste.runs.verification import verify, verify_run
 
 _MODULE_OF = {
@@ -20,9 +21,9 @@ _MODULE_OF = {
     "Run": "run",
     "RunConfig": "config",
     "dataset_of": "origin",
-    "default_run_name": "run",
+    "default_run_name": "paths",
     "load_model": "loading",
-    "unused_run_path": "run",
+    "unused_run_path": "paths",
     "verify": "verification",
     "verify_run": "verification",
 }

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import foretaste
+from foretaste._util.regular import file_sha256, has_content, read_document
 from foretaste._util.settings import check_settings, fields_of, from_document
+from foretaste._util.signed_json import check_signed, signed_text
 from foretaste.errors import RunError, SettingError
+from foretaste.runs.files import reading
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 Settings = TypeVar("Settings")
 
@@ -83,6 +86,25 @@ class DatasetReference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WrittenFile:
+    """A file as it was written."""
+
+    num_bytes: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @classmethod
+    def of(cls, path: Path) -> WrittenFile:
+        return cls(num_bytes=path.stat().st_size, sha256=file_sha256(path))
+
+    def is_at(self, path: Path) -> bool:
+        """Whether it is the file at ``path``; OSError where that cannot be read."""
+        return has_content(path, self.num_bytes, self.sha256)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything needed to repeat a run; mappings hold JSON values."""
 
@@ -106,8 +128,8 @@ class RunConfig:
     """What of the machine decides its numbers: name of the GPU, or number of CPU threads."""
     created: str = field(default_factory=_now)
     """When the run began, ISO 8601 in UTC."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """sha256 of each file written with the run and never changed; filled in by ``Run.create``."""
+    files: Mapping[str, WrittenFile] = field(default_factory=dict)
+    """Each file written with the run and never changed; filled in by ``Run.create``."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -115,14 +137,17 @@ class RunConfig:
     def to_json(self) -> str:
         """The text of ``config.json``."""
         document = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
-        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return signed_text(document, indent=2)
 
 
 def read_run_config(path: Path) -> RunConfig:
-    """Read ``config.json``; RunError says when it is torn, foreign or of another version."""
+    """Read ``config.json``; RunError says when it is torn, changed, foreign or of another
+    version."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        with reading(path):
+            text = read_document(path)
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is torn or not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise RunError(f'{path} is not the config of a foretaste run: no "format": "{FORMAT}"')
@@ -131,6 +156,10 @@ def read_run_config(path: Path) -> RunConfig:
             f"{path} has format version {document.get('format_version')!r}, this foretaste "
             f"({foretaste.__version__}) reads {FORMAT_VERSION}; use the version that wrote it"
         )
+    try:
+        check_signed(text)
+    except ValueError as error:
+        raise RunError(f"{path} is torn or was changed: {error}") from error
     return recorded(RunConfig, document, path)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_file
-from foretaste.errors import RunError, SettingError
-from foretaste.runs.metrics_log import MetricsLog, as_line
+from foretaste._util.regular import read_document
+from foretaste.errors import SettingError
+from foretaste.runs.files import writing
+from foretaste.runs.log_lines import event_of, first_line, line_after, previous_of
 
 if TYPE_CHECKING:
     from foretaste.runs.run import Run
@@ -20,10 +21,10 @@ _KINDS = ("epoch", "evaluation", "summary")
 _CHANGES_RESULTS = ("evaluation", "summary")
 
 
-def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None:
+def check_log_path(path: Path, lines: Collection[str] = ()) -> None:
     """Raise SettingError where no log can be written to ``path``, or another one would be lost.
 
-    ``events`` are those of the log so far: a file with any other belongs to another run, even one
+    ``lines`` are those of the log so far: a file with any other belongs to another run, even one
     that this was copied from. What is no ordinary file, such as a pipe, may be written to, and so
     may an empty one.
     """
@@ -32,7 +33,7 @@ def check_log_path(path: Path, events: Sequence[Mapping[str, Any]] = ()) -> None
     _check_can_be_made(path.parent, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
-    known = {as_line(event) for event in events}
+    known = set(lines)
     with path.open(encoding="utf-8", errors="replace") as file:
         is_own = file.readline() in known and all(
             line in known for line in file if line.endswith("\n")
@@ -70,11 +71,11 @@ def _are_of(run: Run, directory: Path) -> bool:
     before any, whether the settings name the run."""
     events = run.log.read_sound()
     try:
-        document = json.loads((directory / _METRICS).read_text(encoding="utf-8"))
+        document = json.loads(read_document(directory / _METRICS))
         found = [{"event": kind, **event} for kind in _KINDS for event in document[kind]]
         if found:
             return all(event in events for event in found)
-        named = json.loads((directory / _ARGS).read_text(encoding="utf-8"))["run"]
+        named = json.loads(read_document(directory / _ARGS))["run"]
         return Path(named).resolve() == run.path.resolve()
     except (OSError, ValueError, LookupError, TypeError):
         return False
@@ -82,12 +83,11 @@ def _are_of(run: Run, directory: Path) -> bool:
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
     """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
-    with _writing(path):
+    first = first_line()
+    line = line_after(previous_of(first), "evaluation", evaluation=evaluation)
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-        log = MetricsLog(path)
-        log.declare()
-        log.append("evaluation", evaluation=evaluation)
+        path.write_text(first + line, encoding="utf-8", newline="\n")
 
 
 class LogCopy:
@@ -96,14 +96,14 @@ class LogCopy:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, events: list[dict[str, Any]]) -> None:
-        with _writing(self.path):
+    def begin(self, lines: list[str]) -> None:
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("".join(map(as_line, events)), encoding="utf-8")
+            self.path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
-    def add(self, event: dict[str, Any]) -> None:
-        with _writing(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(as_line(event))
+    def add(self, line: str) -> None:
+        with writing(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(line)
 
     def close(self) -> None:
         """Every line is written already."""
@@ -117,17 +117,18 @@ class Results:
         self.settings = settings
         self._events: list[dict[str, Any]] = []
 
-    def begin(self, events: list[dict[str, Any]]) -> None:
-        self._events = list(events)
-        with _writing(self.directory):
+    def begin(self, lines: list[str]) -> None:
+        self._events = [event_of(line) for line in lines]
+        with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._write(_ARGS, self.settings)
             self._write_metrics()
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add(self, line: str) -> None:
+        event = event_of(line)
         self._events.append(event)
         if event["event"] in _CHANGES_RESULTS:
-            with _writing(self.directory):
+            with writing(self.directory):
                 self._write_metrics()
 
     def close(self) -> None:
@@ -148,11 +149,3 @@ class Results:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         with atomic_file(self.directory / name) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error}") from error

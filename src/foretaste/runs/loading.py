@@ -13,7 +13,8 @@ from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import RunConfig
-from foretaste.runs.run import CONFIG, WEIGHTS, Run
+from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor

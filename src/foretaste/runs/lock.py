@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
+from typing import IO
 
 from foretaste._util.locks import try_lock
+from foretaste._util.regular import open_own
 from foretaste.errors import RunError
+from foretaste.runs.files import writing
 
 LOCK = "training.lock"
+
+_NUM_TRIES, _PAUSE_S = 5, 0.01
+"""Whoever asks for the holder has the lock for a moment."""
 
 
 @contextmanager
@@ -22,37 +29,64 @@ def training_lock(run_path: Path) -> Iterator[None]:
     that knows no locks lets everybody in.
     """
     path = run_path / LOCK
-    try:
-        descriptor = _acquired(path)
-    except OSError as error:
-        raise RunError(f"{run_path} cannot be written: {error}") from error
+    with writing(path):
+        file = _acquired(path)
     try:
         yield
     finally:
         with suppress(OSError):
             path.unlink()
-        os.close(descriptor)
+        file.close()
 
 
-def _acquired(path: Path) -> int:
-    """A descriptor of the lock file with the lock on it."""
+def lock_holder(run_path: Path) -> str | None:
+    """The process that trains into a run, as ``process 123 on host``; None where none does."""
+    try:
+        with open_own(run_path / LOCK, "rb") as file:
+            return None if try_lock(file.fileno()) else _named_in(file)
+    except OSError:
+        return None
+
+
+def _acquired(path: Path) -> IO[bytes]:
+    """The lock file, open, with the lock on it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = open_own(path, "a+b")
         try:
-            _lock(descriptor, path)
-            # Whoever held it before may have removed the file between the two lines above.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), path.stat()):
-                    os.truncate(descriptor, 0)
-                    os.write(descriptor, f"process {os.getpid()} on {gethostname()}".encode())
-                    return descriptor
+            _lock(file, path)
+            if _is_the_only(file, path):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {gethostname()}".encode())
+                file.flush()
+                return file
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
-        os.close(descriptor)
+        file.close()
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    if not try_lock(descriptor):
-        holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
-        raise RunError(f"{path.parent} is being trained by {holder}; wait for it or stop it first")
+def _is_the_only(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file is at ``path`` and nowhere else; elsewhere it is not ours to write."""
+    status = os.fstat(file.fileno())
+    # Whoever held the lock before may have removed the file before it was locked again.
+    with suppress(FileNotFoundError):
+        if os.path.samestat(status, path.lstat()):
+            if status.st_nlink == 1:
+                return True
+            path.unlink()
+    return False
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    for _ in range(_NUM_TRIES):
+        if try_lock(file.fileno()):
+            return
+        time.sleep(_PAUSE_S)
+    raise RunError(
+        f"{path.parent} is being trained by {_named_in(file)}; wait for it or stop it first"
+    )
+
+
+def _named_in(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(1000).decode(errors="replace") or "another process"

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory, remove_leftovers
+from foretaste._util.regular import file_sha256, open_regular
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import file_sha256
 from foretaste.errors import RunError
-from foretaste.runs.config import RunConfig, read_run_config
+from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
+from foretaste.runs.files import reading, remove, writing
 from foretaste.runs.histories_file import read_histories, write_histories
-from foretaste.runs.lock import training_lock
+from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
+from foretaste.runs.paths import check_is_new
+from foretaste.runs.weights import KEPT, WEIGHTS, BestWeights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
-WEIGHTS = "best.safetensors"
 STATE = "resume.safetensors"
 USERS = "users.parquet"
 ITEMS = "items.parquet"
@@ -57,6 +58,7 @@ class Run:
         self.path = path
         self.config = config
         self.log = MetricsLog(path / METRICS)
+        self._weights = BestWeights(path, self.log, _owner_of(config))
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.config.model})"
@@ -74,9 +76,11 @@ class Run:
                 dataset.users.write(temporary / USERS)
                 dataset.items.write(temporary / ITEMS)
                 write_histories(temporary / HISTORIES, dataset.all_interactions())
-                files = {name: file_sha256(temporary / name) for name in (USERS, ITEMS, HISTORIES)}
+                files = {
+                    name: WrittenFile.of(temporary / name) for name in (USERS, ITEMS, HISTORIES)
+                }
                 config = replace(config, files=files)
-                (temporary / CONFIG).write_text(config.to_json(), encoding="utf-8")
+                (temporary / CONFIG).write_text(config.to_json(), encoding="utf-8", newline="\n")
                 MetricsLog(temporary / METRICS).declare()
         except FileExistsError:
             check_is_new(path)
@@ -91,7 +95,7 @@ class Run:
         path = Path(path)
         if not path.is_dir():
             raise RunError(f"{path} is not a run: there is no such directory")
-        if not (path / CONFIG).is_file():
+        if not os.path.lexists(path / CONFIG):
             raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
         run = cls(path, read_run_config(path / CONFIG))
         run._check_files()
@@ -129,35 +133,38 @@ class Run:
 
     @property
     def has_weights(self) -> bool:
-        """Whether weights were ever saved."""
-        return (self.path / WEIGHTS).is_file()
+        """Whether there are weights."""
+        return self._weights.are_there
+
+    @property
+    def loaded_epoch(self) -> int | None:
+        """Epoch of the weights loaded last; None before, and for a model fitted in one pass."""
+        return self._weights.loaded_epoch
 
     @property
     def is_finished(self) -> bool:
         """Whether its training came to its end."""
-        return self.log.has("summary")
+        return any(event["event"] == "summary" for event in self.log.read_sound())
 
-    def save_weights(self, state_dict: Mapping[str, Tensor]) -> None:
+    @property
+    def training_process(self) -> str | None:
+        """The process that is training it now, as ``process 123 on host``; None where none is."""
+        return lock_holder(self.path)
+
+    def save_weights(self, state_dict: Mapping[str, Tensor], epoch: int | None = None) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
-        from foretaste.runs.tensor_file import write_tensors
-
-        write_tensors(self.path / WEIGHTS, state_dict, self._owner())
+        self._weights.save(state_dict, epoch)
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
         return self.load_signed_weights()[0]
 
     def load_signed_weights(self) -> tuple[dict[str, Tensor], str]:
-        """The best weights and, from the same reading, their digest: equal for equal weights."""
-        from foretaste.runs.tensor_file import DIGEST, read_tensors
+        """The best weights and, from the same reading, their digest: equal for equal weights.
 
-        if not self.has_weights:
-            raise RunError(
-                f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
-                f"go on with it: {resume_command(self.path)}"
-            )
-        weights, note = read_tensors(self.path / WEIGHTS, self._owner())
-        return weights, note[DIGEST]
+        They are whole and of this training, even while it goes on and replaces them.
+        """
+        return self._weights.load()
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
@@ -166,16 +173,33 @@ class Run:
         Raises RunError where another process is at it.
         """
         with training_lock(self.path):
-            for name in (WEIGHTS, STATE):
-                remove_leftovers(self.path / name)
+            for name in (WEIGHTS, STATE, METRICS):
+                with writing(self.path / name):
+                    remove_leftovers(self.path / name)
             yield
+
+    def begin_anew(self) -> None:
+        """Forget all that an earlier start came to; RunError, and nothing, without a sound log."""
+        first = self.log.lines()[:1]
+        if not first:
+            raise RunError(f"{self.log.path} is torn or was changed: it has no line to begin with")
+        remove(self.path / WEIGHTS)
+        self.log.cut(first)
+
+    def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
+        """Cut the log to what it was when a state was saved, and note with what training goes on.
+
+        Raises RunError, with the run as it was, where its weights are not those of the log.
+        """
+        lines = self.log.lines_until(saved.log_bytes)
+        self.log.cut(lines, "resume", **resumed, **{KEPT: self._weights.kept()})
 
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
-        from foretaste.runs.tensor_file import write_tensors
+        from foretaste.runs.tensor_file import SignedTensors
 
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
-        write_tensors(self.path / STATE, tensors, self._state_owner() | note)
+        SignedTensors(tensors, self._state_owner() | note).write(self.path / STATE)
 
     def load_state(self) -> SavedState | None:
         """The saved training state, None where there is none; the log keeps what came after it.
@@ -184,11 +208,11 @@ class Run:
         """
         from foretaste.runs.tensor_file import read_tensors
 
-        if not (self.path / STATE).exists():
+        if not os.path.lexists(self.path / STATE):
             return None
         try:
             tensors, note = read_tensors(self.path / STATE, self._state_owner())
-            self.log.check_was(note["log_bytes"])
+            self.log.lines_until(note["log_bytes"])
         except RunError as error:
             raise RunError(
                 f"{error}. Remove {self.path / STATE} to begin this training anew"
@@ -197,32 +221,25 @@ class Run:
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
-        (self.path / STATE).unlink(missing_ok=True)
+        remove(self.path / STATE)
 
     def check_is_there(self, name: str) -> None:
-        """RunError where a file of the directory is missing."""
-        if not (self.path / name).is_file():
-            raise RunError(f"{self.path / name} is missing: the run is not whole")
+        """RunError where a file of the directory is missing, is no regular file or not readable."""
+        with reading(self.path / name), open_regular(self.path / name):
+            pass
 
     def check_is_unchanged(self, name: str) -> None:
         """RunError where a file that was written with the run is missing or not as it was."""
-        self.check_is_there(name)
-        if file_sha256(self.path / name) != self.config.files.get(name):
+        written = self.config.files.get(name)
+        with reading(self.path / name):
+            is_unchanged = written is not None and written.is_at(self.path / name)
+        if not is_unchanged:
             raise RunError(
                 f"{self.path / name} is torn or was changed: its sha256 is not the one in {CONFIG}"
             )
 
     def _state_owner(self) -> dict[str, Any]:
         return {"config_sha256": file_sha256(self.path / CONFIG)}
-
-    def _owner(self) -> dict[str, Any]:
-        reference = self.config.dataset
-        return {
-            "model": self.config.model,
-            "dataset_digest": reference.digest,
-            "num_users": reference.num_train_users,
-            "num_items": reference.num_items,
-        }
 
     def _check_files(self) -> None:
         self.check_is_there(METRICS)
@@ -238,30 +255,11 @@ class Run:
         return table
 
 
-def resume_command(path: Path) -> str:
-    """The command that goes on with the training of the run at ``path``."""
-    return shlex.join(["foretaste", "train", "--resume", str(path)])
-
-
-def check_is_new(path: Path) -> None:
-    """RunError where ``path`` exists."""
-    if path.exists():
-        raise RunError(
-            f"{path} exists already and a run is never written over; "
-            "choose another directory or remove it"
-        )
-
-
-def default_run_name(model: str, dataset_name: str, now: datetime) -> str:
-    """``model-dataset-time``, the name of a run that was given none."""
-    return f"{model}-{dataset_name}-{now:%Y%m%d-%H%M%S}"
-
-
-def unused_run_path(root: Path, name: str) -> Path:
-    """``root/name``, or ``root/name-2``, ``-3``, ... where that is taken."""
-    path = root / name
-    number = 2
-    while path.exists():
-        path = root / f"{name}-{number}"
-        number += 1
-    return path
+def _owner_of(config: RunConfig) -> dict[str, Any]:
+    """What the weights of a run say of whose they are; equal runs have equal ones."""
+    return {
+        "model": config.model,
+        "dataset_digest": config.dataset.digest,
+        "num_users": config.dataset.num_train_users,
+        "num_items": config.dataset.num_items,
+    }

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from foretaste.errors import MissingExtraError
+from foretaste.errors import MissingExtraError, RunError
+from foretaste.runs.log_lines import event_of
 
 DIRECTORY = "tensorboard"
 """Within the run directory."""
@@ -30,15 +31,21 @@ class TensorBoard:
         self.directory = directory
         self._writer: Any = None
 
-    def begin(self, events: list[dict[str, Any]]) -> None:
+    def begin(self, lines: list[str]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        if self.directory.is_symlink() or (self.directory.exists() and not self.directory.is_dir()):
+            raise RunError(
+                f"{self.directory} is no directory of the run's own: nothing is written there; "
+                "remove it"
+            )
         shutil.rmtree(self.directory, ignore_errors=True)
         self._writer = SummaryWriter(self.directory)
-        for event in events:
-            self.add(event)
+        for line in lines:
+            self.add(line)
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add(self, line: str) -> None:
+        event = event_of(line)
         for name, value in _scalars(event).items():
             self._writer.add_scalar(name, value, event["epoch"] or 0)
         self._writer.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -11,16 +12,18 @@ from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
-from foretaste.runs.metrics_log import UNITS
-from foretaste.runs.run import CONFIG, HISTORIES, ITEMS, METRICS, STATE, USERS, WEIGHTS, Run
+from foretaste.runs.lock import LOCK, lock_holder
+from foretaste.runs.log_lines import UNITS
+from foretaste.runs.run import CONFIG, HISTORIES, ITEMS, METRICS, STATE, USERS, Run
+from foretaste.runs.weights import WEIGHTS, WeightsRecord
 
 
 def verify(path: Path | str) -> Verification:
     """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
     path = Path(path)
-    if (path / FILE_NAME).is_file():
+    if os.path.lexists(path / FILE_NAME):
         return verify_dataset(path)
-    if (path / CONFIG).is_file():
+    if os.path.lexists(path / CONFIG):
         return verify_run(path)
     if not path.is_dir():
         raise RunError(f"{path}: there is no such directory")
@@ -32,11 +35,12 @@ def verify(path: Path | str) -> Verification:
 def verify_run(path: Path | str) -> Verification:
     """Check every file of a run.
 
-    Of the config its version and fields; of ids and histories their bytes, counts, order and range;
-    of the log that every line parses and names what the first declares, or this version knows, as
-    it may have gone on with what an earlier one began; of weights and of a saved training state
-    their digest and whose they are, of the weights also shapes and that they are finite. What is
-    wrong is in the result, not raised.
+    Of the config its digest, version and fields; of ids and histories their bytes, counts, order
+    and range; of the log that every line is as it was written, follows the one before it and names
+    what the first declares, or this version knows, as it may have gone on with what an earlier one
+    began; of weights and of a saved training state their digest and whose they are, of the weights
+    also that the log has them as the last, shapes, and that they are finite. What is wrong is in
+    the result, not raised.
     """
     path = Path(path)
     checks = Checks(path)
@@ -44,16 +48,15 @@ def verify_run(path: Path | str) -> Verification:
         run = Run(path, read_run_config(path / CONFIG))
         for name in (USERS, ITEMS, HISTORIES):
             checks.make(name, partial(_check_part, run, name))
-        checks.make(METRICS, partial(_check_log, run))
-        checks.make(WEIGHTS, partial(_check_weights, run))
-        if (path / STATE).exists():
-            checks.make(STATE, partial(_check_state, run))
+        if checks.make(METRICS, partial(_check_log, run)):
+            checks.make(WEIGHTS, partial(_check_weights, run))
+        for name, check in ((STATE, _check_state), (LOCK, _check_lock)):
+            if os.path.lexists(path / name):
+                checks.make(name, partial(check, run))
     return Verification(path=path, holds="run", checks=tuple(checks.made))
 
 
 def _check_config(path: Path) -> str:
-    if not (path / CONFIG).is_file():
-        raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
     config = read_run_config(path / CONFIG)
     reference = config.dataset
     return f"version {FORMAT_VERSION}, {config.model} on {reference.name} ({reference.protocol})"
@@ -71,23 +74,21 @@ def _check_part(run: Run, name: str) -> str:
 
 def _check_log(run: Run) -> str:
     path = run.path / METRICS
-    run.check_is_there(METRICS)
     events = run.log.read()
-    is_torn = not path.read_bytes().endswith(b"\n")
     if not events or events[0].get("event") != "schema":
         raise RunError(f"{path}, line 1 does not declare names and units")
     declared = events[0]["units"].keys() | UNITS.keys()
     for number, event in enumerate(events[1:], start=2):
         if "event" not in event or not event.keys() <= declared:
             raise RunError(f"{path}, line {number} is no event of this log: {str(event)[:80]}")
-    torn = "; a torn last line, which is left out" if is_torn else ""
-    return f"{len(events):,} lines: JSON, names{torn}"
+    torn = "; a torn last line, which is left out" if run.log.has_torn_line() else ""
+    return f"{len(events):,} lines: digests, names{torn}"
 
 
 def _check_weights(run: Run) -> str:
     from foretaste.runs.loading import load_model
 
-    if not run.has_weights and not run.is_finished:
+    if not run.has_weights and None in WeightsRecord.of(run.log.read_sound()).expected:
         return "not there: training was not finished"
     model = load_model(run, "cpu")
     num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())
@@ -98,3 +99,10 @@ def _check_state(run: Run) -> str:
     state = run.load_state()
     assert state is not None
     return f"{len(state.tensors):,} tensors: digest, owner, place in the log"
+
+
+def _check_lock(run: Run) -> str:
+    if holder := lock_holder(run.path):
+        return f"{holder} is training it"
+    run.check_is_there(LOCK)
+    return "left by a training that was killed"

@@ -128,7 +128,7 @@ class ClosedFormTraining(Training):
         return self.config
 
     def _take_up(self, run: Run) -> None:
-        run.log.clear()
+        run.begin_anew()
 
     def _train(self, run: Run, judging: Judging) -> None:
         train_closed_form(run, self.model, self.histories, judging)
@@ -175,7 +175,7 @@ class NeuralTraining(Training):
         self.begins_again = self.started_from is None
         if self.begins_again:
             self.begin()
-        run.log.clear()
+        run.begin_anew()
 
     def _train(self, run: Run, judging: Judging) -> None:
         checkpoints = Checkpoints(run, self.step, self.state)

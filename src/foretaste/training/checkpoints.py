@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from foretaste.errors import RunError
 from foretaste.runs.run import STATE, Run
+from foretaste.training.reporting import conditions
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
@@ -42,7 +43,8 @@ class Checkpoints:
     def load(self) -> bool:
         """Go on from the saved state, the log cut to what it was then; False where there is none.
 
-        Raises RunError, with the run as it was, where the state is not whole or does not fit.
+        Raises RunError, with the run as it was, where the state is not whole or does not fit, or
+        the weights are not those of the log.
         """
         saved = self.run.load_state()
         if saved is None:
@@ -56,5 +58,10 @@ class Checkpoints:
                 f"{self.run.path / STATE} does not fit {self.run.config.model}: {error}. "
                 "It was saved by another version of foretaste; remove it to begin anew"
             ) from error
-        self.run.log.cut(saved.log_bytes)
+        self.run.go_on_from(
+            saved,
+            epoch=self.state.epoch,
+            step=self.state.num_steps(),
+            **conditions(self.step.model.device),
+        )
         return True

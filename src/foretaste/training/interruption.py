@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from foretaste.errors import Interrupted
-from foretaste.runs.run import resume_command
+from foretaste.runs.paths import resume_command
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

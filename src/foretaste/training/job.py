@@ -11,7 +11,8 @@ from typing import Any
 from foretaste.errors import Interrupted, RunError, TrainingError
 from foretaste.models.base import ClosedFormModel
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs.run import Run, resume_command
+from foretaste.runs.paths import resume_command
+from foretaste.runs.run import Run
 from foretaste.training.batches import Batches
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.clock import Clock
@@ -60,7 +61,7 @@ def train_neural(
                 batches,
                 state,
                 evaluate=evaluate,
-                keep=lambda: run.save_weights(model.state_dict()),
+                keep=lambda: run.save_weights(model.state_dict(), state.epoch),
                 report=partial(report_epoch, run, judging),
                 checkpoint=checkpoint,
                 progress=judging.progress,

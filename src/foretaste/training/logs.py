@@ -29,7 +29,7 @@ def check_logs(logs: LogConfig, *, in_steps: bool, run: Run | None = None) -> No
     if logs.tensorboard:
         check_tensorboard()
     if logs.log_path is not None:
-        check_log_path(logs.log_path, [] if run is None else run.log.read_sound())
+        check_log_path(logs.log_path, [] if run is None else run.log.lines())
     if logs.results_dir is not None:
         check_results_dir(logs.results_dir, run)
 

@@ -49,16 +49,8 @@ def announce_fit(run: Run, model: ClosedFormModel, num_samples: int, judging: Ju
 def announce_again(
     run: Run, model: RecommenderModel, state: TrainingState, judging: Judging
 ) -> None:
-    """Tell of a training that goes on."""
-    versions, hardware = installed_versions(), deciding_hardware(model.device)
-    where = state.where() + _remark_on_changes(run, versions | hardware)
-    run.log.append(
-        "resume",
-        epoch=state.epoch,
-        step=state.num_steps(),
-        versions=versions,
-        hardware=hardware,
-    )
+    """Tell of a training that goes on, which the log knows already."""
+    where = state.where() + _remark_on_changes(run, model.device)
     sizes = (state.num_batches, state.num_samples)
     start = _training_start(model, judging, state.plan, *sizes, resumed_at=where)
     judging.progress.started(start)
@@ -78,8 +70,15 @@ def _announce(run: Run, judging: Judging, start: TrainingStart) -> None:
     judging.progress.started(start)
 
 
-def _remark_on_changes(run: Run, now: dict[str, Any]) -> str:
-    """A remark where other versions or other hardware than ``now`` decided the numbers so far."""
+def conditions(device: torch.device) -> dict[str, dict[str, Any]]:
+    """What decides the numbers of a training here and now, as a log has it."""
+    return {"versions": installed_versions(), "hardware": deciding_hardware(device)}
+
+
+def _remark_on_changes(run: Run, device: torch.device) -> str:
+    """A remark where other versions or other hardware than here decided the numbers so far."""
+    here = conditions(device)
+    now = here["versions"] | here["hardware"]
     begun = {**run.config.versions, **run.config.hardware}
     changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
     if not changed:

@@ -24,7 +24,8 @@ from foretaste.models.registry import (
 )
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.run import Run, check_is_new, default_run_name, unused_run_path
+from foretaste.runs.paths import check_is_new, default_run_name, unused_run_path
+from foretaste.runs.run import Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import (
     HEEDED_IN_ONE_PASS,

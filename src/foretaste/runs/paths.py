@@ -1,0 +1,38 @@
+"""Where runs are: names that are not taken, and how a path is gone on with."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime
+from pathlib import Path
+
+from foretaste.errors import RunError
+
+
+def resume_command(path: Path) -> str:
+    """The command that goes on with the training of the run at ``path``."""
+    return shlex.join(["foretaste", "train", "--resume", str(path)])
+
+
+def check_is_new(path: Path) -> None:
+    """RunError where ``path`` exists."""
+    if path.exists():
+        raise RunError(
+            f"{path} exists already and a run is never written over; "
+            "choose another directory or remove it"
+        )
+
+
+def default_run_name(model: str, dataset_name: str, now: datetime) -> str:
+    """``model-dataset-time``, the name of a run that was given none."""
+    return f"{model}-{dataset_name}-{now:%Y%m%d-%H%M%S}"
+
+
+def unused_run_path(root: Path, name: str) -> Path:
+    """``root/name``, or ``root/name-2``, ``-3``, ... where that is taken."""
+    path = root / name
+    number = 2
+    while path.exists():
+        path = root / f"{name}-{number}"
+        number += 1
+    return path
