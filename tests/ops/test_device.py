@@ -2,31 +2,79 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from foretaste.errors import SettingError
 from foretaste.ops.device import resolve_device
+from foretaste.ops.triton import support
 
 
 def test_cpu_is_the_cpu() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
 
 
+BUILT_FOR = ["sm_75", "sm_80", "sm_90a", "sm_100", "compute_120"]
+
+
+def pretend_gpus(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> list[Any]:
+    """Two GPUs of a compute capability, the second the current one; what is made current."""
+    made_current: list[Any] = []
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "current_device": lambda: 1,
+        "set_device": made_current.append,
+        "get_device_capability": lambda device=None: capability,
+        "get_device_name": lambda device=None: "a GPU",
+        "get_arch_list": lambda: BUILT_FOR,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return made_current
+
+
 def test_auto_takes_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    made_current: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
+    made_current = pretend_gpus(monkeypatch, (8, 0))
     assert resolve_device("auto") == torch.device("cuda", 1)
     assert resolve_device("cuda") == torch.device("cuda", 1)
     assert resolve_device("cuda:0") == torch.device("cuda", 0)
     assert [device.index for device in made_current] == [1, 1, 0]
     with pytest.raises(SettingError, match=r"'cuda:2' was asked for, but there are 2 GPUs"):
         resolve_device("cuda:2")
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (9, 0), (10, 3), (12, 0), (13, 0)])
+def test_auto_takes_a_gpu_that_pytorch_was_built_for(
+    capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, capability)
+    assert resolve_device("auto") == torch.device("cuda", 1)
+
+
+@pytest.mark.parametrize("capability", [(6, 1), (7, 0), (9, 1), (11, 0)])
+def test_auto_leaves_a_gpu_that_pytorch_has_no_code_for(
+    capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, capability)
+    number = f"{capability[0]}.{capability[1]}"
+    with pytest.warns(RuntimeWarning, match=f"a GPU has compute capability {number}.*on the CPU"):
+        assert resolve_device("auto") == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("capability", "can_run"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)]
+)
+def test_triton_runs_from_8_0_on(
+    capability: tuple[int, int], can_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, capability)
+    monkeypatch.setattr(support, "is_installed", lambda: True)
+    assert support.can_run(torch.device("cuda", 0)) == can_run
+    assert not support.can_run(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:²", "CPU", ""])

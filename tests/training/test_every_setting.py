@@ -43,12 +43,20 @@ TRAINING_CHANGES: dict[str, Any] = {
 }
 
 ELSEWHERE = {
-    *("device", "loss_scale", "checkpoint_every_s", "compile", "cuda_graphs", "evaluation_batch"),
+    *(
+        "device",
+        "loss_scale",
+        "checkpoint_every_s",
+        "compile",
+        "kernels",
+        "cuda_graphs",
+        "evaluation_batch",
+    ),
 }
 """``device`` decides where, and must not decide what; its errors are tested with `train`.
 ``loss_scale`` belongs to fp16 and is tested with the precisions, ``checkpoint_every_s`` changes
-no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``compile`` and
-``cuda_graphs`` change no number but times and are tested with the step."""
+no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``compile``,
+``kernels`` and ``cuda_graphs`` change no number but times and are tested with the step."""
 
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "neumf": (

@@ -122,6 +122,7 @@ ASKED: dict[str, Any] = {
     "candidates": "sampled-9",
     "loss_scale": 8.0,
     "compile": True,
+    "kernels": "chunked",
     "cuda_graphs": False,
     "checkpoint_every_s": 5.0,
     "eval_after": 2,

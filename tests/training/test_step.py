@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from foretaste.errors import UnsupportedError
+from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.registry import build_model
@@ -20,10 +20,13 @@ from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.batches import Batches, InteractionBatches
+from foretaste.training.config import Kernels, TrainingConfig
+from foretaste.training.cuda_graph import RecordedStep
 from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.preparing import adam, prepared_batches, prepared_step
-from foretaste.training.step import RecordedStep, Step, check_compiler
+from foretaste.training.resolve import TrainingSize, resolve
+from foretaste.training.step import Step, check_compiler
 from tests.compiler import compiling
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
@@ -45,6 +48,8 @@ class Rerunner:
     num_run: int = 0
     num_replayed: int = 0
     refuses: bool = False
+    spoils: Callable[[], None] | None = None
+    """Done after each replay."""
     recorded: list[Callable[[], None]] = field(default_factory=list)
 
     def run(self, work: Callable[[], Tensor]) -> Tensor:
@@ -58,6 +63,8 @@ class Rerunner:
         def replay() -> None:
             self.num_replayed += 1
             work()
+            if self.spoils is not None:
+                self.spoils()
 
         return replay
 
@@ -139,6 +146,24 @@ def test_a_step_that_cannot_be_recorded_goes_on_without(histories: HistoryTensor
     assert found == losses(make_step("gmf"), batches)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_replay_that_computes_something_else_is_not_used(
+    precision: str, histories: HistoryTensors
+) -> None:
+    recorder = Rerunner()
+    batches, step = make_batches("gmf", histories), make_step("gmf", precision, recorder)
+    recorder.spoils = lambda: next(step.model.parameters()).data[0].add_(1e-3)
+    with pytest.warns(RuntimeWarning, match="first replay gave other numbers") as warned:
+        found = losses(step, batches)
+    assert len(warned) == 1
+    assert recorder.num_replayed == 1
+    straight = make_step("gmf", precision)
+    assert found == losses(straight, batches)
+    assert step.state_dict().keys() == straight.state_dict().keys()
+    for name, value in straight.state_dict().items():
+        assert torch.equal(step.state_dict()[name], value)
+
+
 @pytest.mark.parametrize("name", ["neumf", "gmf"])
 def test_no_step_waits_for_the_device(name: str, histories: HistoryTensors) -> None:
     """Fake tensors have no values, so whoever asks for one, or for a shape made of one, fails."""
@@ -176,3 +201,24 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(triton_support, "is_installed", lambda: False)
     with pytest.raises(UnsupportedError, match="needs Triton on a GPU"):
         check_compiler(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("kernels", ["auto", "chunked", "triton"])
+def test_kernels_reach_the_model(kernels: Kernels, histories: HistoryTensors) -> None:
+    model = make_model("vae")
+    plan = make_plan(kernels=kernels, batch_size=7)
+    batches = prepared_batches(model, histories, None, plan)
+    prepared_step(model, batches, plan, PrecisionPolicy(precision="fp32", device=CPU))
+    assert model.implementation == kernels
+
+
+def test_kernels_and_compile_are_not_both_chosen() -> None:
+    with pytest.raises(SettingError, match="kernels is chunked and compile is on"):
+        TrainingConfig(kernels="chunked", compile=True)
+
+
+def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:
+    size = TrainingSize(num_interactions=10, num_users=5, protocol="none")
+    config = TrainingConfig(kernels="triton")
+    with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
+        resolve(config, size, samples_per_interaction=None, device="cpu")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from foretaste.errors import UnsupportedError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
+
+Implementation = Literal["auto", "chunked", "triton", "compiled"]
+"""Of the operations in `foretaste.ops` that have several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +133,8 @@ class NeuralModel(RecommenderModel):
     item_rows: tuple[str, ...] = ()
     """Parameters with a row for each item."""
 
-    compiled: bool = False
-    """Whether training steps go through torch.compile."""
+    implementation: Implementation = "auto"
+    """What the operations of a training step are computed by."""
 
     def __init__(self, num_users: int, num_items: int) -> None:
         super().__init__(num_users, num_items)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from foretaste.errors import SettingError
@@ -11,12 +13,13 @@ from foretaste.ops.torch_internals import keep_freed_memory
 def resolve_device(name: str) -> torch.device:
     """The device called ``name``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
-    ``auto`` is the current CUDA GPU where there is one and the CPU otherwise. CUDA devices always
-    carry their index, so that the result equals the ``device`` of a tensor placed on it, and become
-    the current device. With a CPU, freed memory is kept from then on (`keep_freed_memory`). Raises
-    SettingError for another name and for a GPU that is not there.
+    ``auto`` is the current CUDA GPU where there is one that this PyTorch was built for, and the CPU
+    otherwise; a warning says so where there is a GPU. CUDA devices always carry their index, so
+    that the result equals the ``device`` of a tensor placed on it, and become the current device.
+    With a CPU, freed memory is kept from then on (`keep_freed_memory`). Raises SettingError for
+    another name and for a GPU that is not there.
     """
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+    if name == "cpu" or (name == "auto" and not _has_usable_gpu()):
         keep_freed_memory()
         return torch.device("cpu")
     if name == "auto":
@@ -42,3 +45,36 @@ def _cuda_device(index: int | None) -> torch.device:
     device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
     torch.cuda.set_device(device)  # Triton launches on the current one
     return device
+
+
+def _has_usable_gpu() -> bool:
+    """Whether the current GPU, if any, is one that this build of PyTorch has code for."""
+    if not torch.cuda.is_available():
+        return False
+    capability = torch.cuda.get_device_capability()
+    built_for = torch.cuda.get_arch_list()
+    if any(_covers(architecture, capability) for architecture in built_for):
+        return True
+    warnings.warn(
+        f"{torch.cuda.get_device_name()} has compute capability {capability[0]}.{capability[1]}, "
+        f"and PyTorch {torch.__version__} was built for {', '.join(built_for)}: computing on the "
+        "CPU; install a PyTorch built for this GPU to use it",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return False
+
+
+def _covers(architecture: str, capability: tuple[int, int]) -> bool:
+    """Whether code for ``sm_86`` (its major version, from that minor on) or ``compute_90`` (that
+    and newer) runs on a GPU."""
+    kind, _, number = architecture.partition("_")
+    digits = number.rstrip("af")
+    if not digits.isdecimal():
+        return False
+    built = (int(digits[:-1]), int(digits[-1]))
+    if kind == "compute":
+        return built <= capability
+    if digits != number:  # sm_90a: of that GPU's own features
+        return built == capability
+    return built[0] == capability[0] and built <= capability

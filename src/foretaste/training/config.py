@@ -12,6 +12,7 @@ from foretaste.evaluation.config import CandidateRule
 
 Auto = Literal["auto"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Kernels = Literal["auto", "chunked", "triton"]
 LossScale = Annotated[float | None, Range(above=0)]
 
 
@@ -54,6 +55,10 @@ class TrainingConfig:
     """Hand the loss to torch.compile, once, before the first epoch. Takes a C++ compiler on a CPU,
     where the built-in form is faster."""
 
+    kernels: Kernels = "auto"
+    """Operations on an NVIDIA GPU: auto takes a Triton kernel once it was seen to be right there;
+    chunked is PyTorch alone; triton insists. On a CPU only chunked ones exist."""
+
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""
 
@@ -91,6 +96,10 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         CandidateRule.parse(self.candidates)
+        if self.compile and self.kernels != "auto":
+            raise SettingError(
+                f"kernels is {self.kernels} and compile is on; leave out one or the other"
+            )
 
 
 HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")

@@ -9,10 +9,11 @@ from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.torch_internals import Adam
 from foretaste.training.batches import Batches, InteractionBatches
+from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.resolve import TrainingPlan
-from foretaste.training.step import CudaGraphRecorder, RecordedStep, Step
+from foretaste.training.step import Step
 
 
 def prepared_step(
@@ -21,7 +22,7 @@ def prepared_step(
     """Give ``model`` its first weights and the dtype of its products; returns how it learns."""
     model.reset_parameters(plan.seed)
     model.compute_dtype = precision.compute_dtype
-    model.compiled = plan.compile
+    model.implementation = "compiled" if plan.compile else plan.kernels
     optimizer = adam(model, plan)
     num_samples = batches.samples_per_batch
     if is_recorded(model, plan, num_samples):

@@ -8,7 +8,7 @@ from typing import Any
 from foretaste._util.settings import Count, Seed, check_settings
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import metric_name, parse_metric
-from foretaste.training.config import Precision, TrainingConfig
+from foretaste.training.config import Kernels, Precision, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,7 @@ class TrainingPlan:
     precision: Precision
     loss_scale: float | None
     compile: bool
+    kernels: Kernels
     cuda_graphs: bool
     eval_every: Count
     eval_after: int
@@ -78,7 +79,7 @@ def resolve(
             chosen["eval_every"] = 2
     chosen["select_by"] = "ndcg@100" if size.protocol == "held-out-users" else "ndcg@10"
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
-    values = chosen | asked | {"device": device}
+    values = chosen | asked | {"device": device, "kernels": _kernels(config, device)}
     kind, length = parse_metric(values["select_by"])
     if kind == "coverage" and config.candidates != "full":
         raise SettingError(
@@ -86,6 +87,18 @@ def resolve(
             "use --candidates full or another metric"
         )
     return TrainingPlan(**(values | {"select_by": metric_name(kind, length)}))
+
+
+def _kernels(config: TrainingConfig, device: str) -> Kernels:
+    """On a CPU there is one choice; on a GPU every operation has its own, by its sizes."""
+    if device != "cpu":
+        return config.kernels
+    if config.kernels == "triton":
+        raise SettingError(
+            "kernels is triton, whose kernels are for NVIDIA GPUs, and the device is the CPU; "
+            "leave it out"
+        )
+    return "chunked"
 
 
 def _neumf_plan(num_samples: int) -> dict[str, Any]:

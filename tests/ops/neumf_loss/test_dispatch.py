@@ -9,6 +9,7 @@ import torch
 
 from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss import chunked, reference
+from foretaste.ops.triton import support as triton_support
 from tests.ops.neumf_loss.test_chunked import Shape, make_inputs, make_samples, moved
 
 WITHOUT_TRITON = [name for name in get_args(neumf_loss.Implementation) if name != "triton"]
@@ -52,3 +53,27 @@ def test_a_cpu_scores_in_chunks(generator: torch.Generator) -> None:
     found = neumf_loss.logits(inputs, item_index_BK)
     assert torch.equal(found, chunked.logits(inputs, item_index_BK))
     assert torch.equal(neumf_loss.catalogue_logits(inputs), chunked.catalogue_logits(inputs))
+
+
+@pytest.mark.skipif(not triton_support.is_installed(), reason="Triton is not installed here")
+@pytest.mark.parametrize(
+    ("capability", "shared_bytes", "widths", "fits"),
+    [
+        ((8, 0), 166_912, [256, 128, 64], False),
+        ((8, 0), 166_912, [128, 64], True),
+        ((9, 0), 232_448, [256, 128, 64], True),
+    ],
+)
+def test_the_tower_fits_the_chip(
+    capability: tuple[int, int],
+    shared_bytes: int,
+    widths: list[int],
+    fits: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NVIDIA's sizes on an A100, where weights are held twice, and on an H100."""
+    from foretaste.ops.neumf_loss.triton import loss as triton_loss
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    needed = triton_loss._shared_bytes(widths, torch.bfloat16, torch.device("cuda", 0))
+    assert (needed <= shared_bytes) == fits

@@ -87,7 +87,7 @@ class NeuMF(NeuralModel):
             dropout,
             compute_dtype=self.compute_dtype,
             buffers=self._memory,
-            implementation="compiled" if self.compiled else "auto",
+            implementation=self.implementation,
         )
 
     def waits_for_device(self, num_samples: int) -> bool:

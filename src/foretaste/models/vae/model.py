@@ -17,16 +17,14 @@ from torch import Tensor, nn
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.ops import softmax_loss
+from foretaste.ops import embedding_bag, softmax_loss
 from foretaste.ops.activations import Activation
 from foretaste.ops.dense import activated, dense
-from foretaste.ops.embedding_bag import encode
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.linear import linear
 from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
 from foretaste.ops.reparameterize import reparameterize
 from foretaste.ops.softmax_loss.sampled import sampled_loss
-from foretaste.ops.triton import support as triton_support
 
 _BIAS_STD = 0.001
 _GATHERED_AT_ONCE = 1 << 24
@@ -68,7 +66,13 @@ class MultVAE(NeuralModel):
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
-        return self.config.sampled_softmax is not None or not triton_support.is_installed()
+        if self.config.sampled_softmax is not None or self.implementation == "chunked":
+            return True
+        table_dtype = self.encoder_table.dtype
+        return not (
+            embedding_bag.serves_triton(self.device, table_dtype)
+            and softmax_loss.serves_triton(self.device, self.compute_dtype or table_dtype)
+        )
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """``beta``, the weight of the KL term: ``min(anneal_cap, update / anneal_steps)``."""
@@ -96,7 +100,6 @@ class MultVAE(NeuralModel):
 
     def _likelihood(self, hidden_BD: Tensor, batch: HistoryBatch) -> Tensor:
         """Minus the mean log-likelihood; in training over a sample of the items if so asked."""
-        implementation = "compiled" if self.compiled else "auto"
         likelihood: Callable[..., Tensor] = softmax_loss.loss
         if self.training and self.config.sampled_softmax is not None:
             key = stream_keys(batch.dropout_key, Purpose.NEGATIVES)
@@ -109,7 +112,7 @@ class MultVAE(NeuralModel):
             scale=1.0 / len(batch.histories),
             compute_dtype=self.compute_dtype,
             buffers=self._memory,
-            implementation=implementation,
+            implementation=self.implementation,
         )
 
     def item_vectors(self) -> Tensor:
@@ -119,8 +122,13 @@ class MultVAE(NeuralModel):
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
         """Means, then log-variances [B, C] of the latent vector; the DAE's vector itself."""
-        first_BH = encode(
-            self.encoder_table, histories, dropout=dropout, key=key, buffers=self._memory
+        first_BH = embedding_bag.encode(
+            self.encoder_table,
+            histories,
+            dropout=dropout,
+            key=key,
+            buffers=self._memory,
+            implementation="auto" if self.implementation == "compiled" else self.implementation,
         )
         activation, dtype = self.config.activation, self.compute_dtype if self.training else None
         hidden = activated(first_BH, self.encoder_bias, activation, dtype)

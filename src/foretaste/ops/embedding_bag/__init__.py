@@ -13,6 +13,7 @@ from torch import Tensor
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.embedding_bag import chunked, reference
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.self_check import is_trusted
 from foretaste.ops.triton import support as triton_support
 
 Implementation = Literal["auto", "reference", "chunked", "triton"]
@@ -43,8 +44,8 @@ def encode(
     assert table_IH.shape[0] == histories.num_items, "one row of the table per item"
     if implementation == "reference":
         return reference.encode(table_IH, histories, dropout=dropout, key=key)
-    if implementation == "auto" and table_IH.device.type == "cuda":
-        implementation = "triton" if _triton_can(table_IH) else "chunked"
+    if implementation == "auto" and serves_triton(table_IH.device, table_IH.dtype):
+        implementation = "triton"
     if implementation == "triton":
         from foretaste.ops.embedding_bag.triton import bags as triton_bags
 
@@ -52,5 +53,7 @@ def encode(
     return chunked.encode(table_IH, histories, dropout=dropout, key=key, buffers=buffers)
 
 
-def _triton_can(table_IH: Tensor) -> bool:
-    return triton_support.is_installed() and table_IH.dtype != torch.float64
+def serves_triton(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `auto` takes the kernel for a table of this dtype."""
+    fits = triton_support.can_run(device) and dtype != torch.float64
+    return fits and is_trusted("embedding_bag", dtype, device)

@@ -17,6 +17,7 @@ from torch import Tensor
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.neumf_loss import chunked, compiled, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.self_check import is_trusted
 from foretaste.ops.triton import support as triton_support
 
 Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
@@ -39,7 +40,8 @@ def loss(
         implementation: ``reference`` is the plain definition, ``chunked`` fits a cache on any
             device, ``compiled`` is what torch.compile makes of the reference, ``triton`` is fused
             for CUDA GPUs; ``auto`` takes ``triton`` for half precision on a GPU where it supports
-            the sizes (and Triton is installed), ``chunked`` elsewhere.
+            the sizes (and Triton is installed, and its kernel passed `self_check`), ``chunked``
+            elsewhere.
     """
     _check_inputs(inputs)
     _check_samples(inputs, samples)
@@ -105,11 +107,12 @@ def catalogue_logits(
 
 
 def _triton_serves(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
-    if inputs.device.type != "cuda" or dtype.itemsize != 2 or not triton_support.is_installed():
+    if dtype.itemsize != 2 or not triton_support.can_run(inputs.device):
         return False
     from foretaste.ops.neumf_loss.triton import loss as triton_loss
 
-    return triton_loss.supports(inputs, samples, dtype)
+    fits = triton_loss.supports(inputs, samples, dtype)
+    return fits and is_trusted("neumf_loss", dtype, inputs.device)
 
 
 def _triton_scores(
@@ -118,11 +121,13 @@ def _triton_scores(
     """Whether logits come from the fused kernel."""
     if implementation != "auto":
         return implementation == "triton"
-    if inputs.device.type != "cuda" or not triton_support.is_installed():
+    if not triton_support.can_run(inputs.device):
         return False
     from foretaste.ops.neumf_loss.triton import logits as triton_logits
 
-    return triton_logits.supports(inputs, dtype or inputs.item_tower_IH.dtype)
+    dtype = dtype or inputs.item_tower_IH.dtype
+    fits = triton_logits.supports(inputs, dtype)
+    return fits and is_trusted("neumf_logits", dtype, inputs.device)
 
 
 def _rows(inputs: InteractionInputs, user_index_B: Tensor) -> InteractionInputs:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.self_check import is_trusted
 from foretaste.ops.softmax_loss import chunked, compiled, reference
 from foretaste.ops.triton import support as triton_support
 
@@ -48,14 +49,14 @@ def loss(
     """
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
+    dtype = compute_dtype or weight_ID.dtype
     if implementation == "reference":
         return scale * reference.loss(hidden_BD.to(weight_ID.dtype), weight_ID, bias_I, targets)
     if implementation == "compiled":
-        dtype = compute_dtype or weight_ID.dtype
         return scale * compiled.loss(hidden_BD, weight_ID, bias_I, targets, dtype)
-    triton = hidden_BD.device.type == "cuda" and weight_ID.dtype != torch.float64
-    if implementation != "auto":
-        triton = implementation == "triton"
+    triton = implementation == "triton"
+    if implementation == "auto":
+        triton = serves_triton(hidden_BD.device, dtype)
     return chunked.loss(
         hidden_BD,
         weight_ID,
@@ -64,5 +65,11 @@ def loss(
         scale=scale,
         compute_dtype=compute_dtype,
         buffers=buffers,
-        implementation="triton" if triton and triton_support.is_installed() else "torch",
+        implementation="triton" if triton else "torch",
     )
+
+
+def serves_triton(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `auto` takes the kernel for logits of this dtype."""
+    fits = triton_support.can_run(device) and dtype != torch.float64
+    return fits and is_trusted("softmax_loss", dtype, device)

@@ -1,6 +1,6 @@
-"""Triton, an optional dependency: whether it is here, and kernels that type checkers understand.
+"""Triton, an optional dependency: where it can be used, and kernels that type checkers understand.
 
-Only modules called ``triton_*`` import this one; everybody else asks `is_installed` first. Triton
+Only what lies in folders called ``triton`` imports Triton; everybody else asks `can_run` first. It
 comes with PyTorch's CUDA builds for Linux. Where ``TRITON_INTERPRET=1`` was set before Triton was
 first imported, kernels are interpreted and take CPU tensors: slow, and meant for tests.
 """
@@ -18,11 +18,23 @@ from torch import Tensor
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_OLDEST_CAPABILITY = (8, 0)
+"""Of NVIDIA GPUs that current releases of Triton compile for."""
+
 
 @cache
 def is_installed() -> bool:
     """Whether Triton can be imported; does not import it."""
     return find_spec("triton") is not None
+
+
+def can_run(device: torch.device) -> bool:
+    """Whether kernels can run on a device: Triton is here, and compiles for such a GPU."""
+    return (
+        device.type == "cuda"
+        and is_installed()
+        and torch.cuda.get_device_capability(device) >= _OLDEST_CAPABILITY
+    )
 
 
 @cache

@@ -1,0 +1,166 @@
+"""The training step of an NVIDIA GPU: recorded once as a CUDA graph, then replayed."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from foretaste.models.base import NeuralModel
+from foretaste.ops.spans import span
+from foretaste.training.batches import Batch
+from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.step import Step
+
+_STEPS_BEFORE_RECORDING = 3
+
+
+class Recorder(Protocol):
+    """Runs work, or records it to be run again on the same memory."""
+
+    def run(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do the work now."""
+        ...
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """What does the work as often as it is called; RuntimeError if it cannot be recorded."""
+        ...
+
+
+class CudaGraphRecorder:
+    """The `Recorder` of CUDA: work runs on a stream of its own, as recording wants it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def run(self, work: Callable[[], Tensor]) -> Tensor:
+        caller = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(caller)
+        with torch.cuda.stream(self.stream):
+            result = work()
+        caller.wait_stream(self.stream)
+        return result
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            work()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+
+class RecordedStep(Step):
+    """The step of a full batch recorded once, then replayed without launching anew.
+
+    What is replayed reads one batch's memory, so every batch is copied there first; batches of
+    other shapes, such as an epoch's last, are worked on as they are. The first replay must leave
+    behind what the step itself does, to the bit, or none follows. For models whose step does not
+    wait for the device (`NeuralModel.waits_for_device`).
+
+    Args:
+        num_samples: of a full batch.
+    """
+
+    def __init__(
+        self,
+        model: NeuralModel,
+        optimizer: torch.optim.Optimizer,
+        precision: PrecisionPolicy,
+        recorder: Recorder,
+        num_samples: int,
+    ) -> None:
+        super().__init__(model, optimizer, precision)
+        self.num_samples = num_samples
+        self.recorder: Recorder | None = recorder
+        self._num_seen: Counter[tuple[torch.Size, ...]] = Counter()
+        self._batch: Batch | None = None
+        self._replay: Callable[[], None] = lambda: None
+        self._is_checked = False
+        self._loss = torch.empty(0)
+
+    @property
+    def begins_cold(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch) -> Tensor:
+        work = partial(super().__call__, batch)
+        if self._batch is not None and _shapes(batch) == _shapes(self._batch):
+            if not self._is_checked:
+                return self._checked(batch, self._batch, work)
+            return self._replayed(batch, self._batch)
+        loss = work() if self.recorder is None else self.recorder.run(work)
+        if self._batch is None and batch.num_samples == self.num_samples:
+            self._num_seen[_shapes(batch)] += 1
+            if self._num_seen[_shapes(batch)] == _STEPS_BEFORE_RECORDING:
+                self._record(batch)
+        return loss
+
+    def _replayed(self, batch: Batch, recorded: Batch) -> Tensor:
+        for static, given in zip(recorded.tensors(), batch.tensors(), strict=True):
+            static.copy_(given)
+        with span("forward, backward, step"):
+            self._replay()
+        return self._loss
+
+    def _checked(self, batch: Batch, recorded: Batch, work: Callable[[], Tensor]) -> Tensor:
+        """Update by the step itself and, from the same state, by replay; keep the former if they
+        differ, and replay no more."""
+        before = self._snapshot()
+        loss = work().clone()
+        after = self._snapshot()
+        self._restore(before)
+        replayed_loss = self._replayed(batch, recorded)
+        found = self._snapshot()
+        self._is_checked = torch.equal(replayed_loss, loss) and all(
+            torch.equal(found[name], value) for name, value in after.items()
+        )
+        if self._is_checked:
+            return replayed_loss
+        self._restore(after)
+        self._give_up("its first replay gave other numbers than the step itself")
+        return loss
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        """All that changes from update to update, on the host, which has more room."""
+        return {name: value.to("cpu", copy=True) for name, value in self.state_dict().items()}
+
+    @torch.no_grad()
+    def _restore(self, snapshot: dict[str, Tensor]) -> None:
+        """In place: what was recorded goes on with the same memory."""
+        for name, value in self.state_dict().items():
+            value.copy_(snapshot[name])
+
+    def _give_up(self, reason: str) -> None:
+        """Go on without a graph, and say so."""
+        self.recorder, self._batch = None, None
+        warnings.warn(
+            f"the training step could not be recorded as a CUDA graph ({reason}); "
+            "training goes on without",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _record(self, batch: Batch) -> None:
+        """Record the step of such a batch."""
+        if self.recorder is None:
+            return
+        static = batch.with_tensors(tuple(tensor.clone() for tensor in batch.tensors()))
+        step = super().__call__
+
+        def work() -> None:
+            self._loss = step(static)
+
+        try:
+            self._replay = self.recorder.record(work)
+            self._batch = static
+        except RuntimeError as error:
+            self._give_up(str(error).partition("\n")[0])
+
+
+def _shapes(batch: Batch) -> tuple[torch.Size, ...]:
+    return tuple(tensor.shape for tensor in batch.tensors())
