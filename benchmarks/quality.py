@@ -169,7 +169,9 @@ def _prepared(trial: Trial, data: Path, work: Path) -> Dataset:
         return open_dataset(path)
     protocol: Any = "leave-one-out" if trial.validation == "none" else trial.protocol
     validation: Any = trial.validation
-    config = foretaste.PrepareConfig(protocol=protocol, validation=validation, filters="reference")
+    config = foretaste.PrepareConfig(
+        protocol=protocol, validation=validation, filters="reference", unseen_targets="keep"
+    )
     return prepare(data / SOURCES[trial.dataset], path, config)
 
 

@@ -220,7 +220,9 @@ def main() -> None:
     protocol: Any = "leave-one-out" if arguments.kind == "neumf" else "held-out-users"
     config = foretaste.PrepareConfig(protocol=protocol, validation="none", filters="reference")
     if arguments.kind != "neumf":
-        config = foretaste.PrepareConfig(protocol=protocol, filters="reference")
+        config = foretaste.PrepareConfig(
+            protocol=protocol, filters="reference", unseen_targets="keep"
+        )
     with tempfile.TemporaryDirectory() as work:
         source = arguments.data / SOURCES[arguments.kind]
         dataset = prepare(source, Path(work) / "dataset", config)

@@ -27,7 +27,8 @@ from foretaste.errors import InputError
 _DELIMITERS = ("::", ",", "\t", ";", "|")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MAX_COLUMNS = 10_000
-_LONG_LINE = 1 << 21
+LONG_LINE = 1 << 21
+"""Characters that are read of a file to see how it is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def read_dialect(path: Path, format: FileFormat) -> Dialect:
     Raises InputError where the file is empty, not text, names a column twice, or its first row
     is not what ``format`` says.
     """
-    text = _start_of_text(path, format)
+    text = start_of_text(path, format)
     delimiter = format.delimiter or _likely_delimiter(text, format.columns)
     has_quotes = _has_quotes(delimiter, format.quote == "double")
     try:
@@ -109,13 +110,13 @@ def read_dialect(path: Path, format: FileFormat) -> Dialect:
     )
 
 
-def _start_of_text(path: Path, format: FileFormat) -> str:
+def start_of_text(path: Path, format: FileFormat) -> str:
     """The first 2 MB of a file, whose first line is sound."""
     try:
         with open_bytes(path) as stream:
             _check_mark(path, stream.read(2), format)
         with open_text(path, format.encoding) as file:
-            text = file.read(_LONG_LINE)
+            text = file.read(LONG_LINE)
     except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     line = _first_line(text)
@@ -124,7 +125,7 @@ def _start_of_text(path: Path, format: FileFormat) -> str:
         raise InputError(f"{path}: {problem}; expected a first line with the column names")
     if "\N{REPLACEMENT CHARACTER}" in line:
         raise InputError(f"{path}, line 1: {not_utf8(format)}")
-    if len(line) == _LONG_LINE:
+    if len(line) == LONG_LINE:
         raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
     return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat
 from foretaste.data.csv_files import quoted
-from foretaste.data.dialects import Dialect, read_dialect
+from foretaste.data.dialects import LONG_LINE, Dialect, read_dialect, start_of_text
 from foretaste.errors import InputError
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -58,9 +58,7 @@ class JsonLines:
 
     def objects(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         """Every object with the number of its line; InputError for a line that is none."""
-        for number, (line,) in self.lines.rows(path):
-            if line.strip():
-                yield number, _object(line, f"{path}, line {number}")
+        return _objects(path, ((number, line) for number, (line,) in self.lines.rows(path)))
 
 
 def read_json_lines(path: Path, format: FileFormat) -> JsonLines:
@@ -68,11 +66,20 @@ def read_json_lines(path: Path, format: FileFormat) -> JsonLines:
 
     Raises InputError where it is empty, not text, or one of these lines is no JSON object.
     """
-    lines = read_dialect(path, format)
-    objects = islice(JsonLines(lines=lines, names=()).objects(path), _NUM_LINES_WITH_KEYS)
+    dialect, start = read_dialect(path, format), start_of_text(path, format)
+    lines = start.split("\n")
+    if len(start) == LONG_LINE:
+        lines.pop()
+    objects = islice(_objects(path, enumerate(lines, start=1)), _NUM_LINES_WITH_KEYS)
     # Keys with control characters or half a character cannot stand in SQL.
     names = dict.fromkeys(key for _, found in objects for key in found if key.isprintable())
-    return JsonLines(lines=lines, names=tuple(names))
+    return JsonLines(lines=dialect, names=tuple(names))
+
+
+def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in lines:
+        if line.strip():
+            yield number, _object(line, f"{path}, line {number}")
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import glob
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -102,7 +103,8 @@ class Scan:
     def check_lines(self) -> None:
         """Raise InputError for the first line that cannot be read, where the engine names none."""
         if self.path is not None and isinstance(self.dialect, JsonLines):
-            deque(self.dialect.objects(self.path), maxlen=0)
+            with suppress(OSError):
+                deque(self.dialect.objects(self.path), maxlen=0)
 
     def provenance(self) -> dict[str, Any]:
         """The source's name, size and checksum."""
