@@ -214,7 +214,7 @@ def _members(value: Any) -> list[Any]:
         raise _UnfitError
     try:
         return list(value)
-    except TypeError:  # an array of no dimension
+    except Exception:  # an array of no dimension, a lazy frame: each has an error of its own
         raise _UnfitError from None
 
 

@@ -222,10 +222,8 @@ class VAEScalingBench(ScalingBench):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.widths) not in (1, len(self.items)):
-            raise SettingError(
-                f"widths has {len(self.widths)} values for {len(self.items)} of items; give one "
-                "for all or one for each"
-            )
+            allowed = f"one width for all, or one for each of the {len(self.items)} items"
+            raise wrong("widths", self.widths, allowed)
 
 
 def _check_precisions(precisions: tuple[Precision, ...]) -> None:
