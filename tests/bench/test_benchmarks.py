@@ -255,10 +255,13 @@ def test_paper_sizes() -> None:
         (lambda: InferenceBench(seconds=0.0), "seconds is 0.0; it must be a number above 0"),
         (lambda: InferenceBench(batch_sizes=(0,)), r"batch_sizes is \(0,\)"),
         (lambda: RecommendBench(num_users=5), "num_users belongs to all_users"),
-        (lambda: VAEScalingBench(items=(5, 6, 7), widths=(1, 2)), "2 values for 3 of items"),
+        (
+            lambda: VAEScalingBench(items=(5, 6, 7), widths=(1, 2)),
+            "one for each of the 3 items",
+        ),
         (
             lambda: run_benchmark("fly", NeuMFSizes()),
-            "benchmark 'fly' is unknown; choose from train",
+            "benchmark is 'fly'; it must be one of train",
         ),
     ],
 )

@@ -151,7 +151,7 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("train neumf data --epochs 0", "epochs is 0; it must be a whole number of at least 1"),
         ("train neumf data --learning-rate nan", "learning_rate is nan"),
         ("train neumf data --layers 3", "layers is (3,)"),
-        ("train vae data --device warp", "device 'warp' is unknown"),
+        ("train vae data --device warp", "device is 'warp'; it must be auto, cpu"),
         (
             "train vae data --candidates some",
             "candidates is 'some'; it must be full, fixed, sampled-N",
@@ -181,7 +181,7 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("recommend runs/vae --user 1 --output a.txt", "must end in .parquet, .csv, .jsonl"),
         ("recommend runs/vae --histories-file items.csv", "looks like user_id"),
         ("recommend runs/vae --histories-file no/such", "no/such: there is no such file"),
-        ("recommend runs/vae --user 1 -k 0", "k must be a whole number from 1"),
+        ("recommend runs/vae --user 1 -k 0", "k is 0; it must be a whole number of at least 1"),
         ("recommend runs/vae --user 1 --user 999", "1 of 2 user ids are unknown to this run"),
         ("recommend runs/vae --users-file no.txt", "no.txt: there is no such file"),
         ("similar runs/vae --item 999", "1 of 1 item ids are unknown to this run: '999'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import get_type_hints
 
 import pytest
 
@@ -59,10 +60,10 @@ def test_lists_end_where_their_parts_do(line: str, spread: str) -> None:
 def test_every_list_of_numbers_is_known() -> None:
     kinds = [EvaluationConfig, *map(config_class, MODEL_NAMES)]
     lists = {
-        f"--{entry.name}"
+        f"--{name}"
         for kind in kinds
-        for entry in fields(kind)
-        if entry.type == "tuple[int, ...]"
+        for name, hint in get_type_hints(kind).items()
+        if hint == tuple[int, ...]
     }
     assert lists | {"-k"} == NUMBER_LISTS
 

@@ -287,7 +287,7 @@ def test_only_floats_are_explained_by_missing_ids(output: Path) -> None:
 
 
 def test_settings_in_the_place_of_the_output(write: WriteFile) -> None:
-    message = r"output must be a path, got one of type PrepareConfig; .* config=PrepareConfig"
+    message = r"output is PrepareConfig\(.*; it must be a path"
     with pytest.raises(SettingError, match=message):
         prepare(write(HEADER + ROWS), PrepareConfig())  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ def test_every_name_builds_its_model(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(SettingError, match="model 'svd' is unknown; choose one of neumf, gmf"):
+    with pytest.raises(SettingError, match="model is 'svd'; it must be one of neumf, gmf"):
         config_class("svd")
 
 

@@ -79,7 +79,7 @@ def test_triton_runs_from_8_0_on(
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:²", "CPU", ""])
 def test_another_name_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match="choose auto, cpu, cuda or cuda:N"):
+    with pytest.raises(SettingError, match="it must be auto, cpu, cuda or cuda:N"):
         resolve_device(name)
 
 

@@ -121,5 +121,5 @@ def test_text_histories(text: Recommender) -> None:
 
 @pytest.mark.parametrize("histories", [[1, 2], ["12"], [[1], 2]])
 def test_a_flat_history_is_refused(popularity: Recommender, histories: list[object]) -> None:
-    with pytest.raises(SettingError, match=r"each history must be a list of ids, got .*; write \["):
+    with pytest.raises(SettingError, match=r"each history is .*; it must be a list of ids; wri"):
         popularity.recommend_for(histories)  # type: ignore[arg-type]

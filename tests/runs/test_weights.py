@@ -252,7 +252,7 @@ def test_settings_that_the_model_does_not_have_are_named(tmp_path: Path, dataset
     for model, settings, message in [
         ("vae", {"hiden": 5}, "hiden"),
         ("vae", {"latent": 0}, "latent"),
-        ("transformer", {}, "model 'transformer' is unknown"),
+        ("transformer", {}, "model is 'transformer'; it must be one of"),
     ]:
         path = tmp_path / f"{model}-{len(settings)}-{message[:4]}"
         run = Run.create(path, config=run_config(dataset, model, settings), dataset=dataset)

@@ -19,7 +19,7 @@ from tests.training.trainings import run_of
 
 
 def test_an_unknown_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="model 'svd' is unknown; choose one of neumf"):
+    with pytest.raises(SettingError, match="model is 'svd'; it must be one of neumf"):
         run_of("svd", dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

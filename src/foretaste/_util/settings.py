@@ -29,6 +29,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    overload,
 )
 
 from foretaste._util.formatting import shown
@@ -95,6 +96,10 @@ def check_settings(settings: Any) -> None:
             object.__setattr__(settings, name, converted)  # the dataclass may be frozen
 
 
+@overload
+def checked(name: str, value: Any, hint: type[Settings]) -> Settings: ...
+@overload
+def checked(name: str, value: Any, hint: Any) -> Any: ...
 def checked(name: str, value: Any, hint: Any) -> Any:
     """``value`` as the type hint has it; SettingError where it cannot be."""
     try:
@@ -110,8 +115,7 @@ def wrong(name: str, value: object, allowed: str) -> SettingError:
 
 def given_or_default(name: str, given: Settings | None, kind: type[Settings]) -> Settings:
     """The settings that were ``given``, which must be of a kind; all defaults where none were."""
-    found: Settings = kind() if given is None else checked(name, given, kind)
-    return found
+    return kind() if given is None else checked(name, given, kind)
 
 
 def from_document(kind: type[Settings], document: Mapping[str, Any]) -> Settings:
@@ -304,6 +308,8 @@ def _allowed(hint: Any, allowed: Range, *, several: bool = False) -> str:
         return f"a list of {_allowed(inner[0], allowed, several=True)}"
     if origin in (dict, Mapping):
         return f"an object of {_allowed(inner[1], allowed, several=True)}"
-    if origin not in _NAMES:
+    if isinstance(origin, type) and is_dataclass(origin):
         return f"{origin.__name__}(...), with settings by name"
+    if origin not in _NAMES:
+        return f"a {origin.__name__}"
     return f"{_NAMES[origin][several]}{allowed if origin in (int, float) else ''}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from foretaste._util.settings import wrong
 from foretaste.bench.config import (
     BenchConfig,
     InferenceBench,
@@ -85,8 +86,8 @@ def run_benchmark(
 
     Raises SettingError for settings out of range.
     """
-    if name not in BENCHMARKS:
-        raise SettingError(f"benchmark {name!r} is unknown; choose from {', '.join(BENCHMARKS)}")
+    if not isinstance(name, str) or name not in BENCHMARKS:
+        raise wrong("benchmark", name, f"one of {', '.join(BENCHMARKS)}")
     import torch
 
     from foretaste.bench.memory import load_libraries

@@ -220,7 +220,7 @@ def open_dataset(path: Path | str) -> Dataset:
 
     Raises DatasetError naming the file that is missing, foreign or damaged.
     """
-    path = Path(path)
+    path = checked("path", path, Path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if not os.path.isdir(path):  # noqa: PTH112
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from foretaste._util.atomic import flush, temporary_sibling
 from foretaste.data.manifest import FILE_NAME
-from foretaste.errors import DatasetError, SettingError
+from foretaste.errors import DatasetError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -28,15 +27,6 @@ def why_not_written(error: OSError, elsewhere: str) -> str:
     """What is said of a path that cannot be written; ``elsewhere`` says how to choose another."""
     advice = f"make room, or {elsewhere}" if error.errno in _NO_ROOM else elsewhere
     return f"cannot be written: {error.strerror or error}; {advice}"
-
-
-def check_is_path(output: object) -> None:
-    """Raise SettingError where ``output`` is no path, as where settings stand in its place."""
-    if not isinstance(output, str | os.PathLike):
-        raise SettingError(
-            f"output must be a path, got one of type {type(output).__name__}; the settings come "
-            "after it, or by name: config=PrepareConfig(...)"
-        )
 
 
 def check_output(output: Path, overwrite: bool) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from foretaste import __version__
 from foretaste._util.keywords import ConfigArgument, routed
-from foretaste._util.settings import given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.columns import check_columns, describe_unused, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.directory import check_is_path, check_output, why_not_written, written_whole
+from foretaste.data.directory import check_output, why_not_written, written_whole
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
 from foretaste.data.fixed_candidates import judge_contradicted, number_candidates, read_candidates
@@ -73,15 +73,16 @@ def prepare(
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
     (config,) = routed(prepare, [ConfigArgument("config", PrepareConfig, config)], settings)
-    if output is not None:
-        check_is_path(output)
-        check_output(Path(output), overwrite)
+    target: Path | None = checked("output", output, Path | None)
+    overwrite = checked("overwrite", overwrite, bool)
+    if target is not None:
+        check_output(target, overwrite)
     with telling(progress) as tell:
         raw, config = _open(source, items, config, source_dir, tell)
-        target = raw.default_output(config, DATASETS) if output is None else Path(output)
-        if output is None and not overwrite:
-            return _found(raw, target, config)
-        return _prepare(raw, target, config, overwrite)
+        default = raw.default_output(config, DATASETS)
+        if target is None and not overwrite:
+            return _found(raw, default, config)
+        return _prepare(raw, target or default, config, overwrite)
 
 
 def open_or_prepare(
@@ -109,9 +110,10 @@ def open_or_prepare(
                 "items can change it; give the raw file instead"
             )
         return prepared
+    root = checked("root", root, Path)
     with telling(progress) as tell:
         raw, config = _open(source, items, config, source_dir, tell)
-        return _found(raw, raw.default_output(config, Path(root)), config)
+        return _found(raw, raw.default_output(config, root), config)
 
 
 def _prepared_already(source: Any) -> Dataset | None:
@@ -132,6 +134,7 @@ def _open(
 ) -> tuple[Raw, PrepareConfig]:
     """Everything there is to read, and the settings to prepare it with."""
     config = given_or_default("config", config, PrepareConfig)
+    source_dir = checked("source_dir", source_dir, Path | None)
     named = named_set(source, source_dir)
     if named is None:
         return Raw.open(source, items, config, tell), config

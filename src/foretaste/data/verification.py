@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset, read_pairs
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable, Kind
@@ -94,7 +95,7 @@ def verify_dataset(path: Path | str) -> Verification:
     parts and that training has the users and items it should. What is wrong is in the result, not
     raised.
     """
-    path = Path(path)
+    path = checked("path", path, Path)
     checks = Checks(path)
     if checks.make(FILE_NAME, lambda: _check_manifest(path)):
         manifest = Manifest.read(path)

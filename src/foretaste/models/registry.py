@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from foretaste.errors import SettingError
+from foretaste._util.settings import wrong
 
 if TYPE_CHECKING:
     from foretaste.models.base import RecommenderModel
@@ -81,8 +81,8 @@ def build_model(name: str, config: object, num_users: int, num_items: int) -> Re
 
 
 def _entry(name: str) -> _Entry:
-    if name not in _REGISTRY:
-        raise SettingError(f"model {name!r} is unknown; choose one of {', '.join(MODEL_NAMES)}")
+    if not isinstance(name, str) or name not in _REGISTRY:
+        raise wrong("model", name, f"one of {', '.join(MODEL_NAMES)}")
     return _REGISTRY[name]
 
 

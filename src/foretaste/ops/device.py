@@ -26,7 +26,7 @@ def resolve_device(name: str) -> torch.device:
         return _cuda_device(None)
     kind, colon, index = name.partition(":")
     if kind != "cuda" or (colon and not (index.isascii() and index.isdecimal())):
-        raise SettingError(f"device {name!r} is unknown; choose auto, cpu, cuda or cuda:N")
+        raise SettingError(f"device is {name!r}; it must be auto, cpu, cuda or cuda:N")
     if not torch.cuda.is_available():
         raise SettingError(
             f"device {name!r} was asked for, but PyTorch {torch.__version__} finds no CUDA GPU "

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
+from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError
 from foretaste.recommend.lists import ListMaker, Lists, Made, batches
 
@@ -59,6 +60,7 @@ class Output:
     """Text that a spreadsheet would compute gets an apostrophe in front; for CSV alone."""
 
     def __post_init__(self) -> None:
+        check_settings(self)
         check_output(self.path, self.overwrite)
         if self.spreadsheet_safe and self.path.suffix != ".csv":
             raise SettingError(

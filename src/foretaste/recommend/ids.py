@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretaste._util.settings import checked
-from foretaste.errors import SettingError, UnknownIdError
+from foretaste._util.formatting import shown
+from foretaste._util.settings import checked, wrong
+from foretaste.errors import UnknownIdError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -30,18 +31,11 @@ _NUM_EXAMPLES = 3
 def as_ids(name: str, ids: Iterable[Id]) -> list[Id]:
     """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise SettingError(f"{name} must be a list of ids, got {ids!r}; write [{ids!r}]")
+        raise wrong(name, ids, f"a list of ids; write [{shown(ids)}]")
     for to_list in ("tolist", "to_pylist"):
         if hasattr(ids, to_list):
             return list(getattr(ids, to_list)())
     return list(ids)
-
-
-def check_k(k: int) -> int:
-    """``k`` itself; SettingError unless it is a whole number from 1."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise SettingError(f"k must be a whole number from 1, got {k!r}")
-    return int(k)
 
 
 def named(ids: Sequence[Id]) -> str:

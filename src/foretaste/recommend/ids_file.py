@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretaste._util.formatting import shown
+from foretaste._util.settings import checked
 from foretaste.errors import InputError
 from foretaste.recommend.ids import Id
 
@@ -25,7 +26,7 @@ def read_ids(path: Path | str) -> list[Id]:
     a header line. Anything else: one id per line, as it stands. Blank lines, a byte order mark and
     Windows line ends are passed over. Raises InputError naming the file and the line.
     """
-    path = Path(path)
+    path = checked("path", path, Path)
     # Unlike Path's, these raise nothing, however odd or long a name is.
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file")

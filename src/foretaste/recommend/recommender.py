@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
 from foretaste.errors import UnknownIdError
 from foretaste.evaluation.places import ABSENT
@@ -27,7 +28,6 @@ from foretaste.recommend.ids import (
     Id,
     Unknown,
     as_ids,
-    check_k,
     examples,
     lookup_all,
     named,
@@ -108,7 +108,7 @@ class Recommender:
         Raises UnknownIdError for an item that training never saw, and UnsupportedError where the
         model learns nothing of items that could be compared.
         """
-        k = check_k(k)
+        k = checked("k", k, Count)
         index = self._catalogue_index(as_ids("item_ids", item_ids))
         num_others = self.run.num_items - 1
         num_places = min(k, num_others)
@@ -147,7 +147,7 @@ class Recommender:
         the notes of what was written count such users, and the column user_id is text where one of
         them is no integer.
         """
-        file = Output(Path(output), overwrite, spreadsheet_safe)
+        file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
         maker = self._list_maker(k, exclude, candidates, include_seen)
         users = self.run.users
         if user_ids is None:
@@ -178,7 +178,7 @@ class Recommender:
 
         The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
         """
-        file = Output(Path(output), overwrite, spreadsheet_safe)
+        file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
         maker = self._list_maker(k, exclude, candidates, include_seen)
         given = Given.of(histories)
 
@@ -207,7 +207,8 @@ class Recommender:
         shelf = make_shelf(
             self.run.items, self.run.num_items, candidates=candidates, exclude=exclude
         )
-        return ListMaker(self.model, shelf, k=check_k(k), include_seen=include_seen)
+        k, include_seen = checked("k", k, Count), checked("include_seen", include_seen, bool)
+        return ListMaker(self.model, shelf, k=k, include_seen=include_seen)
 
     def _of_users(self, user_index: NDArray[np.int64], maker: ListMaker) -> Made:
         """Lists for users by row: from trained rows, folded in where training had none.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from foretaste._util.settings import from_document
+from foretaste._util.settings import checked, from_document
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
@@ -28,7 +28,9 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     Raises RunError where the settings or the weights are not those of such a model, naming the
     first that differs.
     """
-    place = device if isinstance(device, torch.device) else resolve_device(device)
+    place = checked("device", device, torch.device | str)
+    if not isinstance(place, torch.device):
+        place = resolve_device(place)
     settings = model_config(run.config, run.path / CONFIG)
     model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
     weights = run.load_weights()

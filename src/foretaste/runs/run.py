@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory, remove_leftovers
 from foretaste._util.regular import file_sha256, open_regular
+from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError
@@ -92,7 +93,7 @@ class Run:
     @classmethod
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError names the file that is missing, torn, changed or foreign."""
-        path = Path(path)
+        path = checked("run", path, Path)
         if not path.is_dir():
             raise RunError(f"{path} is not a run: there is no such directory")
         if not os.path.lexists(path / CONFIG):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
@@ -20,7 +21,7 @@ from foretaste.runs.weights import WEIGHTS, WeightsRecord
 
 def verify(path: Path | str) -> Verification:
     """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
-    path = Path(path)
+    path = checked("path", path, Path)
     if os.path.lexists(path / FILE_NAME):
         return verify_dataset(path)
     if os.path.lexists(path / CONFIG):
@@ -42,7 +43,7 @@ def verify_run(path: Path | str) -> Verification:
     also that the log has them as the last, shapes, and that they are finite. What is wrong is in
     the result, not raised.
     """
-    path = Path(path)
+    path = checked("path", path, Path)
     checks = Checks(path)
     if checks.make(CONFIG, partial(_check_config, path)):
         run = Run(path, read_run_config(path / CONFIG))

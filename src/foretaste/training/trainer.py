@@ -110,8 +110,10 @@ def train(
     warm_start = warm_start_record(model, start_from, pretraining)
     if warm_start and model in CLOSED_FORMS:
         raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
-    if run_path is not None:
-        check_is_new(Path(run_path))
+    place: Path | None = checked("run_path", run_path, Path | None)
+    runs_root = checked("runs_root", runs_root, Path)
+    if place is not None:
+        check_is_new(place)
     device = resolve_device(asked.device)
     dataset = open_or_prepare(dataset, preparation)
     run_config = RunConfig(
@@ -125,7 +127,7 @@ def train(
         hardware=deciding_hardware(device),
     )
     training = assemble(run_config, dataset)
-    run = _new_run(training.begin(), dataset, run_path, Path(runs_root))
+    run = _new_run(training.begin(), dataset, place, runs_root)
     with run.in_training(), watched(progress, asked) as told:
         training.carry_out(run, logs, told)
     return run
@@ -183,9 +185,7 @@ def _resolved(
     return asdict(plan)
 
 
-def _new_run(
-    config: RunConfig, dataset: Dataset, run_path: Path | str | None, runs_root: Path
-) -> Run:
+def _new_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
     if run_path is not None:
         return Run.create(run_path, config=config, dataset=dataset)
     name = default_run_name(config.model, dataset.path.name, datetime.now())

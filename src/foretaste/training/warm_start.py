@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
@@ -208,8 +209,8 @@ def warm_start_record(
     if start_from is not None and pretraining is not None:
         raise SettingError("start_from and pretraining are both given; name one start only")
     if start_from is not None:
-        path = start_from.path if isinstance(start_from, Run) else start_from
-        return {_SAME: {"path": str(path)}}
+        start = checked("start_from", start_from, Run | Path)
+        return {_SAME: {"path": str(start.path if isinstance(start, Run) else start)}}
     if pretraining is None:
         return {}
     if model != "neumf":

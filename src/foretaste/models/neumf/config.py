@@ -1,6 +1,8 @@
-"""Settings of NeuMF and of its two halves, GMF and the MLP alone (He et al. 2017)."""
+"""Settings of NeuMF and of its two halves, GMF and the MLP alone (He et al. 2017).
 
-from __future__ import annotations
+Annotations are evaluated here: the benchmarks inherit from these settings in another module, which
+does not have their names.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
