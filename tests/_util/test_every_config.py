@@ -60,7 +60,7 @@ BETWEEN_FIELDS = (
 )
 """What is said of settings that do not go together."""
 
-INTERNAL = {"FileFormat", "CandidateRule", "DatasetReference", "RunConfig"}
+INTERNAL = {"FileFormat", "CandidateRule", "DatasetReference", "RunConfig", "WrittenFile"}
 """Dataclasses of config modules that nobody gives settings to."""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from foretaste._util.keywords import ConfigArgument, routed
+from foretaste._util.settings import checked
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
