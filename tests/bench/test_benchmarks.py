@@ -173,6 +173,20 @@ def test_recommendation_end_to_end(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_recommendation_from_random_histories(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = RecommendBench(**FAST | {"against": None}, k=10, history_length=7, output=output)
+    documents = check_rows(run_benchmark("recommend", MODELS[model], options), output)
+    assert {row["case"]["users"] for row in documents} == {"new users"}
+    for row in documents:
+        assert row["case"]["history_length"] == 7
+        assert row["shape"]["num_interactions"] == 7 * row["shape"]["num_users"]
+    too_long = RecommendBench(**FAST | {"against": None}, history_length=5000)
+    with pytest.raises(SettingError, match="history_length is 5000, but there are "):
+        run_benchmark("recommend", MODELS[model], too_long)
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("num_users", [None, 7])
 def test_ranking_for_all_users(model: str, num_users: int | None, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
@@ -255,6 +269,10 @@ def test_paper_sizes() -> None:
         (lambda: InferenceBench(seconds=0.0), "seconds is 0.0; it must be a number above 0"),
         (lambda: InferenceBench(batch_sizes=(0,)), r"batch_sizes is \(0,\)"),
         (lambda: RecommendBench(num_users=5), "num_users belongs to all_users"),
+        (
+            lambda: RecommendBench(all_users=True, history_length=5),
+            "history_length is of new users, not of all_users",
+        ),
         (
             lambda: VAEScalingBench(items=(5, 6, 7), widths=(1, 2)),
             "one for each of the 3 items",

@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretaste.bench.generated import keep_interactions, keep_users, load_histories
+from foretaste.bench.generated import (
+    keep_interactions,
+    keep_users,
+    load_histories,
+    random_histories,
+)
 from foretaste.bench.shapes import shape_of
 from foretaste.data.histories import Histories
 
@@ -50,3 +55,13 @@ def test_users_are_kept_whole(histories: Histories) -> None:
     rows = {tuple(histories[user : user + 1].item_index) for user in range(60)}
     assert part.num_users == 9
     assert all(tuple(part[row : row + 1].item_index) in rows for row in range(9))
+
+
+def test_random_histories_are_distinct_items_of_the_whole_catalogue() -> None:
+    histories = random_histories(shape_of(300, 12, 1500), 5, seed=1)
+    assert histories.lengths().tolist() == [5] * 300
+    rows = histories.item_index.reshape(300, 5)
+    assert (np.diff(rows) > 0).all()
+    counts = np.bincount(rows.ravel(), minlength=12)
+    assert counts.min() > 90, "each item is in 125 of the 300 on average"
+    assert not np.array_equal(rows, random_histories(shape_of(300, 12, 1500), 5, 2).item_index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from foretaste.cli.legacy import modern
-from foretaste.cli.legacy_options import NCF_MODELS, VAE_MODELS
+from foretaste.cli.legacy_tokens import NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.errors import ForetasteError
 from foretaste.runs import Run
@@ -22,9 +23,15 @@ Foretaste = Callable[..., Done]
 
 def ours(line: str) -> str:
     """The line in our words; nothing may be left aside."""
-    tokens, notes = modern(line.split())
+    tokens, notes = translated(line)
     assert notes == []
-    return " ".join(tokens)
+    return tokens
+
+
+def translated(line: str) -> tuple[str, list[str]]:
+    """The line in our words, and the notes on it."""
+    (tokens,), notes = modern(line.split())
+    return " ".join(tokens), notes
 
 
 def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +98,8 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("option", ["--lr 0.1", "-l 0.1", "--checkpoint-dir x", "--eval-after 3"])
 def test_a_benchmark_says_what_it_leaves_aside(option: str) -> None:
-    tokens, notes = modern(f"bench train neumf {option} --repeats 2".split())
-    assert " ".join(tokens) == "bench train neumf --repeats 2"
+    line, notes = translated(f"bench train neumf {option} --repeats 2")
+    assert line == "bench train neumf --repeats 2"
     assert notes == [f"{option.split()[0]}: changes nothing about what is measured"]
 
 
@@ -196,7 +203,7 @@ def test_one_clear_error(foretaste: Foretaste, tmp_path: Path, line: str, messag
     ],
 )
 def test_everything_else_stays_as_it_is(line: str) -> None:
-    assert modern(line.split()) == (line.split(), [])
+    assert modern(line.split()) == ([line.split()], [])
 
 
 def test_both_names_of_half_precision_are_one() -> None:
@@ -204,12 +211,259 @@ def test_both_names_of_half_precision_are_one() -> None:
     assert found == "train neumf data --device cpu --precision bf16"
 
 
-def test_several_datasets_are_named(shop: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").touch()
-    with pytest.raises(ForetasteError, match=r"several datasets; name one: .*/one, .*/two"):
-        modern(f"train vae --data_dir {tmp_path}".split())
+PROTOCOLS = ("leave-one-out", "held-out-users", "temporal")
+
+
+@pytest.fixture
+def three(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of three datasets, one of each protocol, in the place of the scripts' own."""
+    root = shop / "three"
+    for protocol in PROTOCOLS:
+        done = call("prepare", shop / "ratings.csv", "--protocol", protocol, "--data-dir", root)
+        assert done.status == 0, done.err
+        (root / "ratings").rename(root / protocol)
+    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", root)
+    monkeypatch.chdir(shop)
+    return root
+
+
+def test_of_several_datasets_the_one_of_the_scripts_protocol_is_taken(three: Path) -> None:
+    assert ours(f"train vae --data_dir {three}") == f"train vae {three}/held-out-users"
+    assert ours(f"evaluate runs/vae --data-dir {three}").endswith(
+        f"--dataset {three}/leave-one-out"
+    )
+    shutil.copytree(three / "leave-one-out", three / "again")
+    assert ours(f"train vae --data_dir {three}") == f"train vae {three}/held-out-users"
+    with pytest.raises(
+        ForetasteError, match=r"has several datasets; name one: .*/again, .*-one-out$"
+    ):
+        modern(f"evaluate runs/vae --data-dir {three}".split())
+    (three / "held-out-users").rename(three / ".hidden")
+    with pytest.raises(ForetasteError, match=r"name one: .*/again, .*-one-out, .*/temporal$"):
+        modern(f"train vae --data_dir {three}".split())
+
+
+@pytest.mark.parametrize("line", ["train vae --train", "train dae --batch_size_train 64"])
+def test_where_no_dataset_is_named_the_scripts_folder_is_looked_into(
+    line: str, three: Path
+) -> None:
+    taken = f"{three}/held-out-users"
+    tokens, notes = translated(line)
+    assert tokens.split()[2] == taken
+    assert notes == [f"no DATASET: {taken} is taken"]
+
+
+def test_our_own_words_still_need_a_dataset(three: Path) -> None:
+    done = call("train", "vae", "--epochs", "1")
+    assert done.status == 2
+    assert "DATASET is needed and not given" in done.err
+
+
+def test_without_any_dataset_it_is_said_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ForetasteError, match=r"neither .*/data nor datasets .*: foretaste prepare$"
+    ):
+        modern(["train", "vae", "--train"])
+
+
+def test_what_the_scripts_folder_lacks_is_found_by_name(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three.rename("datasets")
+    tokens, notes = translated(f"train neumf --data {three}/cache/leave-one-out")
+    assert tokens == "train neumf datasets/leave-one-out"
+    assert notes == [
+        f"--data {three}/cache/leave-one-out is not there: datasets/leave-one-out is taken"
+    ]
+    for missing in (f"{three}/cache/temporal", f"{three}/other", "elsewhere/leave-one-out"):
+        assert translated(f"train neumf --data {missing}") == (f"train neumf {missing}", [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--train --trace data",
+        "data --train",
+        "--train --epochs 3 data",
+        "--train --hidden 8 16 data",
+        "--train --no-cuda-graphs data --epochs=3",
+        "--epochs=3 data --train",
+    ],
+)
+def test_a_dataset_is_found_among_options(line: str) -> None:
+    tokens, notes = translated(f"train vae {line}")
+    assert tokens.split().count("data") == 1
+    assert notes == []
+
+
+def test_a_mere_prepare_is_that_of_both_guides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path)
+    ncf = ["prepare", "ml-20m", "--validation", "none", "--output", f"{tmp_path}/cache/ml-20m"]
+    vae = ["prepare", "ml-20m", "--protocol", "held-out-users", "--output", f"{tmp_path}/ml-20m"]
+    lines, notes = modern(["prepare"])
+    assert lines == [ncf, vae]
+    assert notes == [
+        "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
+        f"both below {tmp_path}"
+    ]
+    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path / "none")
+    lines, _ = modern(["prepare"])
+    assert [line[-1] for line in lines] == ["datasets/cache/ml-20m", "datasets/ml-20m"]
+
+
+LAM = "--lam 1.0: acts here, as --l2: theirs was never applied, so 0 is what it amounted to"
+
+
+@pytest.mark.parametrize(
+    ("line", "notes"),
+    [
+        ("train vae data --lam 1.0", [LAM]),
+        ("train vae data --lam 0", []),
+        ("train vae data --l2 1.0 --train", []),
+        (
+            "train neumf data --topk 5 --dropout 0.5 --target 0.9",
+            [
+                "--dropout 0.5: acts here: theirs was switched off even in training, so 0 is what "
+                "it amounted to",
+                "--target 0.9: ends the training here once it is reached: theirs went on to the "
+                "last epoch",
+            ],
+        ),
+        (
+            "train neumf data -k 5 --dropout=0.0 -t 0.9",
+            ["-t 0.9: ends the training here once it is reached: theirs went on to the last epoch"],
+        ),
+        (
+            "train neumf data --loss-scale 8192",
+            ["--loss-scale 8192: acts here, in fp16: theirs was ignored"],
+        ),
+        ("train neumf data --loss-scale 8192 --precision fp16", []),
+        ("train neumf data --dropout 0.5 --target 0.9 -f 8", []),
+        ("train vae data --target 0.9 --train", []),
+    ],
+)
+def test_what_acts_here_and_did_not_there_is_said(line: str, notes: list[str]) -> None:
+    assert translated(line)[1] == notes
+
+
+def test_what_the_environment_asked_of_theirs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE", "1")
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "0")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert translated("train vae data --train")[1] == [
+        "TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE=1 is TensorFlow's: here it is --amp "
+        "(--precision bf16 or fp16)",
+        "NVIDIA_TF32_OVERRIDE=0 is for CUDA's own libraries: what a training computes in is "
+        "--precision fp32 or tf32 here",
+    ]
+    assert translated("train vae data --epochs 3")[1] == []
+    assert translated("prepare ratings.csv --data-dir x")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "capability", "precision"),
+    [
+        ("train vae data --train", (8, 0), "tf32"),
+        ("train vae data --train", (9, 0), "tf32"),
+        ("train vae data --train", (7, 5), None),
+        ("train neumf data --topk 10 --device cuda:0", (8, 6), "tf32"),
+        ("train neumf data --topk 10 --device cpu", (8, 6), None),
+        ("train neumf data --topk 10 --amp", (8, 6), "bf16"),
+        ("train neumf data --topk 10 --precision fp32", (8, 6), "fp32"),
+        ("train gmf data --topk 10", (8, 6), None),
+        ("train vae data", (8, 6), None),
+        ("bench train vae --batch_size_train 64", (8, 6), "tf32"),
+    ],
+)
+def test_old_words_without_amp_take_tf32_as_theirs_did(
+    line: str,
+    capability: tuple[int, int],
+    precision: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["compute_75"])
+    tokens, notes = translated(line)
+    words = tokens.split()
+    found = words[words.index("--precision") + 1] if "--precision" in words else None
+    assert found == precision
+    assert any("tf32" in note for note in notes) == (precision == "tf32")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert "tf32" not in translated(line)[0]
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        "old/model.ckpt.index",
+        "old/model.ckpt-1600.data-00000-of-00001",
+        "old/model.ckpt.meta",
+        "old/model.ckpt",
+        "old",
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train neumf data --load-checkpoint-path",
+        "train neumf --mode test --load-checkpoint-path",
+        "train vae --test --checkpoint_dir",
+        "bench recommend vae --checkpoint-dir",
+        "evaluate",
+    ],
+)
+def test_checkpoints_of_tensorflow_are_refused_as_such(
+    line: str, checkpoint: str, foretaste: Foretaste
+) -> None:
+    Path("old").mkdir()
+    for name in ("checkpoint", "model.ckpt.index", "model.ckpt.meta"):
+        Path("old", name).touch()
+    done = foretaste(f"{line} {checkpoint}")
+    assert done.status == 2
+    assert done.err == (
+        f"error: {checkpoint} is a checkpoint of TensorFlow, which cannot be read here: train the "
+        "model again, on the same data, and name the run's directory\n"
+    )
+
+
+def test_a_checkpoint_in_a_run_is_the_run() -> None:
+    assert ours("evaluate runs/gmf/model.ckpt -k 5") == "evaluate runs/gmf -k 5"
+    assert ours("evaluate runs/gmf/model.ckpt-1600") == "evaluate runs/gmf"
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("", "--batch-sizes 1 --history-length 10 --shape ml-20m"),
+        ("--batch-sizes 4", "--batch-sizes 4 --history-length 10 --shape ml-20m"),
+        ("--shape 9x8x7", "--shape 9x8x7 --batch-sizes 1"),
+        (
+            "--checkpoint_dir runs/vae",
+            "--shape KEPT --hidden 32 --latent 8 --batch-sizes 1 --history-length 10",
+        ),
+        ("--data_dir .", "--shape SHAPE --batch-sizes 1"),
+    ],
+)
+def test_the_inference_benchmark_asks_what_theirs_asked(
+    line: str, options: str, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user of ten random items, among as many as the reference has."""
+    monkeypatch.chdir(shop)
+    manifest, run = open_dataset("data").manifest, Run.open("runs/vae")
+    sizes = f"{manifest.num_train_users}x{manifest.num_items}"
+    options = options.replace("SHAPE", f"{sizes}x{manifest.num_interactions}")
+    options = options.replace("KEPT", f"{sizes}x{run.histories.num_interactions}")
+    assert ours(f"train vae --inference_benchmark {line}") == f"bench recommend vae {options}"
 
 
 NCF_OPTIONS = """

@@ -159,7 +159,7 @@ def test_validation_is_a_choice_without_a_split(foretaste: Foretaste, tmp_path: 
         ("prepare ratings.csv --test-fold-in x.csv", "--test-fold-in x.csv are both given"),
         ("prepare --test ratings.csv", "needs its training part: --train (GivenSplit"),
         ("prepare --train ratings.csv", "needs a held-out part beside the training part: --test"),
-        ("prepare", "there is no source; name at least one file"),
+        ("prepare --seed 2", "there is no source; name at least one file"),
         (
             "prepare ratings.csv --columns a",
             "columns is 'a'; it must be two or more different names",

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -253,6 +254,20 @@ def test_files_of_items_that_cannot_be_used(
     with pytest.raises(InputError, match=message):
         prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
     assert not (tmp_path / "out").exists()
+
+
+def test_preparing_the_same_again_opens_what_is_there(write: WriteFile, tmp_path: Path) -> None:
+    source, out = write("1;1\n1;2\n"), tmp_path / "out"
+    config = PrepareConfig(protocol="none", columns=("user_id", "item_id"), delimiter=";")
+    first = prepare(source, out, config)
+    written = (out / "manifest.json").stat()
+    again = prepare(source, out, config)
+    assert again.manifest.digest == first.manifest.digest
+    assert (out / "manifest.json").stat() == written
+    with pytest.raises(DatasetError, match="holds a prepared dataset; replace it with --overwrite"):
+        prepare(source, out, replace(config, seed=2))
+    prepare(source, out, config, overwrite=True)
+    assert (out / "manifest.json").stat() != written
 
 
 def test_an_existing_dataset_is_replaced_only_when_asked(write: WriteFile, tmp_path: Path) -> None:

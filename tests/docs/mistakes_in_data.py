@@ -76,7 +76,7 @@ def nobody_listens() -> Iterator[None]:
 
 
 FILES = {
-    "No source": run("prepare"),
+    "No source": run("prepare --seed 2"),
     "There is no such file": run("prepare ratngs.csv"),
     "A folder of what was made": run("prepare runs"),
     "A folder without files": run("prepare logs", make_folder("logs")),

@@ -65,6 +65,13 @@ def train_another(path: str, other: str) -> None:
     shutil.copy(f"{other}/best.safetensors", path)
 
 
+@contextmanager
+def no_data_of_the_scripts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.cli.legacy_paths.DATA", Path("nowhere"))
+        yield
+
+
 def many_items() -> str:
     """Half a million items, of which a weight for every pair would take a terabyte."""
     return HEADER + "".join(f"{item % 1000},{item},5,{item}\n" for item in range(500_000))
@@ -270,11 +277,19 @@ COMMAND_LINES = {
 OLD_NAMES = {
     "Two names for one option": run(f"{_NEUMF} --negatives 4 --negative-samples 5"),
     "Two datasets": run("train neumf data --data heldout"),
-    "Several datasets in a folder": run("train vae --train --data_dir ."),
+    "Several datasets in a folder": run(
+        "train vae --train --data_dir .", lambda: shutil.copytree("heldout", "again")
+    ),
+    "No dataset named, and none to be found": Mistake(
+        command="train vae --train", within=no_data_of_the_scripts
+    ),
     "No dataset in a folder": run("train vae --train --data_dir runs"),
     "A test without a run": run("train neumf --mode test --data data"),
     "A test of other sizes": run(
         "train gmf --mode test --load-checkpoint-path runs/gmf --factors 8"
+    ),
+    "A checkpoint of TensorFlow": run(
+        "train neumf --mode test --load-checkpoint-path checkpoints/model.ckpt.index"
     ),
     "A mode that is none": run("train neumf data --mode predict"),
     "Two commands in one": run("evaluate runs/vae --train"),

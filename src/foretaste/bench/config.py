@@ -170,8 +170,14 @@ class RecommendBench(LatencyConfig):
     num_users: Count | None = None
     """With all_users: rank for this many users only."""
 
+    history_length: Count | None = None
+    """Ask for new users with this many items each, drawn from the whole catalogue by chance; unless
+    given, histories are those of the generated data."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.history_length is not None and self.all_users:
+            raise SettingError("history_length is of new users, not of all_users; leave out one")
         if self.num_users is not None and not self.all_users:
             raise SettingError("num_users belongs to all_users; give both or neither")
 

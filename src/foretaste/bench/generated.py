@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from foretaste.data.config import GenerateConfig
 from foretaste.data.generation import generate_histories
 from foretaste.data.histories import Histories
+from foretaste.evaluation.candidates import distinct_ranks
 
 
 def load_histories(shape: GenerateConfig, cache: Path | None) -> Histories:
@@ -28,6 +30,18 @@ def load_histories(shape: GenerateConfig, cache: Path | None) -> Histories:
         return Histories(
             offsets=arrays["offsets"], item_index=arrays["item_index"], num_items=shape.num_items
         )
+
+
+def random_histories(shape: GenerateConfig, length: int, seed: int) -> Histories:
+    """So many distinct items of the catalogue for each user, every set of them equally likely."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(-(1 << 63), (1 << 63) - 1, (shape.num_users, length), generator=generator)
+    items, _ = distinct_ranks(words, torch.full((shape.num_users,), shape.num_items))
+    return Histories(
+        offsets=np.arange(shape.num_users + 1) * length,
+        item_index=items.sort().values.flatten().to(torch.int32).numpy(),
+        num_items=shape.num_items,
+    )
 
 
 def keep_interactions(histories: Histories, num_interactions: int, seed: int) -> Histories:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from foretaste.bench.config import RecommendBench
-from foretaste.bench.generated import load_histories
+from foretaste.bench.generated import load_histories, random_histories
 from foretaste.bench.inference import (
     Case,
     plain_neumf_ranker,
@@ -21,10 +21,12 @@ from foretaste.bench.inference import (
 )
 from foretaste.bench.ranking import bench_all_users
 from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
-from foretaste.bench.shapes import parse_shape
+from foretaste.bench.shapes import parse_shape, shape_of
 from foretaste.bench.subject import Subject
+from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
+from foretaste.errors import SettingError
 from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import NeuralModel
 from foretaste.ops.device import resolve_device
@@ -71,14 +73,20 @@ def bench_recommend(
     shape = parse_shape(options.shape, subject.name)
     name = "rank-all" if options.all_users else "recommend"
     recorder = Recorder(name, subject.name, options, device, subject.settings(), tell)
+    if options.history_length is not None:
+        shape = _shape_of_random(shape, options.history_length)
     tell(f"generating {shape.num_interactions:,} interactions")
-    histories = load_histories(shape, options.data_cache)
+    if options.history_length is None:
+        histories = load_histories(shape, options.data_cache)
+    else:
+        histories = random_histories(shape, options.history_length, options.seed)
     model = subject.build(histories, device, options.seed).eval()
     if options.all_users:
         bench_all_users(subject, model, histories, options, recorder, shape, device)
         return recorder.rows
     recommender = Recommender(cast(Run, _MeasuredRun(histories)), model)
-    kinds = (_KNOWN, _NEW) if subject.name == "neumf" else (_NEW,)
+    are_known = subject.name == "neumf" and options.history_length is None
+    kinds = (_KNOWN, _NEW) if are_known else (_NEW,)
     for kind in kinds:
         for size in options.batch_sizes or _BATCH_SIZES:
             tell(f"recommending to {size:,} {kind} at a time")
@@ -86,6 +94,16 @@ def bench_recommend(
             case = make(subject, recommender, histories, options, size)
             record_latencies(recorder, options, case, shape, device)
     return recorder.rows
+
+
+def _shape_of_random(shape: GenerateConfig, length: int) -> GenerateConfig:
+    """The same users and items, with histories of that length."""
+    if length > shape.num_items:
+        raise SettingError(
+            f"history_length is {length}, but there are {shape.num_items:,} items; ask for "
+            "fewer or give another shape"
+        )
+    return shape_of(shape.num_users, shape.num_items, shape.num_users * length)
 
 
 def _known_case(
@@ -115,7 +133,7 @@ def _known_case(
 
         calls[PLAIN] = plain
         clocks[PLAIN] = f"user indexes on the host to lists of {k} item indexes on the host"
-    return Case(_described(_KNOWN, size, k), "users", size, calls, clocks)
+    return Case(_described(_KNOWN, size, options), "users", size, calls, clocks)
 
 
 def _new_case(
@@ -138,7 +156,7 @@ def _new_case(
         ranker = plain_vae_ranker(subject, _neural(recommender))
         calls[PLAIN] = lambda number: ranker.lists(inputs[number % len(inputs)], k)
         clocks[PLAIN] = f"histories of item indexes on the host to lists of {k} on the host"
-    return Case(_described(_NEW, size, k), "users", size, calls, clocks)
+    return Case(_described(_NEW, size, options), "users", size, calls, clocks)
 
 
 def _neural(recommender: Recommender) -> NeuralModel:
@@ -146,8 +164,11 @@ def _neural(recommender: Recommender) -> NeuralModel:
     return recommender.model
 
 
-def _described(kind: str, size: int, k: int) -> dict[str, Any]:
-    return {"precision": "fp32", "users": kind, "batch_size": size, "k": k}
+def _described(kind: str, size: int, options: RecommendBench) -> dict[str, Any]:
+    case = {"precision": "fp32", "users": kind, "batch_size": size, "k": options.k}
+    if options.history_length is not None:
+        case["history_length"] = options.history_length
+    return case
 
 
 def _drawn_users(

@@ -16,6 +16,7 @@ _HEADINGS = {
     "batch_size": "batch",
     "users": "of",
     "num_users": "users",
+    "history_length": "items each",
     "form": "tables",
     "grown": "grown",
     "factor": "times",

@@ -81,10 +81,16 @@ def main(tokens: Sequence[str] | None = None) -> None:
 
 def _run(tokens: Sequence[str]) -> None:
     share_cores()
-    ours, notes = modern(tokens)
+    lines, notes = modern(tokens)
     for note in notes:
         tell(f"note: {note}")
     try:
-        app(spread_lists(ours), console=TerminalConsole(), exit_on_error=False, print_error=False)
+        for line in lines:
+            app(
+                spread_lists(line),
+                console=TerminalConsole(),
+                exit_on_error=False,
+                print_error=False,
+            )
     except CycloptsError as error:
         raise SettingError(explained(app, error)) from error

@@ -92,7 +92,7 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
 
 def take_numbers(rest: list[str]) -> list[str]:
     """Remove and return the numbers that ``rest`` begins with."""
-    return _take(rest, _is_numbers)
+    return _take(rest, is_numbers)
 
 
 def _belonging(tokens: Sequence[str]) -> dict[str, Callable[[str], bool]]:
@@ -110,7 +110,7 @@ def _take(rest: list[str], belongs: Callable[[str], bool]) -> list[str]:
     return taken
 
 
-def _is_numbers(word: str) -> bool:
+def is_numbers(word: str) -> bool:
     return _NUMBERS.fullmatch(word) is not None
 
 
@@ -120,7 +120,7 @@ def _is_metric(word: str) -> bool:
 
 def _is_word(word: str) -> bool:
     """Whether it is no option."""
-    return not word.startswith("-") or _is_numbers(word)
+    return not word.startswith("-") or is_numbers(word)
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

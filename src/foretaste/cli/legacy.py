@@ -7,50 +7,132 @@ choose the command that does it here. Every option of theirs is in `legacy_optio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from foretaste.cli.legacy_commands import selected
-from foretaste.cli.legacy_line import Line
-from foretaste.cli.legacy_meanings import other_dataset, shape_of
-from foretaste.cli.legacy_options import FIRST, LAST, meanings, meanings_when_testing
-from foretaste.cli.legacy_paths import model_settings_of_run
-from foretaste.cli.legacy_tokens import Command, take
+from foretaste.cli.legacy_line import Line, Meaning
+from foretaste.cli.legacy_meanings import (
+    as_theirs_trained,
+    one_random_user,
+    other_dataset,
+    prepared_as_in_the_guides,
+    shape_of,
+)
+from foretaste.cli.legacy_notes import notes_of
+from foretaste.cli.legacy_options import (
+    FIRST,
+    LAST,
+    meanings,
+    meanings_when_testing,
+)
+from foretaste.cli.legacy_paths import model_settings_of_run, run_of
+from foretaste.cli.legacy_tokens import NCF_MODELS, VAE_MODELS, Command, Given, take
 from foretaste.errors import SettingError
 
-_WHY_LEFT_ASIDE = {
-    "evaluate": "said of training, which is over; ranking is always computed in fp32",
-    "bench train": "changes nothing about what is measured",
-    "bench inference": "changes nothing about what is measured; answers are computed in fp32",
-    "bench recommend": "changes nothing about what is measured; answers are computed in fp32",
+_MODES = {"train": "train", "test": "evaluate"}
+_SWITCHES = {"--train": "train", "--test": "evaluate", "--inference-benchmark": "bench"}
+
+_DOES = {
+    "train": {"train"},
+    "evaluate": {"evaluate"},
+    "bench train": {"train"},
+    "bench inference": {"bench", "evaluate"},
+    "bench recommend": {"bench", "evaluate"},
 }
+"""What a command does of what the scripts can be told to do."""
 
 
-def modern(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The command line with our options in the place of the scripts', and notes for the user.
+def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The command lines to run, our options in the place of the scripts', and notes for the user.
 
-    Raises SettingError where two options contradict each other, or name what is not there.
+    One line, but for a mere ``prepare``: each guide has its own. Raises SettingError where two
+    options contradict each other, or name what is not there.
     """
     asked = Command.of(tokens)
     if asked is None or not meanings(asked):
-        return list(tokens), []
+        return [list(tokens)], []
     rest = list(tokens[len(asked.words) :])
-    command = selected(asked, rest)
-    is_other = command != asked
-    is_test = is_other and command.verb == "evaluate"
+    if asked.verb == "prepare" and not rest:
+        return prepared_as_in_the_guides()
+    told = _told(asked, rest)
+    command = _selected(asked, told)
+    is_test = command != asked and command.verb == "evaluate"
     known = meanings_when_testing() if is_test else meanings(command)
     given = take(known, rest)
-    line = Line(command)
-    dataset = rest.pop(0) if is_other and rest and not rest[0].startswith("-") else None
-    line.keep(rest)
-    if dataset is not None:
-        (other_dataset if is_test else shape_of)(line, "DATASET", dataset)
-    for option in sorted(given, key=lambda option: _rank(option.name)):
-        known[option.name](line, option.written, option.value)
+    line = Line(command, script_model=asked.model)
+    if command == asked:
+        line.keep(rest)
+        _name_the_run(line)
+    else:
+        _keep_but_the_dataset(line, rest)
+    is_old = bool(told) or any(_is_theirs(option, line) for option in given)
+    _translate(line, given, known)
     if is_test:
         _check_run(line)
-    elif is_other and not line.says("--batch-sizes"):
-        line.add("--inference_benchmark", "--batch-sizes", "1")
-    return line.tokens(), _notes(line)
+    elif command != asked:
+        one_random_user(line)
+    elif is_old:
+        as_theirs_trained(line)
+    return [line.tokens()], notes_of(line) if is_old else []
+
+
+def _told(command: Command, tokens: list[str]) -> dict[str, str]:
+    """Everything a script is told to do, as it was written; removed from ``tokens``."""
+    if command.verb not in _DOES:
+        return {}
+    names = set(_SWITCHES) if command.model not in NCF_MODELS else set()
+    if command.model not in VAE_MODELS:
+        names.add("--mode")
+    told = {}
+    for given in take(names, tokens):
+        if given.name == "--mode":
+            if given.value not in _MODES:
+                raise SettingError(f"--mode is {given.value!r}; use train or test")
+            told[_MODES[given.value]] = f"--mode {given.value}"
+        else:
+            told[_SWITCHES[given.name]] = given.written
+    return told
+
+
+def _selected(command: Command, told: Mapping[str, str]) -> Command:
+    """The command that does what a script is told; SettingError where no single one does."""
+    others = told.keys() - _DOES.get(command.verb, set())
+    # A training ends with the test part.
+    if not others or (command.verb == "train" and told.keys() == {"train", "evaluate"}):
+        return command
+    if command.verb == "train" and len(told) == 1:
+        assert command.model is not None
+        words = ("evaluate",) if "evaluate" in told else ("bench", "recommend", command.model)
+        return Command(words)
+    named = " and ".join(told.values())
+    raise SettingError(
+        f"foretaste {' '.join(command.words)} does not do what {named} "
+        f"{'says' if len(told) == 1 else 'say'}; give a command for each"
+    )
+
+
+def _name_the_run(line: Line) -> None:
+    """Of a checkpoint to evaluate, its run."""
+    if line.command.verb == "evaluate" and (checkpoint := line.take_place()):
+        line.put("RUN", run_of(checkpoint))
+
+
+def _keep_but_the_dataset(line: Line, rest: list[str]) -> None:
+    """Take tokens as they are; a dataset before them becomes an option of another command."""
+    dataset = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    line.keep(rest)
+    if dataset is not None:
+        meaning = other_dataset if line.command.verb == "evaluate" else shape_of
+        meaning(line, "DATASET", dataset)
+
+
+def _is_theirs(option: Given, line: Line) -> bool:
+    """Whether it means there what it means nowhere else: with a precision, the scale is ours."""
+    return not (option.name == "--loss-scale" and line.says("--precision"))
+
+
+def _translate(line: Line, given: Sequence[Given], known: Mapping[str, Meaning]) -> None:
+    for option in sorted(given, key=lambda option: _rank(option.name)):
+        known[option.name](line, option.written, option.value)
 
 
 def _rank(name: str) -> int:
@@ -74,10 +156,3 @@ def _check_run(line: Line) -> None:
                 f"{written} is {value}, but {line.place} was trained with {kept}; "
                 "leave it out: the run keeps its own"
             )
-
-
-def _notes(line: Line) -> list[str]:
-    if not line.left_aside:
-        return []
-    why = _WHY_LEFT_ASIDE[line.command.verb]
-    return [f"{', '.join(dict.fromkeys(line.left_aside))}: {why}"]

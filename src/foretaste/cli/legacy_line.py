@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from foretaste.cli.arguments import SHORT_NAMES
-from foretaste.cli.legacy_tokens import Command, canonical
+from foretaste.cli.arguments import SHORT_NAMES, is_numbers
+from foretaste.cli.legacy_tokens import FLAGS, Command, canonical
 from foretaste.errors import SettingError
 
 _SAME = {"--fp16": "--amp"}
@@ -20,6 +20,8 @@ class Line:
     """Our command line, as far as it is known; refuses to say one thing twice."""
 
     command: Command
+    script_model: str | None = None
+    """The model of the command as it was typed, which may have become another."""
     kept: list[str] = field(default_factory=list)
     """Tokens that are ours already."""
     added: list[str] = field(default_factory=list)
@@ -29,6 +31,8 @@ class Line:
     """Options without a part in this command."""
     described: list[tuple[str, str, str]] = field(default_factory=list)
     """Settings that a run must have: as written, its name there, the value."""
+    notes: list[str] = field(default_factory=list)
+    """What was found or chosen, for the user."""
     _said: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     """Our options by name: the words that stand for each, and what it says where it was added."""
 
@@ -53,14 +57,34 @@ class Line:
         tokens = self.kept + self.added
         for number, token in enumerate(tokens):
             name, equals, value = token.partition("=")
-            if canonical(name) == option:
+            if _LONG_NAMES.get(canonical(name), canonical(name)) == option:
                 return value if equals else next(iter(tokens[number + 1 :]), None)
         return None
 
     def given_place(self) -> str | None:
         """The dataset, run or source among the tokens that are ours already."""
-        first = next(iter(self.kept), "-")
-        return None if first.startswith("-") else first
+        number = self._number_of_place()
+        return None if number is None else self.kept[number]
+
+    def take_place(self) -> str | None:
+        """The same, no longer among them."""
+        number = self._number_of_place()
+        return None if number is None else self.kept.pop(number)
+
+    def _number_of_place(self) -> int | None:
+        """Where the first word stands that is no option's value and no number."""
+        takes_value = False
+        for number, token in enumerate(self.kept):
+            if is_numbers(token):
+                takes_value = False
+            elif token.startswith("-"):
+                name = canonical(token)
+                takes_value = not ("=" in token or name in FLAGS or name.startswith("--no-"))
+            elif not takes_value:
+                return number
+            else:
+                takes_value = False
+        return None
 
     def add(self, written: str, option: str, value: str | None = None) -> None:
         """Say ``option``, for which ``written`` stood; SettingError where something else did."""

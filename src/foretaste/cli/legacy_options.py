@@ -15,6 +15,7 @@ from foretaste.cli.legacy_meanings import (
     half_precision,
     left_aside,
     measured_epochs,
+    other_dataset,
     other_dataset_in,
     prepared_in,
     run_has,
@@ -25,12 +26,10 @@ from foretaste.cli.legacy_meanings import (
     start_from,
     the_dataset,
     the_run,
+    the_source,
     turns_on,
 )
-from foretaste.cli.legacy_tokens import Command
-
-NCF_MODELS = ("neumf", "gmf", "mlp")
-VAE_MODELS = ("vae", "dae")
+from foretaste.cli.legacy_tokens import NCF_MODELS, VAE_MODELS, Command
 
 FIRST = ("--loss-scale", "--warm-up-epochs")
 """Options that others depend on."""
@@ -75,7 +74,7 @@ _TRAIN_VAE: dict[str, Meaning] = {
 }
 
 _EVALUATE: dict[str, Meaning] = {
-    "--data": says("--dataset"),
+    "--data": other_dataset,
     "--data-dir": other_dataset_in,
     "--load-checkpoint-path": the_run,
     "--checkpoint-dir": the_run,
@@ -172,7 +171,7 @@ _BY_COMMAND: Mapping[tuple[str, str | None], Mapping[str, Meaning]] = {
         ("bench recommend", model): {**_BENCH_ANSWERS, **_ASKED_LENGTHS}
         for model in ("neumf", "vae")
     },
-    ("prepare", None): {"--data-dir": prepared_in, "--path": the_dataset},
+    ("prepare", None): {"--data-dir": prepared_in, "--path": the_source},
 }
 
 

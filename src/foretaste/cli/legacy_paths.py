@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from foretaste.cli.legacy_tokens import VAE_MODELS
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.errors import RunError, SettingError
+
+DATA = Path("/data")
+"""Where the scripts keep data unless told otherwise: a folder of their containers."""
+
+SUCCESSOR = Path("datasets")
+"""Where data are kept here."""
 
 _RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
 """Where the VAE's guide has its data unpacked, below ``--data_dir``."""
 
+_TF_CHECKPOINT = re.compile(r"\.ckpt(-\d+)?(\.(index|meta|data-\d+-of-\d+))?$")
+
 
 def run_of(path: str) -> str:
-    """The run of a checkpoint: of ``RUN/model.ckpt``, RUN."""
+    """The run of a checkpoint: of ``RUN/model.ckpt``, RUN.
+
+    RunError for a checkpoint of TensorFlow.
+    """
     checkpoint = Path(path)
-    is_file_name = checkpoint.suffix == ".ckpt" and not checkpoint.exists()
-    return str(checkpoint.parent) if is_file_name else path
+    named = _TF_CHECKPOINT.search(checkpoint.name)
+    if (named and (named[3] or _is_tensorflows(checkpoint))) or _holds_tensorflows(checkpoint):
+        raise RunError(
+            f"{path} is a checkpoint of TensorFlow, which cannot be read here: train the model "
+            "again, on the same data, and name the run's directory"
+        )
+    return str(checkpoint.parent) if named and not checkpoint.exists() else path
 
 
-def dataset_below(directory: str, name: str | None = None) -> str:
-    """The dataset ``name`` in a directory of datasets, or the only one there.
+def _is_tensorflows(checkpoint: Path) -> bool:
+    return checkpoint.with_name(f"{checkpoint.name}.index").exists()
+
+
+def _holds_tensorflows(directory: Path) -> bool:
+    from foretaste.runs.run import CONFIG
+
+    return not (directory / CONFIG).exists() and any(directory.glob("*.ckpt*.index"))
+
+
+def root_to_fill() -> Path:
+    """Where data go that nobody said a place for."""
+    return DATA if DATA.is_dir() and os.access(DATA, os.W_OK) else SUCCESSOR
+
+
+def default_dataset(model: str | None) -> str:
+    """The dataset of a training that names none; SettingError where there is none, or several."""
+    for root in (DATA, SUCCESSOR):
+        if any(_datasets_below(root)):
+            return dataset_below(str(root), model)
+    raise SettingError(
+        f"DATASET is needed and not given, and neither {DATA} nor {SUCCESSOR} has a dataset in it; "
+        "make one: foretaste prepare"
+    )
+
+
+def successor_of(path: str, model: str | None) -> str | None:
+    """What stands for a dataset in the scripts' own folder that is not there: the only one of that
+    name and the model's protocol; None where there is no such, or no need."""
+    asked = Path(path)
+    if asked.exists() or not asked.is_relative_to(DATA):
+        return None
+    found = [
+        dataset
+        for root in (DATA, SUCCESSOR)
+        for dataset in _datasets_below(root)
+        if dataset.name == asked.name or dataset.name.startswith(f"{asked.name}-")
+    ]
+    fitting = _of_protocol(found, model)
+    return str(fitting[0]) if len(fitting) == 1 else None
+
+
+def dataset_below(directory: str, model: str | None, name: str | None = None) -> str:
+    """The dataset ``name`` in a directory of datasets, or the only one there; of several, the only
+    one of the protocol that the model's script has.
 
     SettingError where there is none, or which one is meant is not said.
     """
@@ -33,17 +95,17 @@ def dataset_below(directory: str, name: str | None = None) -> str:
         raise SettingError(
             f"{place} is not a dataset; make it: foretaste prepare {name} --data-dir {root}"
         )
-    found = [str(path.parent) for path in _manifests(root)]
-    if len(found) == 1:
-        return found[0]
+    found = list(_datasets_below(root))
     if not found:
         raise SettingError(
             f"--data-dir {root} has no dataset in it; make one: foretaste prepare ml-20m "
             f"--protocol held-out-users --data-dir {root}"
         )
-    raise SettingError(
-        f"--data-dir {root} has several datasets; name one: {', '.join(sorted(found))}"
-    )
+    fitting = found if len(found) == 1 else _of_protocol(found, model)
+    if len(fitting) == 1:
+        return str(fitting[0])
+    names = ", ".join(sorted(map(str, fitting or found)))
+    raise SettingError(f"the folder {root} has several datasets; name one: {names}")
 
 
 def place_in(directory: str, name: str) -> Path:
@@ -53,9 +115,17 @@ def place_in(directory: str, name: str) -> Path:
     return place / "prepared" if is_taken else place
 
 
-def _manifests(root: Path) -> Iterator[Path]:
+def _datasets_below(root: Path) -> Iterator[Path]:
     for depth in ("", "*/", "*/*/"):
-        yield from root.glob(depth + FILE_NAME)
+        for manifest in root.glob(depth + FILE_NAME):
+            if not any(part.startswith(".") for part in manifest.relative_to(root).parts):
+                yield manifest.parent
+
+
+def _of_protocol(datasets: Iterable[Path], model: str | None) -> list[Path]:
+    """Those split as the script of a model has it."""
+    wanted = "held-out-users" if model in VAE_MODELS else "leave-one-out"
+    return [path for path in datasets if Manifest.read(path).protocol.startswith(wanted)]
 
 
 def raw_ml_20m(directory: str) -> str | None:

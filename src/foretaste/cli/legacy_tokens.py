@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from foretaste.cli.arguments import take_numbers
 from foretaste.errors import SettingError
 
+NCF_MODELS = ("neumf", "gmf", "mlp")
+VAE_MODELS = ("vae", "dae")
+"""Models of the two scripts."""
+
 FLAGS = frozenset(
     {
         *("--amp", "--fp16", "--xla", "--no-neg-trick", "--verbose", "--trace"),
         *("--train", "--test", "--inference-benchmark"),
+        *("--compile", "--tensorboard", "--overwrite", "--verified-negatives", "--cuda-graphs"),
     }
 )
-"""Options of the scripts that take no value."""
+"""Options of the scripts, and of ours beside them, that take no value."""
 
 _LIST = "--layers"
 """The option of the scripts that takes several numbers."""

@@ -98,8 +98,8 @@ def prepare(
             ('folder/*.parquet'). Columns of users, items, ratings and times are found by their
             common names. Or MovieLens by name, which is downloaded once: ml-100k, ml-1m, ml-20m,
             ml-25m or ml-32m.
-        output: Directory of the dataset; datasets/NAME-DIGEST unless given, which is kept if it
-            is there already.
+        output: Directory of the dataset; datasets/NAME-DIGEST unless given. One of the same
+            sources and settings that is there already is kept as it is.
         items: A file that describes items: their ids, and columns such as a title.
         source_dir: Folder of a named set's files or archive; nothing is downloaded then.
         overwrite: Replace a dataset that is there already.

@@ -57,10 +57,11 @@ def prepare(
     pyarrow Table, a SciPy sparse matrix (row numbers are user ids, column numbers item ids, values
     ratings), or a GivenSplit of any of these. Columns of several files are matched by name.
     ``items`` is a file or frame with the item id and further columns such as a title. ``output`` is
-    ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings, so
-    what is there already is opened as it is. ``progress`` is called with the name of each step as
-    it begins, and with how far a download is. Settings may be given by name too,
-    ``prepare("plays.csv", user_column="listener")``, and go before what ``config`` says.
+    ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings. What
+    is there already, of the same source and settings, is opened as it is. ``progress`` is called
+    with the name of each step as it begins, and with how far a download is. Settings may be given
+    by name too, ``prepare("plays.csv", user_column="listener")``, and go before what ``config``
+    says.
 
     ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too: MovieLens is
     downloaded once, checked and unpacked, titles come with it, and ``filters`` are the reference's.
@@ -73,16 +74,17 @@ def prepare(
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
     (config,) = routed(prepare, [ConfigArgument("config", PrepareConfig, config)], settings)
-    target: Path | None = checked("output", output, Path | None)
+    asked: Path | None = checked("output", output, Path | None)
     overwrite = checked("overwrite", overwrite, bool)
-    if target is not None:
-        check_output(target, overwrite)
+    if asked is not None:
+        # What is prepared there already may be the same.
+        check_output(asked, overwrite=True)
     with telling(progress) as tell:
         raw, config = _open(source, items, config, source_dir, tell)
-        default = raw.default_output(config, DATASETS)
-        if target is None and not overwrite:
-            return _found(raw, default, config)
-        return _prepare(raw, target or default, config, overwrite)
+        target = asked or raw.default_output(config, DATASETS)
+        if not overwrite and (asked is None or raw.is_prepared_in(target, config)):
+            return _found(raw, target, config)
+        return _prepare(raw, target, config, overwrite)
 
 
 def open_or_prepare(

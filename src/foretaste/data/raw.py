@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,10 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.fixed_candidates import PART, open_candidates
 from foretaste.data.given_split import as_given_split
 from foretaste.data.item_columns import open_item_scan
-from foretaste.data.manifest import FORMAT_VERSION
+from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.progress import Progress
 from foretaste.data.sources import Scan, check_format_acts, open_scans
-from foretaste.errors import SettingError
+from foretaste.errors import DatasetError, SettingError
 
 _LONGEST_NAME = 200
 
@@ -90,21 +92,36 @@ class Raw:
 
     def default_output(self, config: PrepareConfig, root: Path) -> Path:
         """``root/<name>-<digest>``: the same for the same content and settings, wherever it is."""
-        key = {
-            "format_version": FORMAT_VERSION,
-            "source": sorted((entry["holds"], entry["sha256"]) for entry in self.provenance),
-            "config": config.content(),
-        }
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(_key(self.provenance, config.content()).encode()).hexdigest()
         # A name may have 255 bytes, and a temporary one is longer.
         name = self.name.encode()[:_LONGEST_NAME].decode(errors="ignore")
         return root / f"{name}-{digest[:12]}"
+
+    def is_prepared_in(self, directory: Path, config: PrepareConfig) -> bool:
+        """Whether a dataset there was made of the same content by the same settings."""
+        if not (directory / FILE_NAME).is_file():
+            return False
+        with suppress(DatasetError):
+            manifest = Manifest.read(directory)
+            made = _key(manifest.source, manifest.config)
+            return made == _key(self.provenance, config.content())
+        return False
 
     def check_unchanged(self) -> None:
         """Raise InputError where a file was written to since it was opened."""
         described = [] if self.item_scan is None else [self.item_scan]
         for scan in (*self.scans, *self.candidates, *described):
             scan.check_unchanged()
+
+
+def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
+    """What decides a dataset, as text."""
+    key = {
+        "format_version": FORMAT_VERSION,
+        "source": sorted((entry["holds"], entry["sha256"]) for entry in source),
+        "config": dict(settings),
+    }
+    return json.dumps(key, sort_keys=True)
 
 
 def _check_title(config: PrepareConfig, items: Any) -> None:

@@ -88,6 +88,11 @@ def half_precision(device: torch.device) -> str:
     return "bf16"
 
 
+def computes_tf32(device: torch.device) -> bool:
+    """Whether the device computes products in tf32."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _AMPERE
+
+
 class Scaler(Protocol):
     """Stands between loss and optimizer: ``scale(loss).backward()``, then ``step(optimizer)``."""
 

@@ -1,0 +1,125 @@
+"""The quick starts of the reference systems, command by command, twice in one folder.
+
+What follows ``python ncf.py`` and ``python main.py`` there goes behind ``foretaste train neumf``
+and ``foretaste train vae``, as `docs/coming-from-nvidia.md` says. MovieLens 20M is generated, in
+small, and unpacked where the VAE's guide has it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretaste.data import open_dataset
+from foretaste.runs import Run
+from tests.cli.conftest import call
+
+NCF = (
+    "train neumf --amp --data /data/cache/ml-20m --checkpoint-dir /data/checkpoints/",
+    "train neumf --data /data/cache/ml-20m --mode test"
+    " --load-checkpoint-path /data/checkpoints/model.ckpt",
+    "train neumf --data /data/cache/ml-20m --mode test --checkpoint-dir /data/checkpoints",
+    "train neumf --data /data/cache/ml-20m",
+)
+VAE = (
+    "train vae --train --amp --checkpoint_dir ./checkpoints",
+    "train vae --test --amp --checkpoint_dir ./checkpoints",
+    "train vae --train",
+    "train vae --train --amp",
+    "train vae --inference_benchmark --amp --checkpoint_dir ./checkpoints",
+    "train vae --inference_benchmark",
+)
+GUIDES = ("prepare", *NCF, *VAE)
+
+FEW_EPOCHS = {"train neumf": " -e 1", "train vae": " --epochs 1"}
+FEW_CALLS = " --calls 2 --repeats 1"
+
+NUM_NEW_USERS = 20_100
+"""The reference holds 20,000 users out."""
+NUM_ACTIVE_USERS = 60
+NUM_ITEMS = 60
+
+
+def write_ml_20m(root: Path) -> None:
+    """Ratings: many users with six, a few with the twenty and more that NCF wants."""
+    generator = np.random.default_rng(1)
+    lines = ["userId,movieId,rating,timestamp"]
+    for user in range(NUM_NEW_USERS + NUM_ACTIVE_USERS):
+        num_ratings = 6 if user < NUM_NEW_USERS else 24
+        items = generator.choice(NUM_ITEMS, num_ratings, replace=False) + 1
+        lines += [f"{user},{item},4.5,{1000 + place}" for place, item in enumerate(items)]
+    root.mkdir(parents=True)
+    (root / "ratings.csv").write_text("\n".join(lines) + "\n")
+    movies = [f"{item},Film {item},Drama" for item in range(1, NUM_ITEMS + 1)]
+    (root / "movies.csv").write_text("\n".join(["movieId,title,genres", *movies]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def ml_20m(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("ml-20m") / "ml-20m"
+    write_ml_20m(root)
+    return root
+
+
+def shortened(command: str) -> str:
+    """The same for less: the guides' hundreds of epochs are not what is tested."""
+    if "--inference_benchmark" in command:
+        return command + FEW_CALLS
+    is_test = "--test" in command or "--mode test" in command
+    more = "" if is_test else FEW_EPOCHS.get(" ".join(command.split()[:2]), "")
+    return command + more
+
+
+def test_the_guides_in_their_container(
+    ml_20m: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is a folder for data, as their containers mount it."""
+    data, folder = tmp_path / "data", tmp_path / "work"
+    shutil.copytree(ml_20m, data / "ml-20m" / "extracted" / "ml-20m")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", data)
+    for turn in (1,):
+        for command in GUIDES:
+            done = call(*shortened(command).replace("/data", str(data)).split())
+            assert done.status == 0, (turn, command, done.err)
+    assert open_dataset(data / "cache" / "ml-20m").manifest.protocol == "leave-one-out"
+    vae = open_dataset(data / "ml-20m" / "prepared")
+    assert vae.manifest.protocol == "held-out-users"
+    assert Run.open(data / "checkpoints").config.model == "neumf"
+    run = Run.open("checkpoints")
+    assert Path(run.config.dataset.path) == vae.path.resolve()
+    others = [Run.open(path).config.model for path in sorted(Path("runs").iterdir())]
+    assert others == ["neumf"] + ["vae"] * 2
+
+
+def test_the_guides_from_a_shell(ml_20m: Path, tmp_path: Path) -> None:
+    """Where there is no such folder, data go where ours do."""
+    if Path("/data").exists():
+        pytest.skip("there is a /data here, which is not for tests")
+    shutil.copytree(ml_20m, tmp_path / "datasets" / "ml-20m" / "extracted" / "ml-20m")
+    for turn in (1,):
+        for command in ("prepare", NCF[0], NCF[1], VAE[0], VAE[1]):
+            line = shortened(command).replace("/data/checkpoints", "ncf-checkpoints")
+            done = subprocess.run(
+                [sys.executable, "-m", "foretaste", *line.split()],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            )
+            assert done.returncode == 0, (turn, command, done.stderr)
+            if command == NCF[0]:
+                taken = (
+                    "note: --data /data/cache/ml-20m is not there: datasets/cache/ml-20m is taken"
+                )
+                assert taken in done.stderr
+            if command == VAE[0]:
+                assert "note: no DATASET: datasets/ml-20m/prepared is taken\n" in done.stderr
+    assert Run.open(tmp_path / "ncf-checkpoints").is_finished
