@@ -1,12 +1,49 @@
-"""Files and directories that are there whole or not at all."""
+"""Files and directories that are there whole or not at all, wherever a writer is killed."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from foretaste._util import atomic
 from foretaste._util.atomic import atomic_directory, atomic_file, remove_leftovers
+from foretaste.errors import RunError
+
+WRITES = """
+import ctypes, sys
+from pathlib import Path
+from foretaste._util.atomic import atomic_file
+with atomic_file(Path(sys.argv[1])) as temporary:
+    temporary.with_name("of the writer's own").write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+REPLACES = """
+import ctypes, os, signal, sys
+from pathlib import Path
+from foretaste._util import atomic
+path, dies_at, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
+if not can_exchange:
+    atomic._exchange = lambda one, other: False
+num_calls = 0
+def count(event, args):
+    global num_calls
+    num_calls += event.startswith(("open", "os.", "ctypes.", "shutil.", "tempfile."))
+    if num_calls == dies_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+with atomic.atomic_directory(path, replace=True) as directory:
+    (directory / "a.txt").write_text("new")
+    (directory / "b.txt").write_text("new")
+"""
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -43,16 +80,6 @@ def test_a_private_file_put_in_its_place_becomes_an_ordinary_one(tmp_path: Path)
     assert path.stat().st_mode == ordinary.stat().st_mode
 
 
-def test_what_killed_writers_left_is_removed_whatever_they_called_it(tmp_path: Path) -> None:
-    path, other = tmp_path / "file.txt", tmp_path / "other.txt"
-    with atomic_file(path) as killed, atomic_file(other) as alive:
-        killed.with_name("of the writer's own").write_text("half")
-        remove_leftovers(path)
-        assert list(tmp_path.iterdir()) == [alive.parent]
-        killed.parent.mkdir()
-        killed.touch()
-
-
 def test_a_directory_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "one"
     with atomic_directory(path) as temporary:
@@ -62,3 +89,130 @@ def test_a_directory_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(FileExistsError), atomic_directory(path):
         pytest.fail("it is there")
+
+
+def run_python(script: str, *arguments: object) -> int:
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], check=False
+    ).returncode
+
+
+def contents(directory: Path) -> list[str]:
+    return [path.read_text() for path in sorted(directory.glob("?.txt"))]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(
+    can_exchange: bool, tmp_path: Path
+) -> None:
+    """Every call to the system on the way, and the next writer finds nothing that is in its way."""
+    path, seen, was_there, status, num_steps = tmp_path / "out", [], set(), -9, 0
+    while status == -9:
+        with atomic_directory(path, replace=True) as directory:
+            for name in ("a.txt", "b.txt"):
+                (directory / name).write_text("old")
+        num_steps += 1
+        status = run_python(REPLACES, path, num_steps, can_exchange)
+        was_there.add(path.exists())
+        remove_leftovers(path)
+        assert list(tmp_path.iterdir()) == [path]
+        seen.append(contents(path))
+    assert (status, seen[0], seen[-1]) == (0, ["old", "old"], ["new", "new"])
+    assert {*map(tuple, seen)} == {("old", "old"), ("new", "new")}
+    assert was_there == ({True} if can_exchange else {True, False})
+
+
+def test_what_no_process_owns_is_removed_by_the_next_writer(tmp_path: Path) -> None:
+    path, command = tmp_path / "[1].txt", [sys.executable, "-c", WRITES, str(tmp_path / "[1].txt")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"writing\n"
+        with atomic_file(path) as temporary:
+            temporary.write_text("ours")
+        assert len(list(tmp_path.iterdir())) == 2, "a living process lost what it writes"
+        process.kill()
+    with atomic_file(path) as temporary, atomic_file(path):
+        remove_leftovers(path)
+        temporary.write_text("ours")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_another_name_left_stays(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in (".abcd1234.tmp.other", ".abcd1234.tmp.file.txt.txt")]
+    for other in others:
+        other.mkdir()
+    link = tmp_path / ".abcd1234.tmp.file.txt"
+    link.symlink_to(others[0])
+    remove_leftovers(tmp_path / "file.txt")
+    assert sorted(tmp_path.iterdir()) == sorted([*others, link])
+    assert list(others[0].iterdir()) == []
+
+
+def test_without_locks_nothing_is_taken_for_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    left = tmp_path / ".abcd1234.tmp.file.txt"
+    left.mkdir()
+    with atomic_file(tmp_path / "file.txt") as temporary:
+        temporary.write_text("whole")
+    assert left.is_dir()
+    assert (tmp_path / "file.txt").read_text() == "whole"
+
+
+@pytest.mark.parametrize("writer", [atomic_file, atomic_directory])
+def test_errors_name_what_was_asked_for(
+    writer: Callable[[Path], AbstractContextManager[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("lists")
+    with pytest.raises(FileNotFoundError) as caught, writer(path) as temporary:
+        (temporary.parent / "absent" / "part").touch()
+    assert str(caught.value) == "[Errno 2] No such file or directory: 'lists/absent/part'"
+    with pytest.raises(OSError, match=r"\] no room for 'lists'$"), writer(path) as temporary:
+        raise OSError(errno.ENOSPC, f"no room for '{temporary}'")
+    with pytest.raises(RunError, match=r"^lists: is odd$"), writer(path) as temporary:
+        raise RunError(f"{temporary}: is odd")
+    path.touch()
+    with pytest.raises(NotADirectoryError, match="'lists/more'"), writer(path / "more"):
+        pytest.fail("it cannot be made")
+
+
+def test_all_is_flushed_before_and_after_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out"
+    flushed: list[tuple[str, bool]] = []
+    monkeypatch.setattr(atomic, "flush", lambda what: flushed.append((what.name, path.exists())))
+    with atomic_directory(path) as directory:
+        (directory / "part").touch()
+    assert flushed == [("part", False), ("out", False), (tmp_path.name, True)]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])
+def test_a_file_stands_though_its_directory_cannot_be_flushed(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    def write() -> None:
+        with atomic_file(tmp_path / "file.txt") as temporary:
+            temporary.write_text("whole")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if number == errno.EIO:
+        with pytest.warns(RuntimeWarning, match=r"file\.txt is written, but .* \(Input/output err"):
+            write()
+    else:
+        write()
+    assert (tmp_path / "file.txt").read_text() == "whole"

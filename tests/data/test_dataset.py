@@ -14,10 +14,18 @@ import pytest
 
 from foretaste._util.regular import file_sha256
 from foretaste._util.signed_json import signed_text
-from foretaste.data import Dataset, PrepareConfig, open_dataset, part_files, prepare
+from foretaste.data import (
+    Dataset,
+    PrepareConfig,
+    open_dataset,
+    open_or_prepare,
+    part_files,
+    prepare,
+)
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import content_digest
 from foretaste.errors import DatasetError
+from foretaste.runs.verification import verify
 from tests.data.conftest import WriteFile
 
 ROWS = "".join(f"{user},{item},{item}\n" for user in range(4) for item in range(user, 7))
@@ -133,6 +141,30 @@ def test_a_dataset_replaced_after_it_was_opened_is_refused(
     prepare(write("user_id,item_id,time\n" + rows), dataset.path, overwrite=True)
     with pytest.raises(DatasetError, match=rf"{name}\.parquet: does not match .* replaced meanwhi"):
         use(opened)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [open_dataset, open_or_prepare, lambda path: Dataset(verify(path).path, Manifest.read(path))],
+)
+def test_a_dataset_that_a_killed_preparation_put_aside_comes_back(
+    dataset: Dataset, use: Callable[[Path], Dataset]
+) -> None:
+    holder = dataset.path.with_name(f".abcd1234.tmp.{dataset.path.name}")
+    holder.mkdir()
+    dataset.path.rename(holder / f"{dataset.path.name}.previous")
+    assert use(dataset.path).manifest == dataset.manifest
+    assert not holder.exists()
+
+
+def test_what_a_killed_preparation_put_aside_is_not_replaced_unasked(
+    dataset: Dataset, write: WriteFile
+) -> None:
+    holder = dataset.path.with_name(f".abcd1234.tmp.{dataset.path.name}")
+    holder.mkdir()
+    dataset.path.rename(holder / f"{dataset.path.name}.previous")
+    with pytest.raises(DatasetError, match="holds a prepared dataset; replace it with --overwrite"):
+        prepare(write("user_id,item_id\n1,1\n"), dataset.path)
 
 
 def test_what_was_checked_is_what_is_read(

@@ -92,7 +92,7 @@ def test_a_dataset_stands_though_the_one_before_it_stays(
     rmtree = shutil.rmtree
 
     def fail(path: Path, *, ignore_errors: bool = False) -> None:
-        if ".previous." not in path.name:
+        if ".tmp." not in path.name:
             rmtree(path, ignore_errors=ignore_errors)
         elif not ignore_errors:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

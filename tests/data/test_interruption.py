@@ -61,7 +61,8 @@ def test_what_a_callers_function_raises_is_its_own(tmp_path: Path, step: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_within_a_step_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_within_a_step_leaves_nothing(number: int, tmp_path: Path) -> None:
     source = tmp_path / "ratings.csv"
     pa_csv.write_csv(shop(3_000_000), source)
     command = [sys.executable, "-m", "foretaste", "prepare", str(source), "-o", "sets/out"]
@@ -73,7 +74,7 @@ def test_an_interrupt_within_a_step_leaves_nothing(tmp_path: Path) -> None:
         time.sleep(0.005)
     # In the midst of reading, which takes a second.
     time.sleep(0.1)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     _, said = running.communicate(timeout=60)
-    assert (running.returncode, said) == (130, "interrupted\n")
+    assert (running.returncode, said) == (128 + number, "interrupted\n")
     assert list(tmp_path.iterdir()) == [source]

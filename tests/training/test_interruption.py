@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the training ends where its state is whole, and says how to go on."""
+"""Ctrl-C, SIGTERM and SIGHUP: the training ends where its state is whole, and says how to go on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretaste.training.interruption import Interruption
 from foretaste.training.progress import EpochReport
 from tests.training.trainings import numbers_of, run_of, weights_of
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 class Killing(Progress):

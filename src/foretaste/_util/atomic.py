@@ -1,72 +1,92 @@
-"""Writing so that a reader finds the whole of a file or directory, or nothing."""
+"""Writing so that a reader finds the whole of a file or directory, or nothing.
+
+What is being written is in a holder, a directory ``.<letters>.tmp.<name>`` beside its place, with
+whatever its writer keeps there too and a lock. The system drops the lock with the process, however
+that ends; the next writer to the same place removes holders that no process owns.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
+import re
 import shutil
+import sys
+import tempfile
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from foretaste._util.locks import locked_file
+
+_NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
+"""Said where a file system flushes files only."""
+
+_OWN_HOLDERS: set[str] = set()
+"""Names of those in use by this process, which some network file systems let lock a file twice."""
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield an empty file to write to, of the same name in a temporary sibling directory.
+    """Yield an empty file of the same name to write to; then it is renamed onto ``path``.
 
-    What a writer keeps beside the file it writes is in there too, and goes with it. The file gets
-    the permissions of any new one, even from a writer that replaces it by a private one. Leaving
-    the block flushes it to disk and renames it onto ``path``; an exception removes it and leaves
-    ``path`` as it was.
+    The file gets the permissions of any new one, even from a writer that replaces it by a private
+    one. It is on the disk before it is renamed. An exception leaves ``path`` as it was.
     """
-    directory = temporary_sibling(path)
-    directory.mkdir()
-    try:
-        temporary = directory / path.name
+    with _held(path) as temporary:
         temporary.touch(exist_ok=False)
         mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)
         flush(temporary)
         temporary.replace(path)
-        flush(path.parent)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        _flush_parent(path)
 
 
 @contextmanager
-def atomic_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary sibling directory that becomes ``path``, which must not exist.
+def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a directory of the same name to write files to; then it becomes ``path``.
 
-    An exception removes what was written. Raises FileExistsError when ``path`` is there, or when
-    someone else made it meanwhile.
+    All of it is on the disk before that. An exception leaves ``path`` as it was. Raises
+    FileExistsError when ``path`` is there, or when someone else made it meanwhile, unless it is
+    to ``replace`` it.
     """
-    if path.exists():
+    if path.exists() and not replace:
         raise FileExistsError(path)
-    temporary = temporary_sibling(path)
-    temporary.mkdir(parents=True)
-    try:
+    with suppress(FileExistsError):
+        path.parent.mkdir(parents=True)
+    with _held(path) as temporary:
+        temporary.mkdir()
         yield temporary
         for file in temporary.iterdir():
             flush(file)
-        _rename_to_new(temporary, path)
-        flush(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        flush(temporary)
+        if replace:
+            _replace(temporary, path)
+        else:
+            _rename_to_new(temporary, path)
+        _flush_parent(path)
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what killed writers of ``path`` left beside it; nobody may be writing it now."""
-    for leftover in path.parent.glob(f".*.tmp.{path.name}"):
-        if leftover.is_symlink() or not leftover.is_dir():
-            leftover.unlink()
-        else:
-            shutil.rmtree(leftover)
+    """Remove what killed writers of ``path`` left beside it, all that no living process owns.
+
+    Where one was killed as it replaced a directory, and nothing is there, the old one comes back.
+    A file system without locks keeps what is left.
+    """
+    for holder in _holders(path):
+        with suppress(OSError):  # what is not ours to remove
+            lock = locked_file(holder / _lock_name(path), without_locks=False)
+            if lock is not None:
+                _restore(holder / _aside_name(path), path)
+                _remove(holder, lock)
 
 
-def temporary_sibling(path: Path, purpose: str = "tmp") -> Path:
-    """A path beside ``path`` that nobody has: to write to, and to rename from."""
-    return path.with_name(f".{secrets.token_hex(4)}.{purpose}.{path.name}")
+def bring_back(path: Path) -> None:
+    """Where nothing is at ``path``, put back what a killed writer had moved aside to replace it."""
+    if not os.path.lexists(path):
+        remove_leftovers(path)
 
 
 def flush(path: Path) -> None:
@@ -77,8 +97,100 @@ def flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not path.is_dir() or error.errno not in _NO_DIRECTORIES:
+            raise
     finally:
         os.close(descriptor)
+
+
+def _flush_parent(path: Path) -> None:
+    try:
+        flush(path.parent)
+    except OSError as error:
+        # It stands, so this is no failure to write it.
+        warnings.warn(
+            f"{path} is written, but a power cut now may undo that: its directory cannot be "
+            f"flushed to the disk ({error.strerror})",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[Path]:
+    """Yield a path of the same name in a holder, which is gone afterwards.
+
+    Errors within the block that name it, or what is beside it, come to name ``path``.
+    """
+    remove_leftovers(path)
+    try:
+        holder, lock = _new_holder(path)
+        _OWN_HOLDERS.add(holder.name)
+        try:
+            yield holder / path.name
+        finally:
+            _remove(holder, lock)
+            _OWN_HOLDERS.discard(holder.name)
+    except Exception as error:
+        _name_what_was_asked(error, path)
+        raise
+
+
+def _new_holder(path: Path) -> tuple[Path, int]:
+    lock = None
+    while lock is None:  # where another process took it for a leftover before it was locked
+        parent = path.parent.resolve()
+        holder = Path(tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent))
+        try:
+            lock = locked_file(holder / _lock_name(path), without_locks=True)
+        finally:
+            if lock is None:
+                shutil.rmtree(holder, ignore_errors=True)
+    return holder, lock
+
+
+def _holders(path: Path) -> list[Path]:
+    """The holders of ``path`` that may be of other processes, each a directory, no link to one."""
+    pattern = re.compile(rf"\.\w{{8}}\.tmp\.{re.escape(path.name)}")
+    with suppress(OSError, ValueError), os.scandir(path.parent) as entries:
+        return [
+            path.parent / entry.name
+            for entry in entries
+            if pattern.fullmatch(entry.name)
+            and entry.name not in _OWN_HOLDERS
+            and entry.is_dir(follow_symlinks=False)
+        ]
+    return []
+
+
+def _lock_name(path: Path) -> str:
+    return f"{path.name}.lock"
+
+
+def _aside_name(path: Path) -> str:
+    return f"{path.name}.previous"
+
+
+def _remove(holder: Path, lock: int) -> None:
+    shutil.rmtree(holder, ignore_errors=True)
+    os.close(lock)
+    # Windows removes nothing that is open.
+    shutil.rmtree(holder, ignore_errors=True)
+
+
+def _name_what_was_asked(error: Exception, path: Path) -> None:
+    parent, name = re.escape(str(path.parent.resolve()).rstrip(os.sep)), re.escape(path.name)
+    temporary = re.compile(rf"{parent}[/\\]\.\w{{8}}\.tmp\.{name}([/\\]{name}(\.lock)?)?")
+
+    def named(value: object) -> object:
+        is_text = isinstance(value, str | os.PathLike) and temporary.search(str(value))
+        return temporary.sub(lambda _: str(path), str(value)) if is_text else value
+
+    error.args = tuple(map(named, error.args))
+    for attribute in ("strerror", "filename", "filename2"):
+        if (value := getattr(error, attribute, None)) is not None:
+            setattr(error, attribute, named(value))
 
 
 def _rename_to_new(temporary: Path, path: Path) -> None:
@@ -88,3 +200,42 @@ def _rename_to_new(temporary: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(path) from error
         raise
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Put a directory in the place of another, which is then in the holder, and goes with it."""
+    try:
+        temporary.rename(path)  # where nothing is, or an empty directory
+    except OSError:
+        if not _exchange(temporary, path):
+            _replace_in_two(temporary, path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Whether two paths were swapped, at one stroke: not every system and file system can."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    at_cwd, exchange = -100, 2
+    return bool(renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
+
+
+def _replace_in_two(temporary: Path, path: Path) -> None:
+    """`remove_leftovers` brings back what a kill between the two renames takes away."""
+    aside = temporary.with_name(_aside_name(path))
+    try:
+        path.rename(aside)
+        temporary.rename(path)
+    except BaseException:
+        _restore(aside, path)
+        raise
+
+
+def _restore(aside: Path, path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if not os.path.lexists(path):
+            aside.rename(path)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from foretaste._util.signals import CaughtSignals
 from foretaste.errors import ForetasteError, Interrupted
 
 EXIT_MISTAKE = 2
 EXIT_SIGNALLED = 128
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 _BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -45,8 +46,8 @@ def run_command(work: Callable[[], None]) -> None:
     """Do the work of a command, then exit with its status.
 
     A mistake of the user is told without a traceback and exits with 2, as does a stdout that cannot
-    be written; an interrupt with 130, a training ended by SIGTERM with 143, a reader that went away
-    with 141.
+    be written; an interrupt with 130, SIGTERM with 143, SIGHUP with 129, a reader that went away
+    with 141. These signals are exceptions, so what is half-written goes.
     """
     try:
         status = _status_of(work)
@@ -58,10 +59,12 @@ def run_command(work: Callable[[], None]) -> None:
 
 
 def _status_of(work: Callable[[], None]) -> int:
+    signals = CaughtSignals(_interrupt)
     try:
-        _open_streams()
-        work()
-        sys.stdout.flush()
+        with signals:
+            _open_streams()
+            work()
+            sys.stdout.flush()
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
     except (ForetasteError, OSError) as error:
@@ -72,8 +75,12 @@ def _status_of(work: Callable[[], None]) -> int:
         return EXIT_SIGNALLED + error.signal_number
     except KeyboardInterrupt:
         tell("interrupted")
-        return EXIT_INTERRUPTED
+        return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
     return 0
+
+
+def _interrupt(number: int) -> None:
+    raise KeyboardInterrupt
 
 
 def _open_streams() -> None:

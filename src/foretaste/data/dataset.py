@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretaste._util.atomic import bring_back
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
@@ -221,6 +222,7 @@ def open_dataset(path: Path | str) -> Dataset:
     Raises DatasetError naming the file that is missing, foreign or damaged.
     """
     path = checked("path", path, Path)
+    bring_back(path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if not os.path.isdir(path):  # noqa: PTH112
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`")

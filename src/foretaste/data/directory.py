@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from foretaste._util.atomic import flush, temporary_sibling
+from foretaste._util.atomic import atomic_directory, remove_leftovers
 from foretaste.data.manifest import FILE_NAME
 from foretaste.errors import DatasetError
 
@@ -33,10 +32,11 @@ def check_output(output: Path, overwrite: bool) -> None:
     """Raise DatasetError where ``output`` may not be written.
 
     An empty directory may be filled; a prepared dataset is replaced only with ``overwrite``;
-    anything else is never replaced.
+    anything else is never replaced. What a killed preparation of it left is put right first.
     """
     if not is_name_text(output):
         raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
+    remove_leftovers(output)
     try:
         is_new = not output.exists() and not output.is_symlink()
     except OSError as error:
@@ -61,44 +61,19 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 @contextmanager
 def written_whole(output: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A temporary sibling to write into, which becomes ``output`` at the end.
+    """Yield a directory to write into, which becomes ``output`` at the end.
 
     Whatever goes wrong before that, an interrupt included, leaves nothing behind.
     """
     check_output(output, overwrite)
-    output = output.resolve()
-    temporary = temporary_sibling(output)
-    is_parent_new = not output.parent.exists()
+    if output.is_symlink() or output.name in ("", ".."):
+        output = output.resolve()
+    new_parents = [parent for parent in output.parents if not parent.exists()]
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-    except OSError as error:
-        raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
-    try:
-        yield temporary
-        for file in temporary.iterdir():
-            flush(file)
-        check_output(output, overwrite)
-        _replace(temporary, output)
+        with atomic_directory(output, replace=True) as directory:
+            yield directory
+            check_output(output, overwrite)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if is_parent_new:
+        for parent in new_parents:
             with suppress(OSError):
-                output.parent.rmdir()
-
-
-def _replace(temporary: Path, output: Path) -> None:
-    try:
-        # An empty directory, too, is replaced by this one step.
-        temporary.rename(output)
-        return
-    except OSError:
-        previous = temporary_sibling(output, "previous")
-        output.rename(previous)
-    try:
-        temporary.rename(output)
-    except BaseException:
-        previous.rename(output)
-        raise
-    # The new one stands, whatever becomes of the old one.
-    shutil.rmtree(previous, ignore_errors=True)
+                parent.rmdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste import __version__
+from foretaste._util.atomic import bring_back
 from foretaste._util.keywords import ConfigArgument, routed
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.columns import check_columns, describe_unused, find_roles, refuse_times
@@ -121,9 +122,11 @@ def open_or_prepare(
 def _prepared_already(source: Any) -> Dataset | None:
     if isinstance(source, Dataset):
         return source
-    # Unlike Path's, this raises nothing, however odd or long a name is.
-    if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
-        return open_dataset(source)
+    if isinstance(source, str | Path):
+        bring_back(Path(source))
+        # Unlike Path's, this raises nothing, however odd or long a name is.
+        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+            return open_dataset(source)
     return None
 
 

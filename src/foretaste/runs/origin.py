@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foretaste._util.atomic import bring_back
 from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError
@@ -31,6 +32,7 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
 
 def _opened(run: Run, path: Path | str | None) -> Dataset:
     place = Path(run.config.dataset.path) if path is None else checked("dataset", path, Path)
+    bring_back(place)
     if path is None and not place.is_dir():
         raise DatasetError(
             f"{run.path} was trained on {place}, which is not there any more; "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
+from foretaste._util.atomic import bring_back
 from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
@@ -22,6 +23,7 @@ from foretaste.runs.weights import WEIGHTS, WeightsRecord
 def verify(path: Path | str) -> Verification:
     """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
     path = checked("path", path, Path)
+    bring_back(path)
     if os.path.lexists(path / FILE_NAME):
         return verify_dataset(path)
     if os.path.lexists(path / CONFIG):

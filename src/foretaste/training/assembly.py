@@ -69,8 +69,8 @@ class Training(ABC):
     def carry_out(self, run: Run, logs: LogConfig, progress: Progress) -> None:
         """Train from where the run stands to the end; nobody else may be at it.
 
-        Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C or SIGTERM;
-        RunError, with the run as it was, where its saved state does not fit.
+        Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
+        SIGHUP; RunError, with the run as it was, where its saved state does not fit.
         """
         asked = self.config.asked
         with Interruption(run.path) as interruption, logged(run, logs, progress) as told:

@@ -86,8 +86,9 @@ def train(
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
-    where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C
-    or SIGTERM. Unless training itself failed, nothing is left behind; if it did, `resume` goes on.
+    where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C,
+    SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did, `resume`
+    goes on.
     """
     if model_config is None:
         model_config = settings_to_start_with(model, start_from)

@@ -1,0 +1,60 @@
+"""Signals that ask a process to end: caught for a while, and exceptions within a command."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from foretaste._util.atomic import atomic_file
+from foretaste._util.signals import ENDING, CaughtSignals
+from foretaste._util.terminal import run_command
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_caught_until_they_are_let_go(number: int) -> None:
+    before = signal.getsignal(number)
+    caught: list[int] = []
+    with CaughtSignals(caught.append) as signals:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        signals.let_go()
+        assert signal.getsignal(number) is before
+    assert (caught, signals.last) == ([number] * 2, number)
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_command_that_is_ended_leaves_nothing_half_written(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lists.csv").write_text("before")
+
+    def work() -> None:
+        with atomic_file(tmp_path / "lists.csv") as temporary:
+            temporary.write_text("half")
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(work)
+    assert ended.value.code == 128 + number
+    assert capsys.readouterr().err == "interrupted\n"
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_command_started_to_ignore_a_signal_goes_on(number: int) -> None:
+    """As nohup starts one."""
+    before = signal.signal(number, signal.SIG_IGN)
+    done: list[bool] = []
+
+    def work() -> None:
+        os.kill(os.getpid(), number)
+        done.append(True)
+
+    try:
+        run_command(work)
+    finally:
+        signal.signal(number, before)
+    assert done
