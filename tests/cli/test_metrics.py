@@ -152,11 +152,25 @@ def test_a_dataset_that_moved(foretaste: Foretaste, tmp_path: Path) -> None:
     assert foretaste(f"evaluate {tmp_path}/run --dataset {tmp_path}/moved").status == 0
 
 
-def test_another_dataset_is_refused(foretaste: Foretaste, tmp_path: Path) -> None:
-    foretaste(f"prepare ratings.csv --seed 9 --protocol held-out-users -o {tmp_path}/other")
-    done = foretaste(f"evaluate runs/vae --dataset {tmp_path}/other")
-    assert done.status == 2
-    assert "does not hold what runs/vae was trained on: its digest is" in done.err
+def test_runs_are_measured_on_other_data(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("user_id,item_id,timestamp\n1,new,9\nnew,2,9\nnew,3,8\n")
+    other = tmp_path / "other"
+    foretaste(f"prepare ratings.csv {tmp_path}/more.csv --protocol temporal -o {other}")
+    done = foretaste(f"evaluate runs/vae --dataset {other} --log-path {tmp_path}/log.jsonl")
+    assert done.status == 0, done.err
+    assert f"vae on {other}" in done.out
+    assert "\nruns/vae: not trained on this dataset, matched by id; " in done.out
+    assert "\nruns/vae: candidates are of its own catalogue, 60 items, which has " in done.out
+    (line,) = [line for line in done.out.splitlines() if "held-out pairs that were" in line]
+    num_left_out = int(line.split()[0].replace(",", ""))
+    assert num_left_out > 0
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert logged[-1]["evaluation"]["matching"]["num_pairs_left_out"] == num_left_out
+    done = foretaste(f"compare runs/vae runs/gmf --dataset {other} -m ndcg@10")
+    assert done.status == 0, done.err
+    assert "Difference to vae on the same users" in done.out
+    assert done.out.count(line) == 1
+    assert "\nruns/gmf: not trained on this dataset" in done.out
 
 
 def test_nothing_to_evaluate_where_nothing_is_held_out(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import foretaste
@@ -144,7 +145,7 @@ TRAINING = {
         "evaluate runs/vae",
         edit_json("runs/vae/config.json", "dataset", "path", value="/mnt/films", signed=True),
     ),
-    "The dataset of a run is another": run("evaluate runs/vae --dataset heldout"),
+    "The dataset of a run is another": run("train --resume runs/stopped --dataset heldout"),
     "A start from another model": run("train vae data --from runs/gmf"),
     "A start from other sizes": run("train vae data --hidden 9 --latent 3 --from runs/vae"),
     "A start without a common item": run(
@@ -259,6 +260,14 @@ QUESTIONS = {
     "Lengths that cannot be": run("evaluate runs/vae -k 0"),
     "One run to compare": run("compare runs/vae"),
     "Runs of different datasets": run("compare runs/vae runs/heldout"),
+    "Other data that a run was trained on": run("evaluate runs/everything --dataset data"),
+    "Other data without a common item": run(
+        "evaluate runs/vae --dataset other",
+        lambda: foretaste.prepare(
+            pa.table({"user_id": [1] * 4, "item_id": [1, 2, 3, 4], "timestamp": [1, 2, 3, 4]}),
+            "other",
+        ),
+    ),
 }
 
 COMMAND_LINES = {

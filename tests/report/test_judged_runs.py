@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,11 +58,13 @@ def test_numbers_of_different_datasets_do_not_compare(tmp_path: Path) -> None:
         compare_evaluations(first, second)
 
 
-def test_a_run_is_not_measured_on_data_it_did_not_learn_from(tmp_path: Path) -> None:
+def test_other_data_in_the_place_of_its_own_is_refused_unless_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", shop(tmp_path / "own", 1))
-    other = shop(tmp_path / "other", 2)
-    with pytest.raises(DatasetError, match=r"other does not hold what .*run was trained on"):
-        evaluate_run(run, other)
+    shutil.rmtree(tmp_path / "own")
+    other = shop(tmp_path / "own", 2)
+    with pytest.raises(DatasetError, match=r"own does not hold what .*run was trained on"):
+        evaluate_run(run)
+    assert evaluate_run(run, other).matching is not None
 
 
 def test_a_run_and_its_dataset_may_be_named_by_their_places(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ _VERBS = {
     definitions.""",
     "compare": """Put trained models side by side, with their differences.
 
-    Every run is measured in the same way, on the dataset that all were trained on, and held against
-    the first on the same users, which shows differences that their own intervals hide.""",
+    Every run is measured in the same way, on the dataset that all were trained on or on the data of
+    `--dataset`, and held against the first on the same users, which shows differences that their
+    own intervals hide.""",
     "recommend": """Recommend items to known users, to new ones, or to everyone.
 
     Items a user has already are left out. A list that is short or in popularity order says

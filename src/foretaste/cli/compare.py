@@ -32,12 +32,13 @@ def compare(
     """Put trained models side by side, with how each differs from the first on the same users.
 
     Args:
-        runs: Directories of two or more runs of one dataset; the others are held against the first.
+        runs: Directories of two or more runs; the others are held against the first.
         metrics: What to show: --metric ndcg@10 hr@10.
         candidates: What held-out items are ranked against: full (the default), sampled-N,
             nvidia-N or fixed.
         split: Which held-out part to measure on.
-        dataset: Where the dataset of all the runs is now, if it is not where it was.
+        dataset: Data to measure the runs on: where their dataset is now, or another, whose users
+            and items are matched by id. Needed where they were trained on different ones.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print; csv and json hold every number.
     """
@@ -53,7 +54,7 @@ def compare(
             opened,
             _config(metrics, candidates),
             split=split,
-            dataset_path=dataset,
+            dataset=dataset,
             device=device,
             progress=tell,
         )

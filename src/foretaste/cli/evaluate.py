@@ -24,25 +24,27 @@ def evaluate(
     format: MetricsFormat = "table",
     log_path: Path | None = None,
 ) -> None:
-    """Measure a trained model on the held-out part of its dataset.
+    """Measure a trained model on the held-out part of its dataset, or of another.
 
     Args:
         run: Directory of the run.
         split: Which held-out part to measure on.
-        dataset: Where the run's dataset is now, if it is not where it was.
+        dataset: Data to measure the run on: where its dataset is now, or another, whose users and
+            items are matched by id.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print: csv and json hold every number.
         log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them. Its
             folder is made; a file that is there already is never replaced.
     """
     from foretaste.report import evaluate_run
-    from foretaste.runs import Run, dataset_of
+    from foretaste.report.judged_runs import dataset_for
+    from foretaste.runs import Run
     from foretaste.runs.copies import check_log_path, write_log
 
     if log_path is not None:
         check_log_path(log_path)
     opened = Run.open(run)
-    data = dataset_of(opened, dataset)
+    data = dataset_for(opened, dataset)
     with counting(f"Ranking {split}") as tell:
         found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
     note_if_unfinished(opened)

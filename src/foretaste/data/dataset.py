@@ -150,6 +150,16 @@ class Dataset:
         others = _ID_FILES | {_candidates_file("test")}
         return self._held_pairs([name for name in self.manifest.parts if name not in others])
 
+    def in_training(self, everything: Histories) -> NDArray[np.bool_]:
+        """Which entries of `all_interactions` are in the training part."""
+        in_training = np.ones(everything.num_interactions, dtype=bool)
+        others = _ID_FILES | {_candidates_file("test"), "train.parquet"}
+        if files := [name for name in self.manifest.parts if name not in others]:
+            held = self._held_pairs(files)
+            train = self.train.padded(self.manifest.num_users)
+            in_training[everything.find(held.where(train.find(held) < 0))] = False
+        return in_training
+
     def _ids(self, name: str, num_rows: int) -> IdTable:
         table = IdTable.read(self.path / name, self._content(name))
         if len(table) != num_rows:

@@ -120,11 +120,28 @@ class Histories:
         """The same rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:
             return Histories(offsets=self.offsets, item_index=self.item_index, num_items=num_items)
-        kept = self.item_index < num_items
+        kept = self.where(self.item_index < num_items)
+        return Histories(offsets=kept.offsets, item_index=kept.item_index, num_items=num_items)
+
+    def where(self, kept: NDArray[np.bool_]) -> Histories:
+        """The same rows with only the entries marked ``kept``, [num_interactions]."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
         return Histories(
-            offsets=running[self.offsets], item_index=self.item_index[kept], num_items=num_items
+            offsets=running[self.offsets],
+            item_index=self.item_index[kept],
+            num_items=self.num_items,
         )
+
+    def find(self, other: Histories) -> NDArray[np.int64]:
+        """Where each entry of ``other``, which has as many rows, is in ``item_index`` of the same
+        row; -1 where it is not. Fast where ``other`` is small."""
+        assert self.num_users == other.num_users, "rows are searched one to one"
+        if self.num_interactions == 0:
+            return np.full(other.num_interactions, -1)
+        num_items = max(self.num_items, other.num_items)
+        keys, wanted = self._keys(num_items), other._keys(num_items)
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[place] == wanted, place, -1)
 
     def union(self, other: Histories) -> Histories:
         """Row by row, the items of either; both have the same number of rows."""

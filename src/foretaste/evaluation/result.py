@@ -18,6 +18,7 @@ from foretaste.evaluation.definitions import (
     describe_candidates,
     parse_metric,
 )
+from foretaste.evaluation.matching import Matching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,9 @@ class Evaluation:
     )
     """Each metric's value for each of these users, [num_users]; not kept by `as_dict`."""
 
+    matching: Matching | None = None
+    """How the run was matched with a dataset it was not trained on; None on its own."""
+
     dataset_digest: str = field(default="", repr=False, compare=False)
     """Content digest of the dataset that the users are of; not kept by `as_dict`."""
 
@@ -99,14 +103,18 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Everything but what only comparisons need, as plain JSON-safe values."""
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
-        return kept | {"metrics": {name: asdict(metric) for name, metric in self.metrics.items()}}
+        return kept | {
+            "metrics": {name: asdict(metric) for name, metric in self.metrics.items()},
+            "matching": self.matching and asdict(self.matching),
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
         """The evaluation that `as_dict` wrote down; entries it does not know are passed over."""
         kept = {name: values[name] for name in _JSON_FIELDS}
         metrics = {name: Metric(**metric) for name, metric in values["metrics"].items()}
-        return cls(**kept | {"metrics": metrics})
+        matching = values["matching"] and Matching(**values["matching"])
+        return cls(**kept | {"metrics": metrics, "matching": matching})
 
     def speed(self) -> str:
         """A line on how long it took."""
@@ -132,6 +140,7 @@ class Evaluation:
             TIES,
             INTERVALS,
         ]
+        lines += self.matching.lines() if self.matching else []
         return lines + [line for count, line in self._counted() if count]
 
     def _names(self) -> str:
@@ -161,5 +170,5 @@ class Evaluation:
         ]
 
 
-_NOT_IN_JSON = {"metrics", "user_index", "per_user", "dataset_digest"}
+_NOT_IN_JSON = {"metrics", "matching", "user_index", "per_user", "dataset_digest"}
 _JSON_FIELDS = tuple(entry.name for entry in fields(Evaluation) if entry.name not in _NOT_IN_JSON)

@@ -1,14 +1,15 @@
-"""Runs measured on the dataset they were trained on, alone or side by side."""
+"""Runs measured on the dataset they were trained on or on other data, alone or side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.keywords import ConfigArgument, routed
-from foretaste.data.dataset import Dataset, Split
+from foretaste._util.settings import given_or_default
+from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
@@ -32,34 +33,64 @@ def evaluate_run(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Metrics of a run's best weights on the held-out users of its dataset.
+    """Metrics of a run's best weights on the held-out users of a dataset.
 
     Settings may be given by name, ``evaluate_run(run, k=[5, 10])``, and go before what ``config``
     says.
 
-    ``dataset`` is looked for where it was when the run was trained, unless given. Raises
-    DatasetError where it is not there, is not what the run was trained on, or has no such split.
+    ``dataset`` is the run's own, looked for where it was when the run was trained, unless given.
+    With other data users and items are matched by id, held-out pairs that the run was trained on
+    are left out, and the run recommends from its own catalogue; `Evaluation.matching` has the
+    counts. Raises DatasetError where the dataset is not there, has no such split, or nothing in
+    common with the run.
     """
-    from foretaste.evaluation.evaluate import evaluate
-    from foretaste.runs.loading import load_model
-
     (config,) = routed(evaluate_run, [ConfigArgument("config", EvaluationConfig, config)], settings)
     asked = config or EvaluationConfig()
     if not isinstance(run, Run):
         run = Run.open(run)
-    dataset = dataset_of(run, dataset)
-    heldout = dataset.heldout(split)
-    return evaluate(
+    return _evaluate(run, dataset_for(run, dataset), asked, split, device, progress)
+
+
+def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
+    """The dataset to measure a run on: ``dataset``, or its directory, or the run's own."""
+    if dataset is None:
+        return dataset_of(run)
+    return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+
+
+def _evaluate(
+    run: Run,
+    dataset: Dataset,
+    config: EvaluationConfig,
+    split: Split,
+    device: str,
+    progress: Progress | None,
+    beside: Sequence[Run] = (),
+) -> Evaluation:
+    """Metrics of a run on the pairs that neither it nor those ``beside`` it were trained on."""
+    from foretaste.evaluation.evaluate import evaluate
+    from foretaste.report.other_data import match
+    from foretaste.runs.loading import load_model
+
+    manifest = dataset.manifest
+    is_own = all(each.config.dataset.digest == manifest.digest for each in (run, *beside))
+    matched = None if is_own else match(run, dataset, split, beside)
+    heldout = dataset.heldout(split) if matched is None else matched.heldout
+    found = evaluate(
         load_model(run, device),
         heldout,
-        num_train_users=dataset.manifest.num_train_users,
-        protocol=dataset.manifest.protocol,
-        candidates=asked.candidates,
-        k=asked.k,
-        seed=dataset.manifest.seed,
-        batch=asked.evaluation_batch,
+        num_train_users=run.num_train_users,
+        protocol=manifest.protocol,
+        candidates=config.candidates,
+        k=config.k,
+        seed=manifest.seed,
+        batch=config.evaluation_batch,
         progress=progress,
     )
+    if matched is None:
+        return found
+    user_index = matched.user_index[heldout.target.lengths() > 0]
+    return replace(found, user_index=user_index, matching=matched.matching)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,27 +134,24 @@ def compare_runs(
     config: EvaluationConfig | None = None,
     *,
     split: Split = "test",
-    dataset_path: Path | str | None = None,
+    dataset: Dataset | Path | str | None = None,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Comparison:
-    """Every run measured on their dataset in the same way.
+    """Every run measured in the same way on one dataset: ``dataset``, or that of all of them.
 
-    ``dataset_path`` says where the dataset of all of them is now. ``progress`` is told the number
-    of users done and in all, of one run after the other. Raises SettingError where the runs were
-    trained on different datasets.
+    Where a run was not trained on ``dataset``, it is matched as in `evaluate_run`, and held-out
+    pairs that any of the runs was trained on are left out for all. ``progress`` is told the number
+    of users done and in all, of one run after the other. Raises SettingError where no dataset is
+    given and the runs were trained on different ones.
     """
-    _check_same_dataset(runs)
+    if dataset is None:
+        _check_same_dataset(runs)
+    asked = given_or_default("config", config, EvaluationConfig)
+    data = dataset_for(runs[0], dataset)
     labelled = dict(zip(_labels(runs), runs, strict=True))
     evaluations = {
-        label: evaluate_run(
-            run,
-            dataset_path,
-            config,
-            split=split,
-            device=device,
-            progress=progress,
-        )
+        label: _evaluate(run, data, asked, split, device, progress, beside=runs)
         for label, run in labelled.items()
     }
     return Comparison(
@@ -142,7 +170,7 @@ def _check_same_dataset(runs: Sequence[Run]) -> None:
             raise SettingError(
                 f"{first.path} and {run.path} were trained on different datasets, {ours.path} and "
                 f"{theirs.path}, so their numbers do not compare; train both on one dataset, or "
-                "measure each alone with foretaste evaluate"
+                "name data to measure both on with --dataset (dataset=... in Python)"
             )
 
 

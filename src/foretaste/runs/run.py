@@ -18,7 +18,7 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import RunError
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.files import reading, remove, writing
-from foretaste.runs.histories_file import read_histories, write_histories
+from foretaste.runs.histories_file import read_histories, read_in_training, write_histories
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import check_is_new
@@ -76,7 +76,9 @@ class Run:
             with atomic_directory(path) as temporary:
                 dataset.users.write(temporary / USERS)
                 dataset.items.write(temporary / ITEMS)
-                write_histories(temporary / HISTORIES, dataset.all_interactions())
+                everything = dataset.all_interactions()
+                in_training = dataset.in_training(everything)
+                write_histories(temporary / HISTORIES, everything, in_training)
                 files = {
                     name: WrittenFile.of(temporary / name) for name in (USERS, ITEMS, HISTORIES)
                 }
@@ -121,6 +123,11 @@ class Run:
             num_users=reference.num_users,
             num_items=reference.num_all_items,
         )
+
+    @cached_property
+    def trained_pairs(self) -> Histories:
+        """Those of the histories that it was trained on."""
+        return self.histories.where(read_in_training(self.path / HISTORIES))
 
     @property
     def num_train_users(self) -> int:

@@ -1,0 +1,199 @@
+"""A run is measured on other data by id, on nothing that it was trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from foretaste.data import Dataset, prepare
+from foretaste.errors import DatasetError, SettingError
+from foretaste.evaluation import Evaluation
+from foretaste.evaluation.evaluate import evaluate
+from foretaste.report import compare_runs, evaluate_run
+from foretaste.report.other_data import match
+from foretaste.runs import Run, load_model
+from tests.runs.tiny import make_dataset, make_run
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "popularity": {},
+    "ease": {},
+    "vae": {"hidden": (16,), "latent": 8},
+    "gmf": {"factors": 8},
+}
+PAIRS = [(user, (user * 3 + step * step) % 17) for user in range(40) for step in range(6)]
+
+
+def shop(path: Path, pairs: list[tuple[Any, Any]], protocol: str = "leave-one-out") -> Dataset:
+    """Interactions in order of time; users and items with these ids."""
+    users, items = zip(*pairs, strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "timestamp": range(len(pairs))})
+    return prepare(table, path, protocol=protocol, seed=2)
+
+
+@pytest.fixture(scope="module", params=["leave-one-out", "temporal", "held-out-users"])
+def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    root = tmp_path_factory.mktemp("own")
+    if request.param == "held-out-users":
+        return make_dataset(root)
+    return shop(root / "data", PAIRS, request.param)
+
+
+@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("candidates", ["full", "sampled-5"])
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_matching_a_run_with_its_own_dataset_changes_no_bit(
+    own: Dataset, model: str, candidates: str, split: Any, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", own, model, **SETTINGS[model])
+    expected = evaluate_run(run, own, candidates=candidates, split=split, device="cpu")
+    matched = match(run, own, split)
+    found = evaluate(
+        load_model(run, "cpu"),
+        matched.heldout,
+        num_train_users=run.num_train_users,
+        protocol=own.manifest.protocol,
+        candidates=candidates,
+        k=(10, 20, 50, 100),
+        seed=own.manifest.seed,
+    )
+    assert found.metrics == expected.metrics
+    assert found.num_unseen_targets == expected.num_unseen_targets
+    for name, values in expected.per_user.items():
+        assert values.tobytes() == found.per_user[name].tobytes()
+    assert matched.matching.num_pairs_left_out == 0
+    assert matched.matching.is_own_dataset
+    assert expected.matching is None
+
+
+def week(path: Path, spell: str = "{}") -> Dataset:
+    """Last week's interactions and more, ids spelled anew.
+
+    Of users 20 to 29 the last two are gone, so that what is held out was in training before.
+    """
+    gone = {(user, (user * 3 + step * step) % 17) for user in range(20, 30) for step in (4, 5)}
+    pairs = [pair for pair in [*PAIRS, *MORE] if pair not in gone]
+    return shop(path, [(spell.format(user), spell.format(item)) for user, item in pairs])
+
+
+MORE = [
+    *((user, (user * 5 + 2) % 17) for user in range(10)),
+    *((user, 100 + user % 3) for user in range(5, 12)),
+    *((user, item) for user in (200, 201) for item in (3, 4, 5, 6)),
+    *((300, item) for item in (100, 101, 102)),
+]
+
+
+def hits(run: Run, dataset: Dataset, trained: set[tuple[int, int]], k: int) -> dict[int, float]:
+    """Hits of popularity by user, worked out from ids: the definition, told once more."""
+    heldout = dataset.heldout("test")
+    users = [int(value) for value in dataset.users.ids(heldout.user_index)]
+    names = [int(value) for value in dataset.items.ids()]
+    catalogue = [int(value) for value in run.items.ids(np.arange(run.num_items))]
+    counts = load_model(run, "cpu").item_count_I.tolist()
+    scores = dict(zip(catalogue, counts, strict=True))
+
+    def items_of(rows: Any, row: int) -> set[int]:
+        return {names[item] for item in rows.item_index[rows.offsets[row] : rows.offsets[row + 1]]}
+
+    found = {}
+    for row, user in enumerate(users):
+        held = items_of(heldout.target, row)
+        targets = {item for item in held if (user, item) not in trained}
+        if not targets:
+            continue
+        known = items_of(heldout.known, row) | (held - targets)
+        known |= {item for item in catalogue if (user, item) in trained}
+        (target,) = targets
+        rivals = [scores[item] for item in catalogue if item not in known and item != target]
+        if target not in scores:
+            found[user] = 0.0
+            continue
+        above = sum(score > scores[target] for score in rivals)
+        tied = sum(score == scores[target] for score in rivals)
+        found[user] = min(max(k - above, 0) / (1 + tied), 1.0)
+    return found
+
+
+def trained_pairs(run: Run) -> set[tuple[int, int]]:
+    pairs = run.trained_pairs
+    users = run.users.ids(pairs.row_index())
+    return {(int(u), int(i)) for u, i in zip(users, run.items.ids(pairs.item_index), strict=True)}
+
+
+def by_user(found: Evaluation, dataset: Dataset, name: str) -> dict[int, float]:
+    users = [int(value) for value in dataset.users.ids(found.user_index)]
+    return dict(zip(users, found.per_user[name].tolist(), strict=True))
+
+
+def test_a_run_remembers_what_it_was_trained_on(own: Dataset, tmp_path: Path) -> None:
+    run = Run.open(make_run(tmp_path / "run", own).path)
+    found, expected = run.trained_pairs, own.train
+    assert found.offsets[: len(expected.offsets)].tolist() == expected.offsets.tolist()
+    assert found.item_index.tolist() == expected.item_index.tolist()
+
+
+@pytest.mark.parametrize("spell", ["{}", "0{}"])
+def test_metrics_on_other_data_are_those_of_their_definition(spell: str, tmp_path: Path) -> None:
+    old = shop(tmp_path / "old", [(spell.format(u), spell.format(i)) for u, i in PAIRS])
+    run = make_run(tmp_path / "run", old)
+    new = week(tmp_path / "new", spell)
+    found = evaluate_run(run, new, k=[3])
+    expected = hits(run, new, trained_pairs(run), 3)
+    assert by_user(found, new, "hr@3") == pytest.approx(expected)
+    matching = found.matching
+    assert matching is not None
+    assert matching.num_users_trained + matching.num_users_folded_in == found.num_users
+    assert matching.num_users_folded_in == 3
+    assert matching.num_users_without_history == 1
+    heldout = new.heldout("test")
+    assert found.num_users == heldout.num_users - matching.num_pairs_left_out
+    assert matching.num_pairs_left_out > 0
+    assert found.num_unseen_targets > 0
+    lines = "\n".join(found.definitions())
+    assert f"{run.path}: not trained on this dataset, matched by id" in lines
+    assert (
+        f"{matching.num_pairs_left_out} held-out pairs that were trained on are left out" in lines
+    )
+    assert Evaluation.from_dict(found.as_dict()) == found
+
+
+@pytest.mark.parametrize("model", SETTINGS)
+def test_every_model_is_measured_on_other_data(model: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", shop(tmp_path / "old", PAIRS), model, **SETTINGS[model])
+    new = week(tmp_path / "new")
+    for candidates in ("full", "sampled-5", "nvidia-5"):
+        found = evaluate_run(run, new, candidates=candidates, device="cpu")
+        assert 0 < found["hr@10"] <= 1
+        again = evaluate_run(run, new, candidates=candidates, device="cpu", evaluation_batch=3)
+        assert again["hr@10"] == pytest.approx(found["hr@10"])
+
+
+def test_runs_of_different_data_compare_on_what_none_was_trained_on(tmp_path: Path) -> None:
+    old, new = shop(tmp_path / "old", PAIRS), week(tmp_path / "new")
+    runs = [make_run(tmp_path / "old run", old), make_run(tmp_path / "new run", new, "ease")]
+    comparison = compare_runs(runs, dataset=new)
+    first, second = comparison.evaluations.values()
+    assert first.user_index.tolist() == second.user_index.tolist()
+    assert first.matching is not None
+    assert second.matching is not None
+    assert (first.matching.is_own_dataset, second.matching.is_own_dataset) == (False, True)
+    assert first.matching.num_pairs_left_out == second.matching.num_pairs_left_out > 0
+    alone = evaluate_run(runs[0], new)
+    assert alone.metrics == first.metrics
+    difference = comparison.differences["ease"]["ndcg@10"]
+    assert difference.value == pytest.approx(second["ndcg@10"] - first["ndcg@10"])
+    with pytest.raises(SettingError, match=r"trained on different datasets, .* with --dataset"):
+        compare_runs(runs)
+
+
+def test_data_that_cannot_be_measured_on(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", shop(tmp_path / "everything", PAIRS, "none"))
+    with pytest.raises(DatasetError, match=r"all 40 held-out pairs of .* were trained on"):
+        evaluate_run(run, shop(tmp_path / "same", PAIRS))
+    foreign = [(user, 1000 + item) for user, item in PAIRS]
+    with pytest.raises(DatasetError, match=r"none of the 17 items of .* is known to .*run"):
+        evaluate_run(run, shop(tmp_path / "foreign", foreign))
