@@ -16,7 +16,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_targets import HEADER, ROWS, SEPARATOR, TARGETS, attack, check_whole, corpus
+from benchmarks.fuzz_targets import (
+    HEADER,
+    ITEMS,
+    ROWS,
+    SEPARATOR,
+    TARGETS,
+    attack,
+    check_whole,
+    corpus,
+)
 from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.data.config import FileFormat
 from foretaste.data.preparation import open_or_prepare
@@ -111,6 +120,52 @@ def as_csv(rows: list[list[str]]) -> str:
 )  # fmt: skip
 def test_sizes_nobody_expects(write: WriteFile, tmp_path: Path, content: str, message: str) -> None:
     refuse(write(content), message, tmp_path)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n\n", "\r\n", "\n5\n", "\n1,1,1,1\n"])
+@pytest.mark.parametrize("fill", ["\0", "x"])
+def test_a_line_that_fills_a_buffer(write: WriteFile, tmp_path: Path, fill: str, end: str) -> None:
+    source = write(HEADER + ROWS + fill * 33_000_000 + end)
+    refuse(source, r"raw\.csv, line 18: is longer than 2 MB; .* not written to its end", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "encoding"),
+    [
+        ("raw.csv.gz", "\n", "utf-8"),
+        ("raw.csv", "\r\n", "utf-8"),
+        ("raw.csv", "\r", "utf-8"),
+        ("raw.csv", "\n", "utf-16"),
+    ],
+)
+def test_a_last_line_of_which_a_buffer_holds_the_end_alone(
+    write: WriteFile, tmp_path: Path, name: str, ends: str, encoding: str
+) -> None:
+    row = "1,1,1,1" + ends
+    num_rows = 31_999_900 // len(row)
+    text = HEADER.replace("\n", ends) + row * num_rows + "\0" * 4_200_000
+    content = text.encode(encoding)
+    packed = gzip.compress(content, 1) if name.endswith(".gz") else content
+    message = f"line {num_rows + 2}: is longer than 2 MB"
+    refuse(write(packed, name), message, tmp_path, encoding=encoding)
+
+
+def test_lines_of_any_file_may_not_fill_a_buffer(write: WriteFile, tmp_path: Path) -> None:
+    source, long = write(HEADER + ROWS), "1" * 33_000_000
+    items = write(ITEMS + long, "items.csv")
+    with pytest.raises(InputError, match=r"items\.csv, line 5: is longer than 2 MB"):
+        prepare(source, tmp_path / "out", items=items)
+    write("0\t1\t5\t1\n1\t2\t5\t1\n1\t1\t5\t1\n", "x.train.rating")
+    write("0\t2\t5\t1\n", "x.test.rating")
+    write("(0,2)\t1\n" + long, "x.test.negative")
+    refuse(tmp_path / "x.train.rating", "negative, line 2: is longer than 2 MB", tmp_path)
+
+
+def test_long_lines_that_are_short_enough(write: WriteFile, tmp_path: Path) -> None:
+    rows = "".join(f"{user},{'x' * 1_999_000}\n" for user in range(20))
+    source = write("user_id,item_id\n" + rows.rstrip("\n"))
+    prepared = prepare(source, tmp_path / "out", PrepareConfig(protocol="none"))
+    assert prepared.manifest.num_users == 20
 
 
 def test_names_are_no_sql(write: WriteFile, tmp_path: Path) -> None:

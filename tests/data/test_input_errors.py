@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import PrepareConfig, prepare
+from foretaste.data.engine import Engine
 from foretaste.errors import ForetasteError, InputError, SettingError
 from tests.data.conftest import WriteFile
 
@@ -273,6 +276,26 @@ def test_everything_filtered_away(write: WriteFile, output: Path) -> None:
     )
     settings = {"min_rating": 2.0, "min_user_interactions": 9}
     refuse(write(HEADER + ROWS), output, re.escape(message), **settings)
+
+
+def test_without_a_memory_limit_half_of_the_memory_is_one(tmp_path: Path) -> None:
+    limits = []
+    for asked in (None, "700MiB"):
+        with Engine(tmp_path / "scratch", asked, None) as engine:
+            (limit,) = engine.row("SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'")
+            number, unit = limit.split()
+            limits.append(float(number) * {"MiB": 1, "GiB": 1024}[unit])
+    half_of_machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**21
+    assert 0 < limits[0] <= half_of_machine
+    assert limits[1] == pytest.approx(400, abs=1)
+
+
+def test_too_little_of_the_memory_that_is_taken_unasked(
+    write: WriteFile, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = gzip.compress(b"user_id,item_id\n" + b"1,1\n" * 3_000_000)
+    monkeypatch.setattr(Engine, "_half_of_memory", lambda engine: "20MiB")
+    refuse(write(packed, "raw.csv.gz"), output, "memory_limit 20MiB is too little", SettingError)
 
 
 def test_too_little_memory(write: WriteFile, output: Path) -> None:

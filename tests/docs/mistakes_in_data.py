@@ -80,6 +80,9 @@ FILES = {
     "There is no such file": run("prepare ratngs.csv"),
     "A folder of what was made": run("prepare runs"),
     "A folder without files": run("prepare logs", make_folder("logs")),
+    "A path that cannot be read": Mistake(
+        command="prepare 'logs\\2024/[a].csv'", files={"logs\\2024/[a].csv": RATINGS}
+    ),
     "A format that cannot be told": run("prepare u.data", u__data="1\t2\n"),
     "A compression that is not read": run("prepare ratings.zip", ratings__zip=b"PK\x03\x04"),
     "A spreadsheet": run("prepare ratings.xlsx", ratings__xlsx=b"PK\x03\x04"),
@@ -106,6 +109,7 @@ FILES = {
     "A quote that is never closed": row('1,"101,3,4'),
     "A first line that cannot be parsed": csv('user_id,"item"_id\n1,2\n'),
     "A line that is too long": csv("user_id,item_id," + "x" * (1 << 21) + "\n1,2\n"),
+    "A line that never ends": csv(HEADER + rows() + "\0" * 2_000_001),
     "Mixed line endings": csv("user_id,item_id\n1,2\r\n1,3\n1,4\r\n"),
     "Too many columns": csv(",".join(f"c{number}" for number in range(10_001)) + "\n"),
     "Options for text, and no file of text": run(

@@ -185,8 +185,8 @@ class PrepareConfig(InputConfig):
     time."""
 
     memory_limit: str | None = None
-    """Memory the process may take before the preparation spills to disk, such as ``4GB``; most of
-    the machine's unless given. Never changes the result."""
+    """Memory the process may take before the preparation spills to disk, such as ``4GB``; half of
+    the machine's, or of what its container may take, unless given. Never changes the result."""
 
     threads: Count | None = None
     """Threads of the preparation; all cores unless given. Never changes the result."""

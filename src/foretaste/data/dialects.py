@@ -49,7 +49,7 @@ class Dialect:
     said: FileFormat
     """What was said of the file; the rest was found out."""
 
-    def relation(self, path: str) -> str:
+    def relation(self, path: str, compression: str | None) -> str:
         """What stands after FROM in DuckDB; columns are c0, c1, ... by position.
 
         Names that differ in case only are one name to DuckDB. ``path`` is a SQL literal.
@@ -59,7 +59,8 @@ class Dialect:
         return (
             f"read_csv({path}, auto_detect=false, strict_mode=true, header={self.has_header}, "
             f"delim={quoted(self.delimiter)}, quote='{quote}', escape='{quote}', "
-            f"encoding='{self.encoding}', columns={{{declared}}})"
+            f"encoding='{self.encoding}', compression='{compression or 'none'}', "
+            f"hive_partitioning=false, columns={{{declared}}})"
         )
 
     def find(self, path: Path, column: str, value: str | None) -> int | None:

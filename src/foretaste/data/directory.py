@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,12 @@ def is_name_text(path: Path) -> bool:
         return b"\0" not in str(path).encode()
     except UnicodeEncodeError:
         return False
+
+
+def real_path(path: Path | str) -> str:
+    """Where a file lies, from the root: neither DuckDB nor Arrow takes a part of it for a home
+    folder or a protocol, as they do with ``~/a.csv`` and ``file:/a.csv``."""
+    return os.path.realpath(path)
 
 
 def why_not_written(error: OSError, elsewhere: str) -> str:

@@ -14,7 +14,8 @@ import duckdb
 
 from foretaste.data.config import FileFormat
 from foretaste.data.csv_files import explain
-from foretaste.data.sources import Scan
+from foretaste.data.directory import real_path
+from foretaste.data.scans import Scan
 from foretaste.errors import InputError, SettingError
 
 NAME = f"duckdb {duckdb.__version__}"
@@ -42,22 +43,21 @@ class Engine:
     """One in-memory database that spills to ``scratch`` and is gone when closed."""
 
     def __init__(self, scratch: Path, memory_limit: str | None, threads: int | None) -> None:
-        self._memory_limit = memory_limit
-        self._formats: dict[str, FileFormat] = {}
+        self._files: dict[str, tuple[str, FileFormat]] = {}
         self._scratch = scratch
         options: dict[str, Any] = {
-            "temp_directory": str(scratch),
+            "temp_directory": real_path(scratch),
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
             "python_enable_replacements": False,
             "TimeZone": "UTC",
         }
-        if memory_limit is not None:
-            options["memory_limit"] = f"{_engine_bytes(memory_limit)}B"
         if threads is not None:
             options["threads"] = threads
         self._connection = duckdb.connect(":memory:", config=options)
         self._connection.execute("SET enable_progress_bar = false")
+        self._memory_limit = memory_limit or self._half_of_memory()
+        self._connection.execute(f"SET memory_limit = '{_engine_bytes(self._memory_limit)}B'")
 
     def __enter__(self) -> Engine:
         return self
@@ -74,10 +74,12 @@ class Engine:
     def know(self, scan: Scan) -> None:
         """Make a scan's relation known, where it is a frame; else how the file is written.
 
-        Raises InputError where a column is of a type that cannot be read.
+        Raises InputError where a column is of a type that cannot be read, or a line of a file is
+        longer than is read whole.
         """
-        if scan.dialect is not None:
-            self._formats[scan.name] = scan.dialect.said
+        if scan.path is not None and scan.dialect is not None:
+            scan.check_lengths()
+            self._files[real_path(scan.path)] = (scan.name, scan.dialect.said)
         if scan.frame is None:
             return
         try:
@@ -96,14 +98,14 @@ class Engine:
         except duckdb.OutOfMemoryException as error:
             if _CANNOT_SPILL in str(error):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-            limit = f"memory_limit {self._memory_limit}" if self._memory_limit else "memory"
             raise SettingError(
-                f"{limit} is too little for this input; allow more or use fewer threads"
+                f"memory_limit {self._memory_limit} is too little for this input; allow more or "
+                "use fewer threads"
             ) from None
         except _DATA_ERRORS as error:
             if found := _CANNOT_WRITE.search(str(error)):
                 raise OSError(int(found.group(2)), found.group(1)) from None
-            explained = explain(str(error), self._formats)
+            explained = explain(str(error), self._files)
             raise InputError(explained or _first_line(str(error))) from None
         except duckdb.Error as error:
             # Damaged Parquet makes errors of no kind of their own.
@@ -120,6 +122,13 @@ class Engine:
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
+
+    def _half_of_memory(self) -> str:
+        """Half of the memory that the machine has, or that a container or job may take."""
+        # DuckDB knows how much that is: its own limit is four fifths of it, which other processes
+        # and what lies beside it may leave too little room for.
+        (found,) = self.row("SELECT current_setting('memory_limit')")
+        return f"{_num_bytes(found) / 0.8 / 2 / 2**20:.0f}MiB"
 
     def make(self, table: str, query: str) -> None:
         """Keep the result of a query as a table."""
@@ -141,10 +150,14 @@ class Engine:
 
 def _engine_bytes(memory_limit: str) -> int:
     """What of a limit on the process is left for DuckDB; half of it if that is more."""
-    number, unit = re.findall(r"[0-9.]+|[A-Za-z]+", memory_limit)
-    thousand = 1024 if unit[1] in "iI" else 1000
-    num_bytes = float(number) * thousand ** (1 + "KMGT".index(unit[0].upper()))
+    num_bytes = _num_bytes(memory_limit)
     return int(max(num_bytes - _BESIDE_ENGINE_BYTES, num_bytes / 2))
+
+
+def _num_bytes(size: str) -> float:
+    number, unit = re.findall(r"[0-9.]+|[A-Za-z]+", size)
+    thousand = 1024 if unit[1] in "iI" else 1000
+    return float(number) * float(thousand ** (1 + "KMGT".index(unit[0].upper())))
 
 
 def _first_line(message: str) -> str:

@@ -14,7 +14,8 @@ from foretaste.data.engine import Engine
 from foretaste.data.plan import Plan
 from foretaste.data.reading import like_it, naming
 from foretaste.data.refused import READ_COMPRESSIONS
-from foretaste.data.sources import Scan, open_scans, scan_lines
+from foretaste.data.scans import Scan
+from foretaste.data.sources import open_scans, scan_lines
 from foretaste.errors import InputError
 
 PART = "test_candidates"

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
+from foretaste.data.directory import real_path
 from foretaste.data.part_files import read_table
 from foretaste.errors import DatasetError
 
@@ -83,7 +84,7 @@ class IdTable:
         index = pa.array(np.arange(len(self), dtype=np.int32))
         table = self.table.rename_columns([f"{self.kind}_id", *self.table.column_names[1:]])
         with atomic_file(path) as temporary:
-            pq.write_table(table.add_column(0, f"{self.kind}_index", index), temporary)
+            pq.write_table(table.add_column(0, f"{self.kind}_index", index), real_path(temporary))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

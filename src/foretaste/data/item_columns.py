@@ -11,7 +11,8 @@ from foretaste.data.columns import find_item_column, find_title, no_title
 from foretaste.data.config import FileFormat, InputConfig
 from foretaste.data.engine import Engine
 from foretaste.data.reading import like_it, naming
-from foretaste.data.sources import Scan, check_format_acts, identifier, open_scans
+from foretaste.data.scans import Scan, identifier
+from foretaste.data.sources import check_format_acts, open_scans
 from foretaste.errors import InputError, SettingError
 
 # Columns of these names are left out, as are repeats of a name in another case.

@@ -37,14 +37,15 @@ class JsonLines:
         """What was said of the file."""
         return self.lines.said
 
-    def relation(self, path: str) -> str:
+    def relation(self, path: str, compression: str | None) -> str:
         """What stands after FROM in DuckDB; columns are c0, c1, ... in the order of ``names``, as
         text. ``path`` is a SQL literal."""
+        lines = self.lines.relation(path, compression)
         values = ", ".join(
             f"json_extract_string(c0, {quoted(_pointer(name))}) AS c{position}"
             for position, name in enumerate(self.names)
         )
-        return f"(SELECT {values} FROM {self.lines.relation(path)} WHERE trim(c0) <> '')"
+        return f"(SELECT {values} FROM {lines} WHERE trim(c0) <> '')"
 
     def find(self, path: Path, column: str, value: str | None) -> int | None:
         """The line on which a key first has this value; None stands for nothing at all.

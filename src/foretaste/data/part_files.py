@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.regular import file_sha256
+from foretaste.data.directory import real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.errors import DatasetError
 
@@ -63,7 +64,7 @@ def read_table(path: Path | str, content: pa.Buffer | None = None) -> pa.Table:
     Raises DatasetError where it is missing, damaged or holds what is no text.
     """
     try:
-        table = pq.read_table(path if content is None else pa.BufferReader(content))
+        table = pq.read_table(real_path(path) if content is None else pa.BufferReader(content))
         table.validate(full=True)
         _ = table.column_names
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -17,6 +17,7 @@ from foretaste.data.directory import check_output, why_not_written, written_whol
 from foretaste.data.engine import NAME as ENGINE_NAME
 from foretaste.data.engine import Engine
 from foretaste.data.fixed_candidates import judge_contradicted, number_candidates, read_candidates
+from foretaste.data.folders import describe_folders
 from foretaste.data.item_columns import check_described, describe_titles, read_item_columns
 from foretaste.data.manifest import FILE_NAME, Manifest, Part
 from foretaste.data.named_files import find_files
@@ -181,6 +182,7 @@ def _run_steps(
     kinds = read_raw(engine, raw.scans, plan.columns)
     read = (name for scan in raw.scans for name in scan.columns)
     notes = describe_unused(read, plan.columns.values()) | describe_odd_ids(engine, kinds)
+    notes |= describe_folders(raw.scans, plan.columns.values())
     item_columns = read_item_columns(engine, raw.item_scan, config)
     if raw.candidates:
         read_candidates(engine, raw.candidates, plan, config)

@@ -17,7 +17,8 @@ from foretaste.data.given_split import as_given_split
 from foretaste.data.item_columns import open_item_scan
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.progress import Progress
-from foretaste.data.sources import Scan, check_format_acts, open_scans
+from foretaste.data.scans import Scan
+from foretaste.data.sources import check_format_acts, open_scans
 from foretaste.errors import DatasetError, SettingError
 
 _LONGEST_NAME = 200
@@ -118,7 +119,10 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
     """What decides a dataset, as text."""
     key = {
         "format_version": FORMAT_VERSION,
-        "source": sorted((entry["holds"], entry["sha256"]) for entry in source),
+        "source": sorted(
+            [entry[name] for name in ("holds", "sha256", "folders") if name in entry]
+            for entry in source
+        ),
         "config": dict(settings),
     }
     return json.dumps(key, sort_keys=True)

@@ -12,7 +12,8 @@ from foretaste.data.columns import check_columns, find_pair
 from foretaste.data.config import PairsConfig
 from foretaste.data.engine import Engine
 from foretaste.data.reading import read_raw
-from foretaste.data.sources import Scan, check_format_acts, open_scans
+from foretaste.data.scans import Scan
+from foretaste.data.sources import check_format_acts, open_scans
 
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
 

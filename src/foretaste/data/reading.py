@@ -9,7 +9,7 @@ from typing import Literal
 
 from foretaste._util.formatting import counted, shown
 from foretaste.data.engine import Engine
-from foretaste.data.sources import Column, Scan, Storage
+from foretaste.data.scans import Column, Scan, Storage
 from foretaste.errors import InputError
 
 Kind = Literal["short", "integer", "real", "moment", "text"]

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from foretaste._util.regular import file_sha256
 from foretaste.data import steps
 from foretaste.data.csv_files import quoted
+from foretaste.data.directory import real_path
 from foretaste.data.engine import Engine
 from foretaste.data.manifest import Part
 from foretaste.data.part_files import content_digest, is_in_order
@@ -51,10 +52,10 @@ def write_parts(
 
 def _write(engine: Engine, sql: str, path: Path) -> Part:
     try:
-        engine.run(f"COPY ({sql}) TO {quoted(str(path))} (FORMAT parquet)")
+        engine.run(f"COPY ({sql}) TO {quoted(real_path(path))} (FORMAT parquet)")
     except InputError as error:
         raise DatasetError(f"{path}: cannot be written: {error}") from None
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(real_path(path)) as file:
         # The engine is trusted to sort, and was caught not to; a reader would refuse the file.
         assert is_in_order(file), f"{path.name} came out unsorted"
         return Part(
