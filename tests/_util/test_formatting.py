@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretaste._util.formatting import compact, counted, memory
+from foretaste._util.formatting import compact, counted, duration, memory
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,14 @@ from foretaste._util.formatting import compact, counted, memory
 )
 def test_compact_numbers(number: float, text: str) -> None:
     assert compact(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0:00:00"), (80, "0:01:20"), (3599.6, "1:00:00"), (None, "-:--:--")],
+)
+def test_duration(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_counted() -> None:

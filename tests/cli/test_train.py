@@ -24,14 +24,21 @@ def test_a_training_as_it_is_read(foretaste: Foretaste, tmp_path: Path) -> None:
     assert "Training vae on data (leave-one-out)\n" in done.out
     assert "  data        120 users, " in done.out
     assert re.search(r"  auto chose  --batch-size \d+ --learning-rate ", done.out)
-    assert "--epochs" not in done.out.partition("auto chose")[2].partition("\n")[0]
+    chosen = done.out.partition("auto chose")[2].partition("\n")[0]
+    assert "--epochs" not in chosen
+    assert "--kernels" not in chosen
     assert "  best epoch  chosen by ndcg@10 on the validation part\n" in done.out
-    assert re.search(r"^epoch +loss +ndcg@10 +time +samples/s$", done.out, re.MULTILINE)
-    assert re.search(r"^    1 +\d+\.\d{5} +0\.\d{4} \* +\d+\.\d\d s +\S", done.out, re.MULTILINE)
+    assert re.search(r"^epoch +loss +ndcg@10 +hr@10 +time +samples/s$", done.out, re.MULTILINE)
+    assert re.search(
+        r"^    1 +\d+\.\d{5} +0\.\d{4} \* +0\.\d{4} +\d+\.\d\d s +\S", done.out, re.MULTILINE
+    )
     assert re.search(r"  best epoch  1 of 1, ndcg@10 0\.\d{4}\n", done.out)
-    assert "  target      ndcg@10 1e-06 first reached in epoch 1\n" in done.out
+    assert re.search(
+        r"  target      ndcg@10 1e-06 first reached in epoch 1, after \S+ s\n", done.out
+    )
     assert re.search(r"  epoch time  min \S+ s, mean \S+ s, all \S+ s\n", done.out)
-    assert re.search(r"  throughput  .* samples/s in training, .* users/s in evaluation", done.out)
+    assert re.search(r"  throughput  .* samples/s\n", done.out)
+    assert re.search(r"  evaluation  min \S+ s, mean \S+ s, .* users/s, .* samples/s\n", done.out)
     assert re.search(r"^ metric +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)
     assert "candidates full: the whole catalogue" in done.out
     assert f"\nRun: {run}\nNext:\n  foretaste recommend {run} --user 1\n" in done.out
@@ -144,7 +151,7 @@ def test_verbose_shows_settings_and_all_that_a_validation_found(
         second,
         re.MULTILINE,
     )
-    assert re.search(r"mean \S+ s \(the first 1 left out\), all \S+ s\n", done.out)
+    assert re.search(r"mean \S+ s \(1 of 2 left out\), all \S+ s\n", done.out)
 
 
 def test_the_list_length_that_chose_the_epoch_is_shown(

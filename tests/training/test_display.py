@@ -44,6 +44,19 @@ def started(**asked: Any) -> TrainingStart:
     )
 
 
+def epoch_report(epoch: int, loss: float = 0.25, found: Evaluation | None = None) -> EpochReport:
+    return EpochReport(
+        epoch=epoch,
+        step=10 * epoch,
+        loss=loss,
+        train_s=0.5,
+        samples_per_s=10_000.0,
+        settings={},
+        evaluation=found,
+        is_best=found is not None,
+    )
+
+
 def watched(
     *, terminal: bool, loss: float = 0.25, found: Evaluation | None = None, **asked: Any
 ) -> str:
@@ -56,18 +69,7 @@ def watched(
         display.stepped(2, 10, 10)
         display.evaluating("validation", 40, 100)
         display.bars.refresh()
-        display.epoch_done(
-            EpochReport(
-                epoch=2,
-                step=20,
-                loss=loss,
-                train_s=0.5,
-                samples_per_s=10_000.0,
-                settings={},
-                evaluation=found,
-                is_best=found is not None,
-            )
-        )
+        display.epoch_done(epoch_report(2, loss, found))
     return out.getvalue()
 
 
@@ -76,6 +78,39 @@ def test_a_terminal_shows_a_bar() -> None:
     assert "ranking validation" in text
     assert " 40 %" in text
     assert "\x1b[2K" in text
+
+
+def test_after_the_first_epoch_a_terminal_shows_how_long_all_of_them_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Validation counts: ten seconds of steps and as many of ranking, for each of three epochs."""
+    clock = iter([0.0, 9.0, 20.0, 30.0])
+    monkeypatch.setattr("foretaste.training.display.time.perf_counter", lambda: next(clock))
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+    with TrainingDisplay(console, ASKED) as display:
+        monkeypatch.setattr(display.bars, "refresh", lambda: None)
+        display.started(started())
+        display.stepped(1, 1, 10)
+        display.stepped(1, 10, 10)
+        epoch_bar, training_bar = display.bars.tasks
+        assert epoch_bar.fields["detail"] == "500 samples/s, 0:00:00 left"
+        assert not training_bar.visible
+        display.epoch_done(epoch_report(1))
+        assert training_bar.visible
+        assert training_bar.description == "all 3 epochs"
+        assert training_bar.fields["detail"] == "0:00:44 left"
+        display.stepped(2, 5, 10)
+        assert (training_bar.completed, training_bar.total) == (1.5, 3)
+        assert training_bar.fields["detail"] == "0:00:32 left"
+
+
+def test_the_last_epoch_leaves_no_time() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with TrainingDisplay(console, ASKED) as display:
+        display.started(started())
+        display.epoch_done(epoch_report(3))
+        assert not display.bars.tasks[1].visible
 
 
 def test_a_pipe_gets_plain_lines() -> None:
@@ -183,12 +218,21 @@ def test_a_fit_says_what_it_does_before_it_begins(
         run_of("ease", dataset, tmp_path / "run")
 
 
-def test_nothing_is_shown_where_nobody_looks_or_wants_to(
+def test_a_training_from_python_is_plain_lines_where_stderr_is_no_terminal(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = shown_on(Stream(terminal=False), monkeypatch)
     run_of("gmf", dataset, tmp_path / "piped")
-    assert stream.getvalue() == ""
+    said = stream.getvalue()
+    assert f"Training gmf on {dataset.path}" in said
+    assert [line.split()[0] for line in said.splitlines() if line.startswith("    ")] == list("123")
+    assert "\x1b" not in said
+    assert "left" not in said
+
+
+def test_nothing_is_shown_where_nobody_wants_to_look(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = shown_on(Stream(terminal=True), monkeypatch)
     run_of("gmf", dataset, tmp_path / "quiet", progress=Progress())
     assert stream.getvalue() == ""

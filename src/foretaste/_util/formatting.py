@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 _LONGEST_SHOWN = 200
 
 
@@ -14,6 +16,11 @@ def memory(num_bytes: float) -> str:
     """An amount of memory, rounded: 4.4 GiB, 310 MiB."""
     mib = num_bytes / 2**20
     return f"{mib / 1024:,.1f} GiB" if mib >= 1000 else f"{max(mib, 1):,.0f} MiB"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in hours, minutes and seconds: 0:01:20; -:--:-- where it is not known."""
+    return "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
 def compact(number: float) -> str:

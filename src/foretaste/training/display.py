@@ -1,17 +1,17 @@
-"""A training as it is watched: a bar within the epoch, a line per epoch, a summary."""
+"""A training as it is watched: bars on a terminal, a line per epoch everywhere, a summary."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from foretaste._util.formatting import compact
+from foretaste._util.formatting import compact, duration
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.training.config import TrainingConfig
@@ -22,9 +22,10 @@ _WIDE_LOSS = 1e5
 
 
 class TrainingDisplay(Progress):
-    """Shows a training on ``console``; the bar only where that is a terminal.
+    """Shows a training on ``console``; bars only where that is a terminal.
 
-    Used as a context manager: the bar is gone when the block ends, however it ends.
+    One bar is of the epoch, the other, once an epoch is done, of all epochs and the time they take.
+    Used as a context manager: the bars are gone when the block ends, however it ends.
     """
 
     def __init__(self, console: Console, asked: TrainingConfig, *, verbose: bool = False) -> None:
@@ -34,14 +35,15 @@ class TrainingDisplay(Progress):
         self.bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]}"),
-            TimeRemainingColumn(compact=True),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[detail]}"),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self.task = self.bars.add_task("starting", total=None, rate="")
+        self.epoch_bar = self.bars.add_task("starting", total=None, detail="")
+        self.training_bar = self.bars.add_task("", visible=False, detail="")
         self.epoch = 0
+        self.training_pace: _Pace | None = None
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -70,24 +72,32 @@ class TrainingDisplay(Progress):
             self.say(f"\nepoch        loss{judged}      time  samples/s", "bold")
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        now, done = time.perf_counter(), epoch - 1 + step / num_steps
         if epoch != self.epoch:
-            self.epoch, self.first_step, self.epoch_started = epoch, step, time.perf_counter()
+            self.epoch, self.epoch_pace = epoch, _Pace(now, done)
             self.bars.reset(
-                self.task, total=num_steps, description=f"epoch {epoch} of {self.num_epochs}"
+                self.epoch_bar, total=num_steps, description=f"epoch {epoch} of {self.num_epochs}"
             )
-        elapsed_s = max(time.perf_counter() - self.epoch_started, 1e-9)
-        rate = self.start.num_samples * (step - self.first_step) / num_steps / elapsed_s
-        self.bars.update(self.task, completed=step, rate=f"{compact(rate)} samples/s")
+        rate = compact(self.start.num_samples * self.epoch_pace.epochs_per_s(now, done))
+        left = duration(self.epoch_pace.seconds_to(epoch, now, done))
+        self.bars.update(self.epoch_bar, completed=step, detail=f"{rate} samples/s, {left} left")
+        self._show_all_epochs(now, done)
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         self.bars.update(
-            self.task, total=num_users, completed=num_done, description=f"ranking {split}", rate=""
+            self.epoch_bar,
+            total=num_users,
+            completed=num_done,
+            description=f"ranking {split}",
+            detail="",
         )
 
     def epoch_done(self, report: EpochReport) -> None:
         self.say(_epoch_line(report, self.start))
         for line in _detail_lines(report) if self.verbose else ():
             self.say(f"       {line}", "dim")
+        self.bars.update(self.training_bar, visible=report.epoch < self.num_epochs)
+        self._show_all_epochs(time.perf_counter(), report.epoch)
 
     def finished(self, summary: TrainingSummary) -> None:
         self.bars.stop()
@@ -96,10 +106,38 @@ class TrainingDisplay(Progress):
         for line in _summary_lines(summary, self.asked.target):
             self.say(f"  {line}")
 
+    def _show_all_epochs(self, now: float, done: float) -> None:
+        self.training_pace = self.training_pace or _Pace(now, done)
+        left = duration(self.training_pace.seconds_to(self.num_epochs, now, done))
+        self.bars.update(
+            self.training_bar,
+            total=self.num_epochs,
+            completed=done,
+            description=f"all {self.num_epochs} epochs",
+            detail=f"{left} left",
+        )
+
     def say(self, line: str = "", style: str | None = None) -> None:
         """Print a line as it stands, above the bar."""
         text = printable_lines(line)
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How fast a training goes since it was at a place, counted in epochs, validation included."""
+
+    since: float
+    place: float
+
+    def epochs_per_s(self, now: float, place: float) -> float:
+        return (place - self.place) / max(now - self.since, 1e-9)
+
+    def seconds_to(self, end: float, now: float, place: float) -> float | None:
+        """The time left until ``end``; None before there is anything to tell it by."""
+        if place <= self.place:
+            return None
+        return (end - place) / self.epochs_per_s(now, place)
 
 
 def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
@@ -113,7 +151,8 @@ def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
     chosen = [
         f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
         for field in fields(asked)
-        if getattr(asked, field.name) == "auto"
+        # No choice of kernels to tell of: a CPU has one kind, a GPU one for each operation.
+        if getattr(asked, field.name) == "auto" and field.name != "kernels"
     ]
     return [
         data,

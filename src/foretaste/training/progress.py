@@ -141,8 +141,7 @@ class Several(Progress):
 
 @contextmanager
 def watched(progress: Progress | None, asked: TrainingConfig) -> Iterator[Progress]:
-    """Yield who is to be told of a training: ``progress`` or, without one, whoever sits at the
-    terminal or notebook that stderr is; nobody where it is neither."""
+    """Yield who is to be told of a training: ``progress`` or, without one, a display on stderr."""
     if progress is not None:
         yield progress
         return
@@ -151,8 +150,5 @@ def watched(progress: Progress | None, asked: TrainingConfig) -> Iterator[Progre
     from foretaste.training.display import TrainingDisplay
 
     console = Console(stderr=True, highlight=False, emoji=False)
-    if console.is_terminal or console.is_jupyter:
-        with TrainingDisplay(console, asked) as display:
-            yield display
-    else:
-        yield Progress()
+    with TrainingDisplay(console, asked) as display:
+        yield display

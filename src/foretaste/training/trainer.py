@@ -79,8 +79,8 @@ def train(
         pretraining: for neumf, the runs of GMF and MLP to begin with.
         run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
         logs: what to write beside the run's own log.
-        progress: who is told how it goes; by default it is shown on stderr where that is a terminal
-            or a notebook. `foretaste.training.Progress()` shows nothing.
+        progress: who is told how it goes; by default it is shown on stderr, as bars on a terminal
+            and as plain lines elsewhere. `foretaste.training.Progress()` shows nothing.
         settings: fields of these configs and, where ``dataset`` is prepared first, of
             `PrepareConfig`.
 
