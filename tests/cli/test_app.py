@@ -131,7 +131,7 @@ def test_python_dash_m(shop: Path) -> None:
         ("train vae data --l2 x", "--l2 takes a number, not 'x'.\n"),
         ("train neumf data --layers 64 32.5", "--layers takes a whole number, not '32.5'.\n"),
         ("train neumf data --batch-layout rows", 'Choose from: "grouped", "shuffled"'),
-        ("evaluate runs/vae extra", "Nothing is known to do with 'extra'"),
+        ("recommend runs/vae extra", "Nothing is known to do with 'extra'"),
         ("evaluate runs/vae --split train", 'Choose from: "test", "validation"'),
     ],
 )

@@ -46,8 +46,8 @@ class Matching:
         lines = [
             f"{self.run}: {'trained' if self.is_own_dataset else 'not trained'} on this dataset, "
             f"matched by id; {counted(self.num_users_trained, 'user')} trained on, "
-            f"{self.num_users_folded_in:,} folded in from their history, "
-            f"{self.num_users_without_history:,} without any, in popularity order",
+            f"{self.num_users_folded_in:,} folded in from their history; "
+            f"{self.num_users_without_history:,} of them all have none: popularity order",
             f"{self.run}: candidates are of its own catalogue, {counted(self.num_items, 'item')}, "
             f"which has {self.num_items_shared:,} of the dataset's {self.num_dataset_items:,}",
             f"{counted(self.num_pairs_left_out, 'held-out pair')} that were trained on are left "
