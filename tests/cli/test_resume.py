@@ -61,6 +61,13 @@ def test_an_interrupted_training_says_how_to_go_on(
         assert asked.status == 0, asked.err
         assert f"note: {run}: the training is not finished; go on with: {found[1]}\n" in asked.err
 
+    beside = f"note: {run} is being trained by process {os.getpid()} on "
+    with Run.open(run).in_training():
+        for command in (f"recommend {run} --user 1", f"evaluate {run}"):
+            asked = foretaste(command)
+            assert asked.err.startswith(beside)
+            assert asked.err.endswith("; these are the weights of epoch 1\n")
+
     done = foretaste(found[1].removeprefix("foretaste "))
     assert done.status == 0, done.err
     assert "Resuming gmf on " in done.out

@@ -130,6 +130,11 @@ def folder(path: Path) -> None:
     path.mkdir()
 
 
+def lengthen(path: Path) -> None:
+    """By a terabyte, of which none is on the disk."""
+    os.truncate(path, 1 << 40)
+
+
 def loop(path: Path) -> None:
     path.unlink()
     path.symlink_to(path)
@@ -141,6 +146,7 @@ def loop(path: Path) -> None:
     [
         (swap, "does not match the manifest"),
         (cut, "does not match the manifest"),
+        (lengthen, "does not match the manifest: .* it does not end like Parquet"),
         (Path.unlink, "listed in the manifest, cannot be read: No such file"),
         (loop, "listed in the manifest, cannot be read: Too many levels"),
         (pipe, "is not a file"),
@@ -158,6 +164,11 @@ def test_parts_damaged(
 def test_a_manifest_that_is_no_file(dataset: Path, make: Callable[[Path], None]) -> None:
     make(dataset / "manifest.json")
     refuse(dataset, r"is not a prepared dataset: it has no manifest\.json")
+
+
+def test_a_manifest_that_is_no_document(dataset: Path) -> None:
+    lengthen(dataset / "manifest.json")
+    refuse(dataset, r"manifest\.json: cannot be read: .*it is longer than 16 MiB")
 
 
 INT32 = pa.int32()

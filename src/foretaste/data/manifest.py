@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import shown
+from foretaste._util.regular import read_document
 from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import DatasetError
@@ -149,14 +150,14 @@ class Manifest:
     def read(cls, directory: Path) -> Manifest:
         """The manifest of a dataset directory; DatasetError where it is missing or not ours."""
         path = directory / FILE_NAME
-        # A pipe of that name would be waited for; Path's own question may raise on odd names.
+        # Path's own question may raise on odd names.
         if not os.path.isfile(path):  # noqa: PTH113
             raise DatasetError(
                 f"{directory}: is not a prepared dataset: it has no {FILE_NAME}. "
                 "Make one with `foretaste prepare`"
             )
         try:
-            text = path.read_bytes().decode()
+            text = read_document(path)
             values = json.loads(text)
         except (OSError, ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: cannot be read: {error}") from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from foretaste._util.regular import file_sha256
+from foretaste._util.regular import open_regular
 from foretaste.data.directory import real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.errors import DatasetError
 
 Value = TypeVar("Value")
+
+_PARQUET_END = b"PAR1"
 
 PAIR_COLUMNS = ["user_index", "item_index"]
 """Of every part but users and items."""
@@ -25,7 +29,8 @@ PAIR_COLUMNS = ["user_index", "item_index"]
 
 def check_part(path: Path, sha256: str) -> None:
     """DatasetError where a file is missing or is not the one that the manifest lists."""
-    _compare(path, _listed(path, file_sha256), sha256)
+    found = _listed(path, lambda file: hashlib.file_digest(file, "sha256").hexdigest())
+    _compare(path, found, sha256)
 
 
 def part_bytes(path: Path, sha256: str) -> pa.Buffer:
@@ -33,21 +38,36 @@ def part_bytes(path: Path, sha256: str) -> pa.Buffer:
 
     Raises DatasetError as `check_part` does, also where the file was replaced since that.
     """
-    content = _listed(path, Path.read_bytes)
+    content = _listed(path, BufferedReader.read)
     _compare(path, hashlib.sha256(content).hexdigest(), sha256)
     return pa.py_buffer(content)
 
 
-def _listed(path: Path, read: Callable[[Path], Value]) -> Value:
+def _listed(path: Path, read: Callable[[BufferedReader], Value]) -> Value:
     if path.exists() and not path.is_file():
         raise DatasetError(f"{path}: is not a file; prepare the dataset again")
     try:
-        return read(path)
+        with open_regular(path) as file:
+            _check_is_whole(path, file)
+            return read(file)
     except OSError as error:
         raise DatasetError(
             f"{path}: listed in the manifest, cannot be read: {error.strerror}; "
             "prepare the dataset again"
         ) from None
+
+
+def _check_is_whole(path: Path, file: BufferedReader) -> None:
+    """DatasetError where a file does not end as Parquet; one that was made longer, if only by a
+    terabyte of nothing, is not read for it."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_PARQUET_END)))
+    if file.read(len(_PARQUET_END)) != _PARQUET_END:
+        raise DatasetError(
+            f"{path}: does not match the manifest: sha256 not computed, as it does not end like "
+            "Parquet; prepare the dataset again"
+        )
+    file.seek(0)
 
 
 def _compare(path: Path, found: str, sha256: str) -> None:

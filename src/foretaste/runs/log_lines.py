@@ -87,7 +87,10 @@ def previous_of(line: str | bytes) -> str:
 
 def event_of(line: str) -> dict[str, Any]:
     """The event of a line, without what signs it."""
-    values = json.loads(line)
+    return _unsigned(json.loads(line))
+
+
+def _unsigned(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in (PREVIOUS, SHA256)}
 
 
@@ -106,7 +109,7 @@ def checked_line(content: bytes, previous: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"is torn or was changed: {error}") from error
     if values.get(PREVIOUS) != previous:
         raise ValueError("does not follow the line before it: lines were taken out or moved")
-    return line, event_of(line)
+    return line, _unsigned(values)
 
 
 def _finite(value: Any) -> Any:

@@ -16,7 +16,6 @@ from foretaste.errors import RunError
 from foretaste.runs.files import reading, writing
 from foretaste.runs.log_lines import (
     checked_line,
-    event_of,
     first_line,
     line_after,
     previous_of,
@@ -88,11 +87,7 @@ class MetricsLog:
 
     def lines(self) -> list[str]:
         """The lines before the first that is none, such as a power failure leaves."""
-        found = []
-        with suppress(RunError):
-            for line, _ in self._checked():
-                found.append(line)
-        return found
+        return [line for line, _ in self._sound()]
 
     def lines_until(self, num_bytes: int) -> list[str]:
         """The lines that it had when it was so long; RunError where it never was."""
@@ -124,7 +119,7 @@ class MetricsLog:
 
     def read_sound(self) -> list[dict[str, Any]]:
         """The events before the first line that is none."""
-        return [event_of(line) for line in self.lines()]
+        return [event for _, event in self._sound()]
 
     def has_torn_line(self) -> bool:
         """Whether something that is no whole line follows the last one."""
@@ -135,6 +130,12 @@ class MetricsLog:
         for follower in self._followers:
             for line in lines:
                 follower.add(line)
+
+    def _sound(self) -> list[tuple[str, dict[str, Any]]]:
+        found: list[tuple[str, dict[str, Any]]] = []
+        with suppress(RunError):
+            found.extend(self._checked())  # keeps what came before an error
+        return found
 
     def _checked(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Every whole line and its event."""

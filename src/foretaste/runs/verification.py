@@ -9,11 +9,13 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from foretaste._util.atomic import bring_back
+from foretaste._util.regular import open_own
 from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
+from foretaste.runs.files import reading
 from foretaste.runs.lock import LOCK, lock_holder
 from foretaste.runs.log_lines import UNITS
 from foretaste.runs.run import CONFIG, HISTORIES, ITEMS, METRICS, STATE, USERS, Run
@@ -107,5 +109,5 @@ def _check_state(run: Run) -> str:
 def _check_lock(run: Run) -> str:
     if holder := lock_holder(run.path):
         return f"{holder} is training it"
-    run.check_is_there(LOCK)
-    return "left by a training that was killed"
+    with reading(run.path / LOCK), open_own(run.path / LOCK, "rb"):
+        return "left by a training that was killed"
