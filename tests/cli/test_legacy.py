@@ -282,17 +282,22 @@ def test_an_option_of_testing_acts(option: str, foretaste: Foretaste) -> None:
 
 def test_an_evaluation_is_logged(foretaste: Foretaste, tmp_path: Path) -> None:
     log = tmp_path / "logs" / "test.json"
-    line = f"train vae --test --checkpoint_dir runs/vae --log_path {log}"
-    done = foretaste(line)
+    done = foretaste(f"train vae --test --checkpoint_dir runs/vae --log_path {log}")
     assert done.status == 0, done.err
+    assert done.err == ""
     schema, event = map(json.loads, log.read_text().splitlines())
     assert schema["event"] == "schema"
     assert event["evaluation"]["split"] == "test"
-    before, again = log.read_bytes(), foretaste(line)
+    before, again = log.read_bytes(), foretaste(f"evaluate runs/vae --log-path {log}")
     assert again.status == 2
     assert f"error: log_path is {log}, which is there already" in again.err
     assert again.out == ""
     assert log.read_bytes() == before
+    again = foretaste(f"train vae --test --checkpoint_dir runs/gmf --log_path {log}")
+    assert again.status == 0
+    assert again.err == f"note: {log}: replaced once this is finished (--overwrite)\n"
+    assert log.read_bytes() != before
+    assert foretaste(f"evaluate runs/gmf --log-path {log} --overwrite").status == 0
 
 
 def test_what_is_said_of_training_is_left_aside_in_a_test(foretaste: Foretaste) -> None:

@@ -317,6 +317,41 @@ def test_a_mere_prepare_is_that_of_both_guides(
     assert [line[-1] for line in lines] == ["datasets/cache/ml-20m", "datasets/ml-20m"]
 
 
+def test_old_words_replace_what_an_earlier_training_wrote(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    """Twice the same: the second says what it replaces."""
+    Path("checkpoints").mkdir()
+    line = (
+        "train vae data --hidden 8 --latent 4 --epochs 1 --batch_size_train 64 --checkpoint_dir "
+        "checkpoints --log_path log.jsonl --results_dir results"
+    )
+    first = foretaste(line)
+    assert (first.status, first.err) == (0, "")
+    again = foretaste(f"{line} --seed 2")
+    assert again.status == 0
+    assert again.err == (
+        "note: checkpoints, log.jsonl, results: replaced once this is finished (--overwrite)\n"
+    )
+    assert "Run: checkpoints" in again.out
+    assert Run.open("checkpoints").config.seed == 2
+    assert json.loads(Path("results", "args.json").read_text())["seed"] == 2
+    assert Path("log.jsonl").read_bytes() == Path("checkpoints", "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("place", ["runs/gmf", "data", "notes"])
+def test_old_words_replace_neither_a_run_of_another_model_nor_what_is_none(
+    place: str, foretaste: Foretaste
+) -> None:
+    Path("notes").mkdir()
+    Path("notes", "mine.txt").touch()
+    done = foretaste(f"train vae data --batch_size_train 64 --epochs 1 --checkpoint_dir {place}")
+    assert done.status == 2
+    assert f"error: {place} exists already, and a run is never written over without" in done.err
+    assert foretaste("train vae data --epochs 1 --run runs/vae").status == 2
+    assert "--overwrite" not in ours("train vae data --epochs 1 --run runs/vae")
+
+
 LAM = "--lam 1.0: acts here, as --l2: theirs was never applied, so 0 is what it amounted to"
 
 

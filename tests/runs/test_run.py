@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -56,10 +57,32 @@ def test_a_run_answers_without_its_dataset(tmp_path: Path) -> None:
 def test_an_existing_directory_is_never_written_over(tmp_path: Path, dataset: Dataset) -> None:
     path = tmp_path / "run"
     path.mkdir()
+    (path / "notes").write_text("mine")
     with pytest.raises(RunError, match=r"run exists already.* never written over"):
         Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
     assert list(tmp_path.iterdir()) == [path]
-    assert list(path.iterdir()) == []
+    assert [(file.name, file.read_text()) for file in path.iterdir()] == [("notes", "mine")]
+
+
+def test_an_empty_directory_is_a_place_for_a_run(
+    tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
+    assert Run.open(path).config.model == "popularity"
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with pytest.raises(
+        RunError, match="mounted cannot be replaced, though it is empty; name a dir"
+    ):
+        Run.create(mounted, config=run_config(dataset, "popularity", {}), dataset=dataset)
+    assert list(mounted.iterdir()) == []
 
 
 def test_a_directory_made_meanwhile_is_not_written_over(

@@ -73,7 +73,9 @@ def test_a_setting_by_name_is_refused_where_it_has_no_place(
 def test_an_existing_run_is_never_written_over(dataset: Dataset, tmp_path: Path) -> None:
     run = run_of("popularity", dataset, tmp_path / "run")
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    with pytest.raises(RunError, match="exists already and a run is never written over"):
+    with pytest.raises(
+        RunError, match="exists already, and a run is never written over without --overwrite"
+    ):
         run_of("gmf", dataset, tmp_path / "run")
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 

@@ -30,6 +30,8 @@ def run_of(
     start_from: Any = None,
     pretraining: PretrainingConfig | None = None,
     logs: LogConfig | None = None,
+    *,
+    overwrite: bool = False,
     **settings: Any,
 ) -> Run:
     return train(
@@ -42,6 +44,7 @@ def run_of(
         pretraining=pretraining,
         logs=logs,
         run_path=run_path,
+        overwrite=overwrite,
         progress=progress,
     )
 

@@ -49,10 +49,10 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a directory of the same name to write files to; then it becomes ``path``.
 
     All of it is on the disk before that. An exception leaves ``path`` as it was. Raises
-    FileExistsError when ``path`` is there, or when someone else made it meanwhile, unless it is
-    to ``replace`` it.
+    FileExistsError when ``path`` is there and not an empty directory, or when someone else made it
+    meanwhile, unless it is to ``replace`` it.
     """
-    if path.exists() and not replace:
+    if path.exists() and not replace and not is_empty_directory(path):
         raise FileExistsError(path)
     with suppress(FileExistsError):
         path.parent.mkdir(parents=True)
@@ -63,10 +63,27 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
             flush(file)
         flush(temporary)
         if replace:
-            _replace(temporary, path)
+            _replace(temporary, path, temporary)
         else:
             _rename_to_new(temporary, path)
         _flush_parent(path)
+
+
+def replace_directory(new: Path, path: Path) -> None:
+    """Put a directory beside ``path`` in its place; what was there is removed.
+
+    Killed at any moment, it leaves one of the two there, or what the next writer brings back.
+    """
+    with _held(path) as aside:
+        _replace(new, path, aside)
+        if new.exists():  # exchanged: what was there goes with the holder
+            new.rename(aside)
+        _flush_parent(path)
+
+
+def is_empty_directory(path: Path) -> bool:
+    """Whether ``path`` is a directory with nothing in it: a place for another."""
+    return path.is_dir() and not any(path.iterdir())
 
 
 def remove_leftovers(path: Path) -> None:
@@ -194,6 +211,9 @@ def _name_what_was_asked(error: Exception, path: Path) -> None:
 
 
 def _rename_to_new(temporary: Path, path: Path) -> None:
+    if os.name == "nt":
+        with suppress(OSError):
+            path.rmdir()  # Windows renames onto nothing, not even onto an empty directory
     try:
         temporary.rename(path)
     except OSError as error:
@@ -202,13 +222,14 @@ def _rename_to_new(temporary: Path, path: Path) -> None:
         raise
 
 
-def _replace(temporary: Path, path: Path) -> None:
-    """Put a directory in the place of another, which is then in the holder, and goes with it."""
+def _replace(new: Path, path: Path, held: Path) -> None:
+    """Put a directory in the place of another, which is then where the new one was or beside
+    ``held``, in the holder."""
     try:
-        temporary.rename(path)  # where nothing is, or an empty directory
+        new.rename(path)  # where nothing is, or an empty directory
     except OSError:
-        if not _exchange(temporary, path):
-            _replace_in_two(temporary, path)
+        if not _exchange(new, path):
+            _replace_in_two(new, path, held.with_name(_aside_name(path)))
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -224,12 +245,11 @@ def _exchange(one: Path, other: Path) -> bool:
     return bool(renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
 
 
-def _replace_in_two(temporary: Path, path: Path) -> None:
+def _replace_in_two(new: Path, path: Path, aside: Path) -> None:
     """`remove_leftovers` brings back what a kill between the two renames takes away."""
-    aside = temporary.with_name(_aside_name(path))
     try:
         path.rename(aside)
-        temporary.rename(path)
+        new.rename(path)
     except BaseException:
         _restore(aside, path)
         raise

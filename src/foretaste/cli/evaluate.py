@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished
 from foretaste.cli.metrics_output import MetricsFormat, print_metrics
 from foretaste.evaluation.config import EvaluationConfig
@@ -23,6 +24,7 @@ def evaluate(
     device: str = "auto",
     format: MetricsFormat = "table",
     log_path: Path | None = None,
+    overwrite: Annotated[bool, FLAG] = False,
 ) -> None:
     """Measure a trained model on the held-out part of its dataset, or of another.
 
@@ -34,7 +36,8 @@ def evaluate(
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print: csv and json hold every number.
         log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them. Its
-            folder is made; a file that is there already is never replaced.
+            folder is made.
+        overwrite: Replace a log that is there already.
     """
     from foretaste.report import evaluate_run
     from foretaste.report.judged_runs import dataset_for
@@ -42,7 +45,7 @@ def evaluate(
     from foretaste.runs.copies import check_log_path, write_log
 
     if log_path is not None:
-        check_log_path(log_path)
+        check_log_path(log_path, overwrite=overwrite)
     opened = Run.open(run)
     data = dataset_for(opened, dataset)
     with counting(f"Ranking {split}") as tell:

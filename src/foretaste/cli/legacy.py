@@ -15,6 +15,7 @@ from foretaste.cli.legacy_meanings import (
     one_random_user,
     other_dataset,
     prepared_as_in_the_guides,
+    replace_as_theirs,
     shape_of,
 )
 from foretaste.cli.legacy_notes import notes_of
@@ -68,6 +69,7 @@ def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     _translate(line, given, known)
     if is_test:
         _check_run(line)
+        replace_as_theirs(line)
     elif command != asked:
         one_random_user(line)
     elif is_old:

@@ -17,6 +17,7 @@ from foretaste.cli.legacy_paths import (
     shape_of_dataset,
     shape_of_run,
     successor_of,
+    would_be_replaced,
 )
 from foretaste.errors import SettingError
 
@@ -198,6 +199,18 @@ def as_theirs_trained(line: Line) -> None:
         line.notes.append(f"no DATASET: {line.place} is taken")
     if line.command.verb in ("train", "bench train") and line.command.model != "gmf":
         _take_tf32(line)
+    if line.command.verb == "train":
+        replace_as_theirs(line)
+
+
+def replace_as_theirs(line: Line) -> None:
+    """Run, log and results are written over, as the scripts did; not a run of another model."""
+    run = line.value_of("--run")
+    taken = would_be_replaced(run, line.value_of("--log-path"), line.value_of("--results-dir"))
+    is_other = run in taken and model_settings_of_run(run)[0] != line.command.model
+    if taken and not is_other and not line.says("--overwrite"):
+        line.add("the script", "--overwrite")
+        line.notes.append(f"{', '.join(taken)}: replaced once this is finished (--overwrite)")
 
 
 def _take_tf32(line: Line) -> None:

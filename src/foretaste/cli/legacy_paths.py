@@ -151,6 +151,22 @@ def model_settings_of_run(path: str) -> tuple[str, dict[str, Any]]:
     return config.model, dict(config.model_config)
 
 
+def would_be_replaced(run: str | None, log: str | None, results: str | None) -> list[str]:
+    """Of the places that a command writes to, those that hold what an earlier one wrote."""
+    from foretaste.runs.copies import results_in
+    from foretaste.runs.run import CONFIG
+
+    return [
+        place
+        for place, is_taken in (
+            (run, run is not None and (Path(run) / CONFIG).is_file()),
+            (log, log is not None and Path(log).is_file() and Path(log).stat().st_size > 0),
+            (results, results is not None and bool(results_in(Path(results)))),
+        )
+        if place is not None and is_taken
+    ]
+
+
 def shape_of_run(path: str) -> str:
     """Users, items and interactions that a run was trained with, as benchmarks name a shape."""
     from foretaste.runs.run import Run

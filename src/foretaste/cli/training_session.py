@@ -61,7 +61,11 @@ class NewRun:
     """Where the run goes."""
 
     run: Path | None = None
-    """Directory of the run, which must not exist; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
+    """Directory of the run, new or empty; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
+
+    overwrite: Annotated[bool, FLAG] = False
+    """Replace the run in that directory, and what another training wrote to --log-path and
+    --results-dir. All of it stays as it is until the new training is finished."""
 
     runs_root: Path | None = None
     """Directory of runs that are given no name; ./runs unless given."""
@@ -69,7 +73,8 @@ class NewRun:
     def arguments(self) -> dict[str, Any]:
         """What of it was given, as `train` calls it."""
         given = {"run_path": self.run, "runs_root": self.runs_root}
-        return {name: value for name, value in given.items() if value is not None}
+        named = {name: value for name, value in given.items() if value is not None}
+        return named | {"overwrite": self.overwrite}
 
 
 @dataclass(frozen=True, kw_only=True)

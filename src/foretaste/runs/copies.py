@@ -11,7 +11,13 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.regular import read_document
 from foretaste.errors import SettingError
 from foretaste.runs.files import writing
-from foretaste.runs.log_lines import event_of, first_line, line_after, previous_of
+from foretaste.runs.log_lines import (
+    event_of,
+    first_line,
+    is_first_line,
+    line_after,
+    previous_of,
+)
 
 if TYPE_CHECKING:
     from foretaste.runs.run import Run
@@ -21,42 +27,52 @@ _KINDS = ("epoch", "evaluation", "summary")
 _CHANGES_RESULTS = ("evaluation", "summary")
 
 
-def check_log_path(path: Path, lines: Collection[str] = ()) -> None:
+def check_log_path(path: Path, lines: Collection[str] = (), *, overwrite: bool = False) -> None:
     """Raise SettingError where no log can be written to ``path``, or another one would be lost.
 
     ``lines`` are those of the log so far: a file with any other belongs to another run, even one
-    that this was copied from. What is no ordinary file, such as a pipe, may be written to, and so
-    may an empty one.
+    that this was copied from. Such a log may be replaced with ``overwrite``; what is no log never.
+    What is no ordinary file, such as a pipe, may be written to, and so may an empty one.
     """
     if path.is_dir():
         raise SettingError(f"log_path is {path}, which is a directory; name a file")
     _check_can_be_made(path.parent, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
-    known = set(lines)
+    known, run_goes_on = set(lines), bool(lines)
     with path.open(encoding="utf-8", errors="replace") as file:
-        is_own = file.readline() in known and all(
-            line in known for line in file if line.endswith("\n")
-        )
-    if not is_own:
+        first = file.readline()
+        is_own = first in known and all(line in known for line in file if line.endswith("\n"))
+    if not is_own and not (overwrite and is_first_line(first)):
+        why = "it is no log, and nothing else is replaced" if overwrite else _why(run_goes_on)
         raise SettingError(
-            f"log_path is {path}, which is there already; nothing is written over: name another "
-            "file or remove it"
+            f"log_path is {path}, which is there already; {why}: name another file or remove it"
         )
 
 
-def check_results_dir(directory: Path, run: Run | None = None) -> None:
+def check_results_dir(directory: Path, run: Run | None = None, *, overwrite: bool = False) -> None:
     """Raise SettingError where ``directory`` cannot be made or holds results of another training.
 
-    ``run`` is that of a training that goes on.
+    ``run`` is that of a training that goes on. Results may be replaced with ``overwrite``.
     """
     _check_can_be_made(directory, f"results_dir is {directory}")
-    found = [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
-    if found and not (run and _are_of(run, directory)):
+    found = results_in(directory)
+    if found and not overwrite and not (run and _are_of(run, directory)):
         raise SettingError(
-            f"results_dir is {directory}, which has {' and '.join(found)} already; nothing is "
-            "written over: name another directory or remove them"
+            f"results_dir is {directory}, which has {' and '.join(found)} already; "
+            f"{_why(run is not None)}: name another directory or remove them"
         )
+
+
+def _why(run_goes_on: bool) -> str:
+    """What is said of what another training wrote; one that goes on cannot replace it."""
+    how = "" if run_goes_on else " without --overwrite (overwrite=True in Python)"
+    return f"nothing is written over{how}"
+
+
+def results_in(directory: Path) -> list[str]:
+    """The names of the results that are there."""
+    return [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
 
 
 def _check_can_be_made(directory: Path, said: str) -> None:
@@ -85,9 +101,7 @@ def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
     """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
     first = first_line()
     line = line_after(previous_of(first), "evaluation", evaluation=evaluation)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(first + line, encoding="utf-8", newline="\n")
+    LogCopy(path).begin([first, line])
 
 
 class LogCopy:
@@ -99,7 +113,15 @@ class LogCopy:
     def begin(self, lines: list[str]) -> None:
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("".join(lines), encoding="utf-8", newline="\n")
+            if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
+                self._write(self.path, lines)  # a pipe, a device, or a link such as /dev/stdout
+                return
+            with atomic_file(self.path) as temporary:
+                self._write(temporary, lines)
+
+    @staticmethod
+    def _write(path: Path, lines: list[str]) -> None:
+        path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
     def add(self, line: str) -> None:
         with writing(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -70,6 +71,14 @@ def first_line() -> str:
     """The line that declares names and units."""
     schema = {"event": "schema", "not finite": "null", "units": UNITS}
     return signed_text({**schema, PREVIOUS: ""})
+
+
+def is_first_line(line: str) -> bool:
+    """Whether a log begins with this line, of whatever version."""
+    with suppress(ValueError):
+        values = json.loads(line)
+        return isinstance(values, dict) and values.get("event") == "schema"
+    return False
 
 
 def line_after(previous: str, event: str, **values: Any) -> str:

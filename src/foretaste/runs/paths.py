@@ -6,6 +6,7 @@ import shlex
 from datetime import datetime
 from pathlib import Path
 
+from foretaste._util.atomic import is_empty_directory
 from foretaste.errors import RunError
 
 
@@ -15,11 +16,11 @@ def resume_command(path: Path) -> str:
 
 
 def check_is_new(path: Path) -> None:
-    """RunError where ``path`` exists."""
-    if path.exists():
+    """RunError where ``path`` exists, unless it is an empty directory."""
+    if path.exists() and not is_empty_directory(path):
         raise RunError(
-            f"{path} exists already and a run is never written over; "
-            "choose another directory or remove it"
+            f"{path} exists already, and a run is never written over without --overwrite "
+            "(overwrite=True in Python); choose another directory or remove it"
         )
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.atomic import atomic_directory, remove_leftovers
+from foretaste._util.atomic import atomic_directory, bring_back, remove_leftovers
 from foretaste._util.regular import file_sha256, open_regular
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
@@ -68,7 +68,7 @@ class Run:
     def create(cls, path: Path | str, *, config: RunConfig, dataset: Dataset) -> Run:
         """Make the directory with its config, ids, histories and an empty log, at one stroke.
 
-        Raises RunError when ``path`` exists: a run is never written over.
+        Raises RunError when ``path`` exists and is not an empty directory.
         """
         path = Path(path)
         assert config.dataset.digest == dataset.manifest.digest, "config of another dataset"
@@ -87,7 +87,9 @@ class Run:
                 MetricsLog(temporary / METRICS).declare()
         except FileExistsError:
             check_is_new(path)
-            raise
+            raise RunError(
+                f"{path} cannot be replaced, though it is empty; name a directory in it"
+            ) from None
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error}") from error
         return cls(path, config)
@@ -96,6 +98,7 @@ class Run:
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError names the file that is missing, torn, changed or foreign."""
         path = checked("run", path, Path)
+        bring_back(path)
         if not path.is_dir():
             raise RunError(f"{path} is not a run: there is no such directory")
         if not os.path.lexists(path / CONFIG):

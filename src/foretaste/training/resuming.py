@@ -10,11 +10,12 @@ from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
 from foretaste.runs.origin import dataset_of
+from foretaste.runs.replacement import place_to_take
 from foretaste.runs.run import CONFIG, Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig
 from foretaste.training.like import asked_settings
-from foretaste.training.logs import check_logs
+from foretaste.training.logs import check_logs, settled, without_copies
 from foretaste.training.progress import Progress, watched
 
 
@@ -28,6 +29,7 @@ def resume(
     """Go on with the training of ``run`` from its last saved state to the end; returns the run.
 
     Settings are those it began with. Without a saved state it begins again in the same directory.
+    A run that is to replace another takes its place in the end.
     On the same machine, with as many threads, weights and metrics are those of a training that was
     never interrupted.
 
@@ -44,18 +46,28 @@ def resume(
         run = Run.open(run)
     logs = given_or_default("logs", logs, LogConfig)
     with run.in_training():
+        replaces = place_to_take(run.path) is not None
+        in_steps = run.config.model not in CLOSED_FORMS
+        check_logs(logs, in_steps=in_steps, run=run, overwrite=replaces)
         if run.is_finished:
             run.discard_state()
-            raise RunError(
-                f"{run.path} is finished: there is nothing to go on with; to train its weights "
-                f"further, begin a new run with --from {shlex.quote(str(run.path))}"
-            )
-        check_logs(logs, in_steps=run.config.model not in CLOSED_FORMS, run=run)
-        _check_device(run)
-        training = assemble(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
-        with watched(progress, asked_settings(run)) as told:
-            training.carry_out(run, logs, told)
-    return run
+            if not replaces:
+                raise RunError(
+                    f"{run.path} is finished: there is nothing to go on with; to train its weights "
+                    f"further, begin a new run with --from {shlex.quote(str(run.path))}"
+                )
+        else:
+            _go_on(run, dataset_path, without_copies(logs) if replaces else logs, progress)
+    return settled(run, logs) if replaces else run
+
+
+def _go_on(
+    run: Run, dataset_path: Path | str | None, logs: LogConfig, progress: Progress | None
+) -> None:
+    _check_device(run)
+    training = assemble(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
+    with watched(progress, asked_settings(run)) as told:
+        training.carry_out(run, logs, told)
 
 
 def _check_device(run: Run) -> None:

@@ -25,7 +25,8 @@ from foretaste.models.registry import (
 )
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.paths import check_is_new, default_run_name, unused_run_path
+from foretaste.runs.paths import default_run_name, unused_run_path
+from foretaste.runs.replacement import place_to_train
 from foretaste.runs.run import Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import (
@@ -36,7 +37,7 @@ from foretaste.training.config import (
 )
 from foretaste.training.hardware import deciding_hardware
 from foretaste.training.judging import check_candidates
-from foretaste.training.logs import check_logs
+from foretaste.training.logs import check_logs, settled, without_copies
 from foretaste.training.progress import Progress, watched
 from foretaste.training.resolve import TrainingSize, resolve
 from foretaste.training.warm_start import settings_to_start_with, warm_start_record
@@ -56,6 +57,7 @@ def train(
     pretraining: PretrainingConfig | None = None,
     run_path: Path | str | None = None,
     runs_root: Path | str = "runs",
+    overwrite: bool = False,
     logs: LogConfig | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -77,7 +79,9 @@ def train(
         start_from: a run of the same model whose weights to begin with, users and items matched by
             id; those that are new begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
-        run_path: the run's directory, which must not exist; by default a new one in ``runs_root``.
+        run_path: the run's directory, new or empty; by default a new one in ``runs_root``.
+        overwrite: replace the run at ``run_path``, and what another training wrote where ``logs``
+            are to go. All of it stays until the new training is finished.
         logs: what to write beside the run's own log.
         progress: who is told how it goes; by default it is shown on stderr, as bars on a terminal
             and as plain lines elsewhere. `foretaste.training.Progress()` shows nothing.
@@ -86,9 +90,9 @@ def train(
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
-    where ``run_path`` exists or cannot be written; Interrupted, a KeyboardInterrupt, after Ctrl-C,
-    SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did, `resume`
-    goes on.
+    where ``run_path`` is taken or cannot be written; Interrupted, a KeyboardInterrupt, after
+    Ctrl-C, SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did,
+    `resume` goes on.
     """
     if model_config is None:
         model_config = settings_to_start_with(model, start_from)
@@ -105,7 +109,8 @@ def train(
         settings,
     )
     asked, logs = config or TrainingConfig(), logs or LogConfig()
-    check_logs(logs, in_steps=model not in CLOSED_FORMS)
+    overwrite = checked("overwrite", overwrite, bool)
+    check_logs(logs, in_steps=model not in CLOSED_FORMS, overwrite=overwrite)
     _check_fit_the_model(model, asked, sampling, settings)
     if model in SAMPLING_MODELS:
         sampling = sampling or SamplingConfig()
@@ -115,7 +120,7 @@ def train(
     place: Path | None = checked("run_path", run_path, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
     if place is not None:
-        check_is_new(place)
+        place = place_to_train(place, overwrite=overwrite)
     device = resolve_device(asked.device)
     dataset = open_or_prepare(dataset, preparation)
     run_config = RunConfig(
@@ -131,8 +136,8 @@ def train(
     training = assemble(run_config, dataset)
     run = _new_run(training.begin(), dataset, place, runs_root)
     with run.in_training(), watched(progress, asked) as told:
-        training.carry_out(run, logs, told)
-    return run
+        training.carry_out(run, without_copies(logs) if overwrite else logs, told)
+    return settled(run, logs) if overwrite else run
 
 
 def _check_fit_the_model(

@@ -1,0 +1,172 @@
+"""A run that replaces another: what was there stays until the new one is finished."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.errors import RunError, SettingError
+from foretaste.runs import Run
+from foretaste.runs.lock import training_lock
+from foretaste.training import LogConfig, resume
+from foretaste.training.progress import EpochReport, Progress
+from tests.training.test_interruption import Killing
+from tests.training.trainings import events, numbers_of, run_of, weights_of
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory for the run, its log and its results, and nothing else."""
+    path = tmp_path / "place"
+    path.mkdir()
+    return path
+
+
+def logs(place: Path) -> LogConfig:
+    return LogConfig(log_path=place / "log.jsonl", results_dir=place / "results")
+
+
+class Watching(Progress):
+    """Notes what is in a directory after every epoch."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.seen: list[dict[str, bytes]] = []
+
+    def epoch_done(self, report: EpochReport) -> None:
+        found = contents(self.place)
+        self.seen.append({name: found[name] for name in found if not name.startswith(".")})
+
+
+def test_run_log_and_results_stay_until_the_new_ones_are_finished(
+    dataset: Dataset, place: Path, tmp_path: Path
+) -> None:
+    run_of("gmf", dataset, place / "run", logs=logs(place))
+    before, watching = contents(place), Watching(place)
+    settings = {"epochs": 4, "logs": logs(place), "seed": 2}
+    run = run_of("gmf", dataset, place / "run", overwrite=True, progress=watching, **settings)
+    assert watching.seen == [before] * 4
+    assert run.path == place / "run"
+    assert len(events(run, "epoch")) == 4
+    alone = run_of("gmf", dataset, tmp_path / "alone", epochs=4, seed=2)
+    assert weights_of(Run.open(place / "run")) == weights_of(alone)
+    assert numbers_of(run) == numbers_of(alone)
+    assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+    assert len(json.loads((place / "results" / "metrics.json").read_text())["epoch"]) == 4
+    named = json.loads((place / "results" / "args.json").read_text())["run"]
+    assert named == str(run.path.resolve())
+    assert sorted(path.name for path in place.iterdir()) == ["log.jsonl", "results", "run"]
+
+
+def test_a_killed_training_leaves_the_earlier_run_and_goes_on(
+    dataset: Dataset, place: Path, tmp_path: Path
+) -> None:
+    run_of("gmf", dataset, place / "run", logs=logs(place))
+    before = contents(place)
+    with pytest.raises(KeyboardInterrupt):
+        run_of(
+            "gmf",
+            dataset,
+            place / "run",
+            overwrite=True,
+            seed=2,
+            logs=logs(place),
+            progress=Killing("epoch 2"),
+        )
+    kept = contents(place)
+    assert {name: kept[name] for name in before} == before
+    run = resume(place / ".run.next", logs=logs(place))
+    assert run.path == place / "run"
+    whole = run_of("gmf", dataset, tmp_path / "whole", seed=2)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+    assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+    assert sorted(path.name for path in place.iterdir()) == ["log.jsonl", "results", "run"]
+
+
+def test_a_run_that_was_finished_but_not_put_in_place_is_put_there(
+    dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_of("gmf", dataset, place / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "foretaste.runs.replacement.replace_directory",
+            lambda *_: (_ for _ in ()).throw(OSError),
+        )
+        with pytest.raises(RunError, match="run cannot be written"):
+            run_of("gmf", dataset, place / "run", overwrite=True, seed=2)
+    assert Run.open(place / "run").config.seed != 2
+    assert resume(place / ".run.next").config.seed == 2
+    assert Run.open(place / "run").config.seed == 2
+
+
+def test_the_next_replacement_begins_anew(dataset: Dataset, place: Path) -> None:
+    run_of("gmf", dataset, place / "run")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
+    run = run_of("gmf", dataset, place / "run", overwrite=True, seed=3)
+    assert (run.path, run.config.seed) == (place / "run", 3)
+    assert [path.name for path in place.iterdir()] == ["run"]
+
+
+def test_overwriting_nothing_is_an_ordinary_training(dataset: Dataset, place: Path) -> None:
+    for path in (place / "new", place / "empty"):
+        (place / "empty").mkdir(exist_ok=True)
+        run = run_of("gmf", dataset, path, overwrite=True, logs=logs(place))
+        assert run.path == path
+        assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+
+
+def test_a_run_may_replace_the_one_it_begins_with(dataset: Dataset, place: Path) -> None:
+    first = weights_of(run_of("gmf", dataset, place / "run"))
+    run = run_of("gmf", dataset, place / "run", overwrite=True, start_from=place / "run")
+    assert weights_of(run) != first
+    assert list(events(run, "start")[0]["started_from"]) == [str(place / "run")]
+
+
+def test_a_link_to_a_run_stays_a_link(dataset: Dataset, place: Path) -> None:
+    run_of("gmf", dataset, place / "monday")
+    (place / "shop").symlink_to("monday")
+    run_of("gmf", dataset, place / "shop", overwrite=True, seed=2)
+    assert (place / "shop").readlink() == Path("monday")
+    assert Run.open(place / "monday").config.seed == 2
+
+
+def test_a_model_that_is_fitted_replaces_a_run_too(dataset: Dataset, place: Path) -> None:
+    run_of("gmf", dataset, place / "run")
+    foretaste.train("popularity", dataset, run_path=place / "run", overwrite=True)
+    assert Run.open(place / "run").config.model == "popularity"
+
+
+def test_what_is_no_run_no_log_or_in_use_is_never_replaced(dataset: Dataset, place: Path) -> None:
+    notes = place / "notes"
+    notes.mkdir()
+    (notes / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="notes is no run, and nothing else is replaced"):
+        run_of("gmf", dataset, notes, overwrite=True)
+    with pytest.raises(SettingError, match="already; it is no log, and nothing else is replaced"):
+        run_of(
+            "gmf", dataset, place / "run", overwrite=True,
+            logs=LogConfig(log_path=notes / "notes.txt"),
+        )  # fmt: skip
+    assert (notes / "notes.txt").read_text() == "mine"
+    run_of("gmf", dataset, place / "run")
+    with training_lock(place / "run"), pytest.raises(RunError, match="is being trained by"):
+        run_of("gmf", dataset, place / "run", overwrite=True)
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
+    with training_lock(place / ".run.next"), pytest.raises(RunError, match="is being trained by"):
+        run_of("gmf", dataset, place / "run", overwrite=True)
