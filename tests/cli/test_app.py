@@ -71,8 +71,12 @@ def test_every_model_explains_itself(model: str) -> None:
         ("mlp", ["--layers", "--negatives", "--epochs"], ["--factors", "--hidden"]),
         ("vae", ["--hidden", "--anneal-cap", "--epochs"], ["--negatives", "--factors"]),
         ("dae", ["--hidden", "--epochs"], ["--anneal-cap", "--negatives"]),
-        ("ease", ["--l2", "--device"], ["--epochs", "--seed", "--hidden"]),
-        ("popularity", ["--device"], ["--epochs", "--l2"]),
+        (
+            "ease",
+            ["--l2", "--device", "--evaluation-batch", "--tensorboard"],
+            ["--epochs", "--seed", "--hidden", "--trace", "--verbose"],
+        ),
+        ("popularity", ["--device", "--log-path"], ["--epochs", "--l2", "--trace", "--verbose"]),
     ],
 )
 def test_models_have_exactly_the_options_that_act(
@@ -98,6 +102,66 @@ def test_help_waits_for_nothing_heavy(arguments: list[str]) -> None:
     assert not loaded & {"torch", "duckdb", "pyarrow"}
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("train vae dta", "data"),
+        ("train --like runs/vea data", "runs/vae"),
+        ("train --resume runs/vea", "runs/vae"),
+        ("evaluate runs/vea", "runs/vae"),
+        ("compare runs/vae runs/gmff", "runs/gmf"),
+        ("recommend runs/vea --user 1", "runs/vae"),
+        ("similar runs/vea --item 1", "runs/vae"),
+        ("verify runs/vea", "runs/vae"),
+    ],
+)
+def test_a_misspelled_name_is_told_before_torch_is_imported(
+    shop: Path, line: str, meant: str
+) -> None:
+    code = (
+        "import sys; from foretaste.cli.app import main\n"
+        f"try: main({line.split()!r})\n"
+        "finally: print('torch' in sys.modules)"
+    )
+    done = python("-c", code, cwd=shop)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"; did you mean {meant}?\n")
+    assert done.stdout == "False\n"
+
+
+LONGEST_PAGE = {"neumf": 145, "vae": 140, "ease": 52, "popularity": 44}
+
+
+@pytest.mark.parametrize("model", LONGEST_PAGE)
+def test_a_model_is_explained_in_few_lines_what_is_used_most_first(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    page = call("train", model, "--help").out
+    assert len(page.splitlines()) <= LONGEST_PAGE[model]
+    groups = re.findall("^╭─ (.+?) ─", page, re.MULTILINE)
+    order = ["Arguments", "Training", "Model", "Negatives", "Output", "Evaluation", "Optimizer"]
+    order += ["Warm start", "Machine", "Raw files"]
+    assert groups == [group for group in order if group in groups]
+    if model in ("neumf", "vae"):
+        assert re.findall("^│ (--[a-z0-9-]+)", page, re.MULTILINE)[:3] == [
+            *("--epochs", "--batch-size", "--learning-rate"),
+        ]
+        assert page.index("--patience") < page.index("--dropout") < page.index("--device")
+
+
+def test_options_of_raw_files_are_named_in_one_place_and_work() -> None:
+    page = call("train", "vae", "--help").text
+    assert "As in foretaste prepare --help: --user-column --item-column " in page
+    raw = page.partition("As in foretaste prepare --help: ")[2].split()
+    assert set(raw) <= set(call("prepare", "--help").text.split())
+    assert page.count("--items-encoding") == 1
+
+
+def test_a_default_is_shown_as_it_is_typed() -> None:
+    assert "[default: 256 256 128 64]" in call("train", "neumf", "--help").text
+
+
 def test_python_dash_m(shop: Path) -> None:
     done = python("-m", "foretaste", "recommend", "runs/vae", "--user", "1", "-k", "2", cwd=shop)
     assert done.returncode == 0, done.stderr
@@ -110,6 +174,8 @@ def test_python_dash_m(shop: Path) -> None:
     [
         ("trian", 'Did you mean "train"?'),
         ("train nuemf data", 'Did you mean "neumf"?'),
+        ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
+        ("train ease data --trace", "which belongs to foretaste train neumf, gmf, mlp, vae, dae."),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         (
             "train ease data --epochs 3",

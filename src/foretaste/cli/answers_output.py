@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from foretaste._util.terminal import printable, printable_lines
-from foretaste.cli.console import say, stderr_console, stdout_console
+from foretaste.cli.console import note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
-    from foretaste.recommend import Answer
+    from foretaste.recommend import Answer, Recommender
 
 AnswersFormat = Literal["table", "csv", "json"]
 
@@ -21,6 +22,20 @@ def check_format(format: AnswersFormat | None, spreadsheet_safe: bool) -> None:
     """SettingError where text is to be made safe for a spreadsheet, and the format is not CSV."""
     if spreadsheet_safe and format != "csv":
         raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
+
+
+def open_recommender(run: Path, device: str) -> Recommender:
+    """What answers from a run; says so where its training is not finished."""
+    from foretaste.runs import Run
+
+    # A name that is misspelled need not wait for torch.
+    opened = Run.open(run)
+
+    from foretaste.recommend import Recommender
+
+    recommender = Recommender.open(opened, device)
+    note_if_unfinished(opened)
+    return recommender
 
 
 def print_answers(

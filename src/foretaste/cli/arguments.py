@@ -51,7 +51,14 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
     return None if name in taken else name
 
 
-DEFAULTS = Parameter(short_alias=_short_name, negative_iterable=())
+def _as_typed(default: Any) -> str | None:
+    """A default as one would give it; None, which is not shown, for one that is none."""
+    if isinstance(default, tuple):
+        return " ".join(map(str, default)) or None
+    return None if default is None else str(default)
+
+
+DEFAULTS = Parameter(short_alias=_short_name, negative_iterable=(), show_default=_as_typed)
 """What holds for every option of every command."""
 
 FLAG = Parameter(negative="", show_default=False)

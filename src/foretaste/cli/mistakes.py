@@ -13,6 +13,9 @@ from cyclopts import (
 
 from foretaste.cli.arguments import DEFAULTS, ID_LISTS, kinds_of
 
+_OTHER_NAMES = {"--lr": "--learning-rate"}
+"""Options by the names that other programs have for them."""
+
 # Options that other programs have, and why there are none here.
 _NOWHERE = {
     "--weight-column": "No model here weighs rows: an interaction happened or it did not, whatever "
@@ -46,6 +49,9 @@ def _not_here(app: App, words: list[str], error: UnknownOptionError) -> str | No
     option = (error.token.keyword or error.token.value).replace("_", "-")
     if option in _NOWHERE:
         return f"Unknown option: {option}. {_NOWHERE[option]}"
+    ours = _OTHER_NAMES.get(option)
+    if any(ours in argument.names for argument in error.argument_collection):
+        return f"Unknown option: {option}. Say {ours}."
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
@@ -64,7 +70,7 @@ def _has_option(command: App, option: str) -> bool:
     if command.default_command is None:
         return False
     arguments = command.assemble_argument_collection(default_parameter=DEFAULTS)
-    return any(option in argument.names for argument in arguments)
+    return any(option in argument.names for argument in arguments if argument.parse)
 
 
 def _unreadable(error: CoercionError) -> str | None:

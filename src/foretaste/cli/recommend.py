@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from foretaste._util.formatting import counted
-from foretaste.cli.answers_output import AnswersFormat, check_format, print_answers
+from foretaste.cli.answers_output import (
+    AnswersFormat,
+    check_format,
+    open_recommender,
+    print_answers,
+)
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
+from foretaste.cli.console import counting, say, stderr_console, stdout_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
 from foretaste.recommend.ids import Unknown
@@ -156,11 +161,8 @@ def recommend(
         raise SettingError(
             "--format is about printing; of --output FILE the ending chooses the format"
         )
-    from foretaste.recommend import Recommender
-
     arguments = (lists or Lists()).arguments()
-    recommender = Recommender.open(run, device)
-    note_if_unfinished(recommender.run)
+    recommender = open_recommender(run, device)
     if output is None:
         answers = _answers(recommender, whom, arguments)
         print_answers(answers, format or "table", spreadsheet_safe=spreadsheet_safe)

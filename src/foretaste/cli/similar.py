@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from foretaste.cli.answers_output import AnswersFormat, check_format, print_answers
+from foretaste.cli.answers_output import (
+    AnswersFormat,
+    check_format,
+    open_recommender,
+    print_answers,
+)
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import note_if_unfinished
 
 
 def similar(
@@ -31,11 +35,8 @@ def similar(
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
     """
     check_format(format, spreadsheet_safe)
-    from foretaste.recommend import Recommender
-
     arguments: dict[str, Any] = {} if k is None else {"k": k}
-    recommender = Recommender.open(run, device)
-    note_if_unfinished(recommender.run)
+    recommender = open_recommender(run, device)
     print_answers(
         recommender.similar_items(item, **arguments), format, spreadsheet_safe=spreadsheet_safe
     )

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from foretaste.cli.help import EVALUATION, MACHINE, MODEL
 from foretaste.cli.training_session import (
-    LogOptions,
+    FitLogOptions,
     RawOptions,
     RunOptions,
     Source,
@@ -22,18 +23,21 @@ from foretaste.training.config import TrainingConfig
 class FitConfig:
     """What of the training settings acts on a model without epochs."""
 
-    device: str = TrainingConfig.device
+    device: Annotated[str, Parameter(group=MACHINE)] = TrainingConfig.device
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
     candidates: str = TrainingConfig.candidates
     """What held-out items are ranked against: full, sampled-N, nvidia-N or fixed."""
+
+    evaluation_batch: int | None = TrainingConfig.evaluation_batch
+    """Users ranked at once; as many as fit 64 MiB of scores unless given."""
 
     def training(self) -> TrainingConfig:
         """The same as training settings."""
         return TrainingConfig(**asdict(self))
 
 
-FitOptions = Annotated[FitConfig | None, Parameter(name="*", group="Training")]
+FitOptions = Annotated[FitConfig | None, Parameter(name="*", group=EVALUATION)]
 
 
 def popularity(
@@ -41,7 +45,7 @@ def popularity(
     config: FitOptions = None,
     raw: RawOptions = None,
     place: RunOptions = None,
-    logs: LogOptions = None,
+    logs: FitLogOptions = None,
 ) -> None:
     """Fit popularity: every user is shown what most users have. Other models must beat it.
 
@@ -54,11 +58,11 @@ def popularity(
 
 def ease(
     *dataset: Source,
-    model: Annotated[EaseConfig | None, Parameter(name="*", group="Model")] = None,
+    model: Annotated[EaseConfig | None, Parameter(name="*", group=MODEL)] = None,
     config: FitOptions = None,
     raw: RawOptions = None,
     place: RunOptions = None,
-    logs: LogOptions = None,
+    logs: FitLogOptions = None,
 ) -> None:
     """Fit EASE (Steck 2019): linear item-to-item weights in closed form, a strong baseline.
 

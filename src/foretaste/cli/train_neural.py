@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from foretaste.cli.arguments import given_settings
+from foretaste.cli.help import MODEL, NEGATIVES, START, TrainingSettings
 from foretaste.cli.training_session import (
     LogOptions,
     RawData,
@@ -22,19 +23,19 @@ from foretaste.cli.training_session import (
 from foretaste.data.manifest import FILE_NAME
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.training.config import PretrainingConfig, TrainingConfig
+from foretaste.training.config import PretrainingConfig
 
-_MODEL = Parameter(name="*", group="Model")
-Sampling = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
-Pretraining = Annotated[PretrainingConfig | None, Parameter(name="*", group="Start")]
+_MODEL = Parameter(name="*", group=MODEL)
+Sampling = Annotated[SamplingConfig | None, Parameter(name="*", group=NEGATIVES)]
+Pretraining = Annotated[PretrainingConfig | None, Parameter(name="*", group=START)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralOptions:
     """What every neural model's training can be told."""
 
-    config: Annotated[TrainingConfig | None, Parameter(name="*", group="Training")] = None
-    start_from: Annotated[Path | None, Parameter(name="--from", group="Start")] = None
+    config: Annotated[TrainingSettings | None, Parameter(name="*")] = None
+    start_from: Annotated[Path | None, Parameter(name="--from", group=START)] = None
     """Run of the same model whose weights to begin with; its settings of the model hold too, where
     none are given. Users and items are matched by id; those it does not know begin as in any
     training."""
@@ -125,7 +126,7 @@ def like(
     run: Path,
     /,
     *dataset: Source,
-    start_from: Annotated[Path | None, Parameter(name="--from", group="Start")] = None,
+    start_from: Annotated[Path | None, Parameter(name="--from", group=START)] = None,
     raw: RawOptions = None,
     place: RunOptions = None,
     logs: LogOptions = None,
@@ -139,9 +140,12 @@ def like(
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
     """
     from foretaste.runs import Run
+
+    opened = Run.open(run)
+
     from foretaste.training.like import repeated_settings
 
-    settings = repeated_settings(Run.open(run))
+    settings = repeated_settings(opened)
     if start_from is not None:
         settings = replace(settings, start_from=start_from, pretraining=None)
     raw = raw or RawData()

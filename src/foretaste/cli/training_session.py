@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
+from foretaste.cli.help import OUTPUT, RAW_FILES
 from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 
@@ -77,32 +78,39 @@ class NewRun:
         return named | {"overwrite": self.overwrite}
 
 
+_NO_OPTION = Parameter(parse=False)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Logs(LogConfig):
-    """What is shown and written of a training."""
+class FitLogs(LogConfig):
+    """What is shown and written of a training in one pass."""
 
     tensorboard: Annotated[bool, FLAG] = LogConfig.tensorboard
-    """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
-
-    trace: Annotated[bool, FLAG] = LogConfig.trace
-    """Profile three steps, and the evaluation that follows, into trace.json in the run directory,
-    for ui.perfetto.dev: the first of the second epoch or, where there is only one, those after its
-    first three. That epoch takes longer."""
-
-    verbose: Annotated[bool, FLAG] = False
-    """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss
-    scale) and all that its validation found."""
+    trace: Annotated[bool, _NO_OPTION] = LogConfig.trace
+    verbose: Annotated[bool, _NO_OPTION] = False
 
     def config(self) -> LogConfig:
         """What is to be written."""
         return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Logs(FitLogs):
+    """What is shown and written of a training in steps."""
+
+    trace: Annotated[bool, FLAG] = LogConfig.trace
+
+    verbose: Annotated[bool, FLAG] = False
+    """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss
+    scale) and all that its validation found."""
+
+
 Source = Annotated[Path, Parameter(required=True)]
 """A dataset, or one of several raw files."""
-RawOptions = Annotated[RawData | None, Parameter(name="*", group="Raw files")]
-RunOptions = Annotated[NewRun | None, Parameter(name="*", group="Run")]
-LogOptions = Annotated[Logs | None, Parameter(name="*", group="Logs")]
+RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
+RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
+LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
+FitLogOptions = Annotated[FitLogs | None, Parameter(name="*", group=OUTPUT)]
 
 
 def train_and_report(
@@ -110,7 +118,7 @@ def train_and_report(
     sources: Sequence[Path],
     raw: RawData | None,
     place: NewRun | None,
-    logs: Logs | None,
+    logs: FitLogs | None,
     *,
     model_config: Any = None,
     config: TrainingConfig | None = None,
@@ -121,11 +129,13 @@ def train_and_report(
 ) -> None:
     """Train ``model`` on what is at ``sources`` while showing how it goes, then say where the run
     is; ``settings`` are by name."""
+    console, logs = stdout_console(), logs or Logs()
+    dataset = (raw or RawData()).open(sources)
+
+    # A name that is misspelled need not wait for torch.
     from foretaste.cli.training_display import SessionDisplay
     from foretaste.training import train
 
-    console, logs = stdout_console(), logs or Logs()
-    dataset = (raw or RawData()).open(sources)
     if list(sources) != [dataset.path]:
         say(console, f"Prepared {', '.join(map(str, sources))}: {dataset.path}")
         for label, value in dataset.manifest.choices():
@@ -149,19 +159,21 @@ def train_and_report(
 
 def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) -> None:
     """Go on with the training of a run while showing how it goes."""
-    from foretaste.cli.training_display import SessionDisplay
     from foretaste.runs import Run
-    from foretaste.training import resume
-    from foretaste.training.like import asked_settings
 
     console, logs = stdout_console(), logs or Logs()
     run = Run.open(path)
+
+    from foretaste.cli.training_display import SessionDisplay
+    from foretaste.training import resume
+    from foretaste.training.like import asked_settings
+
     with SessionDisplay(console, asked_settings(run), verbose=logs.verbose) as display:
         resume(run, dataset_path=dataset_path, logs=logs.config(), progress=display)
     _say_where(console, run, logs)
 
 
-def _say_where(console: Console, run: Run, logs: Logs) -> None:
+def _say_where(console: Console, run: Run, logs: FitLogs) -> None:
     say(console)
     say(console, f"Run: {run.path}")
     if logs.trace:

@@ -13,10 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import bring_back
+from foretaste._util.nearest import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import Manifest
+from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import check_part, part_bytes, read_table
 from foretaste.errors import DatasetError
 
@@ -235,7 +236,8 @@ def open_dataset(path: Path | str) -> Dataset:
     bring_back(path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if not os.path.isdir(path):  # noqa: PTH112
-        raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`")
+        meant = did_you_mean(path, holding=FILE_NAME)
+        raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`{meant}")
     manifest = Manifest.read(path)
     for name, part in manifest.parts.items():
         check_part(path / name, part.sha256)

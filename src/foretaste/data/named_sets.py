@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.nearest import did_you_mean
 from foretaste.data.config import PrepareConfig
 from foretaste.errors import InputError, SettingError
 
@@ -139,5 +140,5 @@ def _refuse_unknown(word: str) -> None:
     if not os.path.exists(word):  # noqa: PTH110
         raise InputError(
             f"{word}: there is no such file or folder, nor a named set of that name; the named "
-            f"sets are {', '.join(NAMED_SETS)}"
+            f"sets are {', '.join(NAMED_SETS)}{did_you_mean(Path(word))}"
         )

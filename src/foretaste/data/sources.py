@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.nearest import did_you_mean
 from foretaste.data.config import FileFormat
 from foretaste.data.directory import is_name_text
 from foretaste.data.folders import fixed_folder, with_folder_columns
@@ -84,7 +85,7 @@ def _expand(path: Path) -> tuple[list[Path], Path | None]:
     found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
     files = [Path(name) for name in found if os.path.isfile(name)]  # noqa: PTH113
     if not files:
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     return files, fixed_folder(path)
 
 
@@ -144,7 +145,7 @@ def _open_file(path: Path, format: FileFormat) -> Scan:
 def scan_lines(path: Path, name: str, format: FileFormat) -> Scan:
     """A scan of whole lines, as the one column ``name``."""
     if not os.path.isfile(path):  # noqa: PTH113
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     return scan_text(path, _whole_lines(format, name))
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretaste._util.formatting import shown
+from foretaste._util.nearest import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.errors import InputError
 from foretaste.recommend.ids import Id
@@ -29,7 +30,7 @@ def read_ids(path: Path | str) -> list[Id]:
     path = checked("path", path, Path)
     # Unlike Path's, these raise nothing, however odd or long a name is.
     if not os.path.exists(path):  # noqa: PTH110
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
     suffix = path.suffix.lower()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory, bring_back, remove_leftovers
+from foretaste._util.nearest import did_you_mean
 from foretaste._util.regular import file_sha256, open_regular
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
@@ -100,7 +101,8 @@ class Run:
         path = checked("run", path, Path)
         bring_back(path)
         if not path.is_dir():
-            raise RunError(f"{path} is not a run: there is no such directory")
+            meant = did_you_mean(path, holding=CONFIG)
+            raise RunError(f"{path} is not a run: there is no such directory{meant}")
         if not os.path.lexists(path / CONFIG):
             raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
         run = cls(path, read_run_config(path / CONFIG))

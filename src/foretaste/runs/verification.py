@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from foretaste._util.atomic import bring_back
+from foretaste._util.nearest import did_you_mean
 from foretaste._util.regular import open_own
 from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME
@@ -31,7 +32,7 @@ def verify(path: Path | str) -> Verification:
     if os.path.lexists(path / CONFIG):
         return verify_run(path)
     if not path.is_dir():
-        raise RunError(f"{path}: there is no such directory")
+        raise RunError(f"{path}: there is no such directory{did_you_mean(path)}")
     raise RunError(
         f"{path} is neither a dataset nor a run: it has neither {FILE_NAME} nor {CONFIG}"
     )
