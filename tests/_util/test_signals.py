@@ -43,6 +43,19 @@ def test_a_command_that_is_ended_leaves_nothing_half_written(
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
 
 
+def test_what_libraries_make_of_an_interrupt_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise AttributeError("partially initialized module") from None
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(work)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 @pytest.mark.parametrize("number", ENDING)
 def test_a_command_started_to_ignore_a_signal_goes_on(number: int) -> None:
     """As nohup starts one."""

@@ -190,10 +190,12 @@ def _aside_name(path: Path) -> str:
 
 
 def _remove(holder: Path, lock: int) -> None:
-    shutil.rmtree(holder, ignore_errors=True)
-    os.close(lock)
-    # Windows removes nothing that is open.
-    shutil.rmtree(holder, ignore_errors=True)
+    try:
+        shutil.rmtree(holder, ignore_errors=True)
+    finally:
+        os.close(lock)
+        # A signal may have come in between, and Windows removes nothing that is open.
+        shutil.rmtree(holder, ignore_errors=True)
 
 
 def _name_what_was_asked(error: Exception, path: Path) -> None:

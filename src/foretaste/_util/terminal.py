@@ -67,15 +67,18 @@ def _status_of(work: Callable[[], None]) -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
-    except (ForetasteError, OSError) as error:
-        tell(f"error: {error}")
-        return EXIT_MISTAKE
     except Interrupted as error:
         tell(str(error))
         return EXIT_SIGNALLED + error.signal_number
-    except KeyboardInterrupt:
-        tell("interrupted")
-        return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
+    except (Exception, KeyboardInterrupt) as error:
+        # A library that is interrupted may raise what it likes, as pandas does within its import.
+        if signals.last is not None or isinstance(error, KeyboardInterrupt):
+            tell("interrupted")
+            return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
+        if not isinstance(error, ForetasteError | OSError):
+            raise
+        tell(f"error: {error}")
+        return EXIT_MISTAKE
     return 0
 
 
