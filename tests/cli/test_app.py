@@ -230,7 +230,6 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("prepare ratings.csv --user-column who", "has no column 'who'"),
         ("prepare ratings.csv --output data", "holds a prepared dataset"),
         ("prepare ratings.csv --min-rating 4", "min_rating needs a rating column"),
-        ("evaluate nowhere", "nowhere is not a run"),
         ("evaluate data", "data is not a run directory"),
         ("evaluate runs/vae -k 0", "k is (0,); it must be a list of whole numbers of at least 1"),
         ("compare runs/vae", "compare needs two runs or more, got 1"),
@@ -322,3 +321,50 @@ def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
         err = process.stderr.read()
     assert process.returncode == 141
     assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("recommend runs/vae --users-file no.txt", "no.txt: there is no such file"),
+        ("recommend runs/vae --histories-file no.csv", "no.csv: there is no such file"),
+        ("recommend runs/vae --user 1 --candidates-file no.txt", "no.txt: there is no such file"),
+        ("recommend runs/vae --user 1 --output no/a.csv", "there is no directory no"),
+        ("evaluate runs/vae --dataset nowhere", "nowhere: is not a directory"),
+        ("train vae nowhere.csv", "nowhere.csv: there is no such file"),
+        ("train nuemf data", 'Did you mean "neumf"?'),
+        ("train vae data --run runs/vae", "runs/vae exists already"),
+        ("train vae data --from nowhere", "nowhere is not a run"),
+        ("train neumf data --pretrained-gmf no --pretrained-mlp no", "no is not a run"),
+    ],
+)
+def test_mistyped_files_are_told_before_torch_is_imported(shop: Path, line: str, said: str) -> None:
+    done = python("-c", f"{_MODULES}run({line.split()})", cwd=shop)
+    assert said in done.stderr
+    assert done.stdout.split()[0] == "2"
+    assert not {"torch", "pandas"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("model", ["popularity", "vae", "gmf"])
+def test_an_answer_imports_no_more_than_it_needs(shop: Path, model: str) -> None:
+    line = f"recommend runs/{model} --user 1 -k 2"
+    done = python("-c", f"{_MODULES}run({line.split()})", cwd=shop)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert {"torch", "foretaste.recommend.recommender"} <= loaded
+    unneeded = {"pandas", "duckdb", "pyarrow.dataset", "pyarrow.compute", "rich.progress", "sympy"}
+    assert not loaded & {*unneeded, "torch._dynamo", "foretaste.training.trainer"}
+
+
+_MODULES = """
+import sys
+from foretaste.cli.app import main
+
+def run(tokens):
+    status = 0
+    try:
+        main(tokens)
+    except SystemExit as exit:
+        status = exit.code
+    print(status, *sys.modules)
+
+"""

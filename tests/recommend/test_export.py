@@ -146,7 +146,7 @@ def test_small_batches_are_gathered_into_row_groups(
     output = tmp_path / "lists.parquet"
     popularity.recommend_all(output, k=4)
     assert pq.ParquetFile(output).num_row_groups == 1
-    monkeypatch.setattr("foretaste.recommend.export._ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("foretaste.recommend.output._ROW_GROUP_ROWS", 100)
     popularity.recommend_all(output, k=4, overwrite=True)
     assert pq.ParquetFile(output).num_row_groups > 1
     assert pq.read_table(output).num_rows == 4 * len(HISTORIES)

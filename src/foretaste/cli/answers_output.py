@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import sys
 from collections.abc import Iterable
@@ -45,12 +47,22 @@ def print_answers(
 
     ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per answer.
     """
+    atexit.register(_spare_last_search)
     if format == "csv":
         _print_csv(answers, spreadsheet_safe)
     elif format == "json":
         _print_json(answers)
     else:
         _print_table(answers)
+
+
+def _spare_last_search() -> None:
+    """As it ends, Python searches all objects once more: .2 s where PyTorch was imported.
+
+    Not spared where DuckDB is there too, which takes what is not found for leaked, and says so.
+    """
+    if "duckdb" not in sys.modules:
+        gc.freeze()
 
 
 def _print_table(answers: Iterable[Answer]) -> None:
@@ -63,7 +75,7 @@ def _print_table(answers: Iterable[Answer]) -> None:
 
 def _print_csv(answers: Iterable[Answer], spreadsheet_safe: bool) -> None:
     from foretaste.recommend import to_table
-    from foretaste.recommend.export import csv_text
+    from foretaste.recommend.output import csv_text
 
     notes = stderr_console()
     for number, answer in enumerate(answers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,6 +84,7 @@ class Asked:
                 "are no users that the run does not know; leave it out"
             )
 
+    @cached_property
     def histories(self) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
         """Those of new users; None where users are asked for that the run knows."""
         if self.histories_file is None:
@@ -91,6 +93,7 @@ class Asked:
 
         return read_histories(self.histories_file, self.pairs)
 
+    @cached_property
     def user_ids(self) -> list[Any] | None:
         """Users that the run knows; None for all of them."""
         return None if self.all else _ids(self.user, self.users_file)
@@ -152,6 +155,8 @@ def recommend(
         spreadsheet_safe: Put an apostrophe before text in CSV that a spreadsheet would compute.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
     """
+    from foretaste.recommend.output import Output
+
     whom = asked or Asked()
     whom.check()
     if output is None:
@@ -161,7 +166,11 @@ def recommend(
         raise SettingError(
             "--format is about printing; of --output FILE the ending chooses the format"
         )
+    if output is not None:
+        Output(output, overwrite, spreadsheet_safe)
     arguments = (lists or Lists()).arguments()
+    # Files that are misspelled need not wait for torch.
+    _ = whom.histories, whom.user_ids
     recommender = open_recommender(run, device)
     if output is None:
         answers = _answers(recommender, whom, arguments)
@@ -186,7 +195,7 @@ def _check_printing(asked: Asked, overwrite: bool) -> None:
 
 
 def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) -> Iterator[Answer]:
-    histories = asked.histories()
+    histories = asked.histories
     if isinstance(histories, dict):
         for names in _parts([*histories]):
             some = {name: histories[name] for name in names}
@@ -197,7 +206,7 @@ def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) 
         from foretaste.recommend.ids import AskedUsers
 
         # Before anything is printed: an unknown user among the last would leave half an answer.
-        users = AskedUsers.of(recommender.run.users, asked.user_ids() or [], asked.unknown)
+        users = AskedUsers.of(recommender.run.users, asked.user_ids or [], asked.unknown)
         for note in users.notes:
             say(stderr_console(), f"note: {note}")
         for some_ids in _parts(users.ids()):
@@ -207,10 +216,10 @@ def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) 
 def _export(
     recommender: Recommender, output: Path, asked: Asked, arguments: dict[str, Any]
 ) -> Export:
-    histories = asked.histories()
+    histories = asked.histories
     if histories is None:
         return recommender.recommend_all(
-            output, user_ids=asked.user_ids(), unknown=asked.unknown, **arguments
+            output, user_ids=asked.user_ids, unknown=asked.unknown, **arguments
         )
     return recommender.recommend_all_for(output, histories, **arguments)
 

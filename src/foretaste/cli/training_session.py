@@ -129,7 +129,8 @@ def train_and_report(
 ) -> None:
     """Train ``model`` on what is at ``sources`` while showing how it goes, then say where the run
     is; ``settings`` are by name."""
-    console, logs = stdout_console(), logs or Logs()
+    console, logs, place = stdout_console(), logs or Logs(), place or NewRun()
+    _check_runs(place, start_from, pretraining)
     dataset = (raw or RawData()).open(sources)
 
     # A name that is misspelled need not wait for torch.
@@ -151,10 +152,25 @@ def train_and_report(
             pretraining=pretraining,
             logs=logs.config(),
             progress=display,
-            **(place or NewRun()).arguments(),
+            **place.arguments(),
             **settings,
         )
     _say_where(console, run, logs)
+
+
+def _check_runs(
+    place: NewRun, start_from: Path | None, pretraining: PretrainingConfig | None
+) -> None:
+    """RunError where the new run is there already, or one to begin with is not."""
+    from foretaste.runs import Run
+    from foretaste.runs.paths import check_is_new
+
+    if place.run is not None and not place.overwrite:
+        check_is_new(place.run)
+    halves = (pretraining.pretrained_gmf, pretraining.pretrained_mlp) if pretraining else ()
+    for path in (start_from, *halves):
+        if path is not None:
+            Run.open(path)
 
 
 def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) -> None:

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
 from foretaste.data.directory import real_path
-from foretaste.data.part_files import read_table
+from foretaste.data.part_files import integers, read_table
 from foretaste.errors import DatasetError
 
 Kind = Literal["user", "item"]
 
 _EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64 = np.iinfo(np.int64)
+_FEW = 100
+"""Values that are taken one by one: what takes more of them at once imports pandas first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +71,8 @@ class IdTable:
                 f"{path}: {kind}_id must be int64 or text without gaps, found "
                 f"{ids.type!s:.200} with {ids.null_count:,} gaps; prepare again"
             )
-        if index.type != pa.int32() or not np.array_equal(index, np.arange(len(index))):
+        is_index = index.type == pa.int32() and not index.null_count
+        if not is_index or not np.array_equal(integers(index), np.arange(len(index))):
             raise DatasetError(f"{path}: {kind}_index does not count 0, 1, 2, ...; prepare again")
         return cls(
             kind=kind,
@@ -136,11 +139,15 @@ class IdTable:
 
     def _values(self, name: str, index: NDArray[np.integer] | None) -> list[Any]:
         column = self.table.column(name)
-        return list((column if index is None else column.take(pa.array(index))).to_pylist())
+        if index is None:
+            return list(column.to_pylist())
+        if len(index) <= _FEW:
+            return [column[row].as_py() for row in index.tolist()]
+        return list(column.take(pa.array(index)).to_pylist())
 
     @cached_property
     def _sorted_integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        ids = self.table.column("id").to_numpy()
+        ids = integers(self.table.column("id"))
         order = np.argsort(ids, kind="stable")
         return ids[order], order
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from foretaste._util.regular import open_regular
 from foretaste.data.directory import real_path
@@ -84,12 +84,25 @@ def read_table(path: Path | str, content: pa.Buffer | None = None) -> pa.Table:
     Raises DatasetError where it is missing, damaged or holds what is no text.
     """
     try:
-        table = pq.read_table(real_path(path) if content is None else pa.BufferReader(content))
+        # Not by pq.read_table, which imports pandas where it is installed: .2 s.
+        with pq.ParquetFile(
+            real_path(path) if content is None else pa.BufferReader(content)
+        ) as file:
+            table = file.read()
         table.validate(full=True)
         _ = table.column_names
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from None
     return table
+
+
+def integers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The values of a column of integers without gaps; by ``to_numpy``, pandas is imported."""
+    chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
+    empty = np.empty(0, dtype=column.type.to_pandas_dtype())
+    return np.concatenate([empty, *chunks])
 
 
 def is_in_order(file: pq.ParquetFile) -> bool:
@@ -135,6 +148,8 @@ def _plain_arrays(file: pq.ParquetFile, name: str) -> Iterator[Any]:
     if pa.types.is_integer(file.schema_arrow.field(name).type):
         yield from _values(file, name)
         return
+    import pyarrow.compute as pc
+
     texts = file.read(columns=[name]).column(0).cast(pa.large_binary())
     yield pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
     yield np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)

@@ -21,7 +21,7 @@ from foretaste.evaluation.scoring import scoring
 from foretaste.models.base import RecommenderModel
 from foretaste.ops.precision_flags import products_as_set
 from foretaste.recommend.answers import Answer, Kind, make_answers
-from foretaste.recommend.export import Export, Output, write_lists
+from foretaste.recommend.export import Export, write_lists
 from foretaste.recommend.given import NOTHING_KNOWN, UNKNOWN_USER, Given, known_histories
 from foretaste.recommend.ids import (
     AskedUsers,
@@ -33,6 +33,7 @@ from foretaste.recommend.ids import (
     named,
 )
 from foretaste.recommend.lists import ListMaker, Lists, Made, batches
+from foretaste.recommend.output import Output
 from foretaste.recommend.shelf import make_shelf, reason_for_fewer
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run

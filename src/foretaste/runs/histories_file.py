@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste.data.histories import Histories, sorted_pairs
+from foretaste.data.part_files import PAIR_COLUMNS, integers
 from foretaste.errors import DatasetError, RunError
 
 
@@ -26,11 +27,11 @@ def write_histories(path: Path, histories: Histories, in_training: NDArray[np.bo
 
 def read_histories(path: Path, *, num_users: int, num_items: int) -> Histories:
     """Read what ``write_histories`` wrote; RunError where it does not fit the given numbers."""
-    table = pq.read_table(path, columns=["user_index", "item_index"])
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=PAIR_COLUMNS)
     try:
         return sorted_pairs(
-            table["user_index"].to_numpy(),
-            table["item_index"].to_numpy(),
+            *(integers(table[name]) for name in PAIR_COLUMNS),
             num_users=num_users,
             num_items=num_items,
             where="its pairs",
