@@ -232,6 +232,18 @@ def test_tensorboard_shows_what_the_log_has(dataset: Dataset, tmp_path: Path) ->
     assert curves["test/ndcg_at_10"] == [(best["best_epoch"], pytest.approx(test))]
 
 
+def test_nothing_is_written_through_a_link_to_another_directory(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 1"))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "run" / "tensorboard").symlink_to(tmp_path / "theirs")
+    with pytest.raises(RunError, match="tensorboard is no directory of the run's own"):
+        resume(tmp_path / "run", logs=LogConfig(tensorboard=True))
+    assert not list((tmp_path / "theirs").iterdir())
+
+
 def test_models_fitted_in_one_pass_are_logged_too(dataset: Dataset, tmp_path: Path) -> None:
     logs = LogConfig(
         log_path=tmp_path / "copy.json", results_dir=tmp_path / "results", tensorboard=True

@@ -18,7 +18,7 @@ from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
-from foretaste.runs.files import reading, remove, writing
+from foretaste.runs.files import reading, remove
 from foretaste.runs.histories_file import read_histories, read_in_training, write_histories
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
@@ -187,8 +187,7 @@ class Run:
         """
         with training_lock(self.path):
             for name in (WEIGHTS, STATE, METRICS):
-                with writing(self.path / name):
-                    remove_leftovers(self.path / name)
+                remove_leftovers(self.path / name)
             yield
 
     def begin_anew(self) -> None:
