@@ -76,7 +76,8 @@ def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
         if argument.hint in (tuple[str, ...], list[str])
         for name in argument.names
     }
-    known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if verb == "compare" else frozenset())
+    has_metrics = verb in ("compare", "evaluate")
+    known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if has_metrics else frozenset())
     assert lists - NAME_LISTS == known
 
 

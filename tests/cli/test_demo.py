@@ -42,6 +42,20 @@ def test_one_table_holds_every_model(small: tuple[Path, list[Done]]) -> None:
         assert model == "popularity" or f"\n{model}: its interval of ndcg@10" in table
 
 
+def test_the_metrics_of_the_table_are_defined_once(small: tuple[Path, list[Done]]) -> None:
+    for done in small[1]:
+        for metric in ("hr", "ndcg", "recall"):
+            assert len(re.findall(rf"^{metric}@k: ", done.out, re.MULTILINE)) == 1
+
+
+def test_a_quiet_demo_prints_its_table(tmp_path: Path) -> None:
+    shape = "--num-users 60 --num-items 40 --num-interactions 900 --num-genres 4"
+    done = call("demo", "--output", tmp_path / "demo", *shape.split(), "--quiet")
+    assert done.status == 0
+    assert done.err == ""
+    assert re.findall(r"^ ([a-z]\w+) ", done.out, re.MULTILINE) == MODELS
+
+
 def test_lists_have_titles_beside_a_history(small: tuple[Path, list[Done]]) -> None:
     _, (done, _) = small
     lists = done.out.partition("\nRecommend with vae\n")[2].partition("\nNext:\n")[0]

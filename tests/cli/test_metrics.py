@@ -37,11 +37,37 @@ def test_evaluate_finds_what_the_training_found(foretaste: Foretaste) -> None:
         assert (record["run"], record["label"]) == ("runs/vae", "vae")
 
 
+@pytest.mark.parametrize("option", ["--metric ndcg@5 HR@20", "-m ndcg@5 -m hr@20"])
+def test_evaluate_shows_the_metrics_asked_for(foretaste: Foretaste, option: str) -> None:
+    done = foretaste(f"evaluate runs/vae {option}")
+    assert done.status == 0, done.err
+    assert re.search(r"^ +ndcg@5 +hr@20 *$", done.out, re.MULTILINE)
+    assert re.search(r"^ vae +0\.\d{4} +0\.\d{4} *$", done.out, re.MULTILINE)
+    defined = re.findall(r"^(\w+)@k: ", done.out, re.MULTILINE)
+    assert sorted(defined) == ["hr", "ndcg"]
+    records = json.loads(foretaste(f"evaluate runs/vae {option} --format json").out)
+    assert {record["metric"] for record in records} >= {"ndcg@5", "hr@20"}
+
+
+def test_quiet_evaluations_are_tables_alone(foretaste: Foretaste) -> None:
+    full, quiet = foretaste("evaluate runs/vae -k 5"), foretaste("evaluate runs/vae -k 5 --quiet")
+    assert quiet.status == 0
+    assert quiet.err == ""
+    table = quiet.out.strip()
+    assert table.startswith("metric")
+    assert table in full.out
+    assert "users" not in quiet.out
+    quiet = foretaste("compare runs/vae runs/gmf -m ndcg@10 -q")
+    assert quiet.out.count("ndcg@10") == 2
+    assert "runs/" not in quiet.out
+    assert "--definitions" not in quiet.out
+
+
 def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
     done = foretaste("evaluate runs/gmf -k 5 --candidates sampled-9 --split validation")
     assert done.status == 0
     assert done.err == ""
-    assert "gmf on " in done.out
+    assert "gmf (gmf) on " in done.out
     assert "@5" in done.out
     assert "@10" not in done.out
     assert "validation part, protocol leave-one-out" in done.out
@@ -76,7 +102,7 @@ def test_numbers_are_shown_even_where_their_log_cannot_be_written(foretaste: For
 
 
 def test_compare_takes_metrics_in_any_case(foretaste: Foretaste) -> None:
-    done = foretaste("compare runs/popularity runs/vae -m NDCG@10 --format markdown")
+    done = foretaste("compare runs/popularity runs/vae -m NDCG@10 --format markdown --definitions")
     assert done.status == 0
     assert "|  | ndcg@10 |" in done.out
     assert "| vae | 0." in done.out
@@ -91,17 +117,34 @@ def test_compare_shows_runs_and_their_differences(foretaste: Foretaste) -> None:
     table, _, rest = done.out.partition("Difference to popularity on the same users")
     for label in ("popularity", "vae", "gmf"):
         assert f"\n {label} " in table
-        assert f"\n{label}: runs/{label}\n" in rest
+        assert f"\n{label}: {label}, runs/{label}\n" in rest
     assert "hr@10" in table
     assert "coverage@k" not in done.out
-    assert rest.count("intervals are 95 % over users") == 1
+    assert "@k: " not in done.out
+    assert rest.count("test part, protocol leave-one-out, candidates full, 120 users") == 1
+    assert rest.rstrip().endswith(
+        "definitions: --definitions prints them here, docs/metrics.md has them all"
+    )
+    full = foretaste("compare runs/popularity runs/vae runs/gmf --definitions").out
+    assert full.count("intervals are 95 % over users") == 1
+
+
+def test_compare_calls_runs_by_their_names(foretaste: Foretaste, tmp_path: Path) -> None:
+    for name in ("wide", "old/vae"):
+        shutil.copytree("runs/vae", tmp_path / name)
+    done = foretaste(f"compare runs/vae {tmp_path}/wide {tmp_path}/old/vae --format json")
+    labels = list(dict.fromkeys(record["label"] for record in json.loads(done.out)))
+    assert labels == ["runs/vae", "wide", f"{tmp_path}/old/vae"]
+    shown = foretaste(f"compare {tmp_path}/wide runs/gmf").out
+    assert "Difference to wide on the same users" in shown
+    assert f"\nwide: vae, {tmp_path}/wide\n" in shown
 
 
 def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
     line = "compare runs/vae runs/vae --metric ndcg@5 -m recall@50"
-    assert "| vae 2 | +0.0000 (" in foretaste(f"{line} --format markdown").out
+    assert "| runs/vae (2) | +0.0000 (" in foretaste(f"{line} --format markdown").out
     records = list(csv.DictReader(foretaste(f"{line} --format csv").out.splitlines()))
-    assert {record["label"] for record in records} == {"vae 1", "vae 2"}
+    assert {record["label"] for record in records} == {"runs/vae (1)", "runs/vae (2)"}
     assert {record["run"] for record in records} == {"runs/vae"}
     assert {record["metric"] for record in records} >= {"ndcg@5", "recall@50", "hr@5"}
 
@@ -158,7 +201,7 @@ def test_runs_are_measured_on_other_data(foretaste: Foretaste, tmp_path: Path) -
     foretaste(f"prepare ratings.csv {tmp_path}/more.csv --protocol temporal -o {other}")
     done = foretaste(f"evaluate runs/vae --dataset {other} --log-path {tmp_path}/log.jsonl")
     assert done.status == 0, done.err
-    assert f"vae on {other}" in done.out
+    assert f"vae (vae) on {other}" in done.out
     assert "\nruns/vae: not trained on this dataset, matched by id; " in done.out
     assert "\nruns/vae: candidates are of its own catalogue, 60 items, which has " in done.out
     (line,) = [line for line in done.out.splitlines() if "held-out pairs that were" in line]

@@ -189,3 +189,8 @@ def test_formats_are_options_of_prepare_and_train(foretaste: Foretaste, tmp_path
     assert sorted(dataset.items.titles() or [])[:2] == ["0 caf\xe9", "1 caf\xe9"]
     done = foretaste(f"train popularity {tmp_path}/u.data {options} --run {tmp_path}/run")
     assert done.status == 0, done.err
+
+
+def test_quiet_prints_the_dataset_alone(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste(f"prepare ratings.csv --output {tmp_path}/data --quiet")
+    assert done == Done(0, f"{tmp_path}/data\n", "")

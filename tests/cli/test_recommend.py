@@ -253,6 +253,33 @@ def test_similar_items(foretaste: Foretaste) -> None:
     assert len(answer["items"]) == 3
 
 
+def test_similar_items_of_the_whole_catalogue_go_to_a_file(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    done = foretaste(f"similar runs/gmf --all -k 3 --output {tmp_path}/all.csv")
+    assert done == Done(0, f"Wrote 180 rows for 60 items: {tmp_path}/all.csv\n", "")
+    rows = (tmp_path / "all.csv").read_text().splitlines()
+    assert rows[0] == '"similar_to","rank","item_id","score","title"'
+    printed = foretaste("similar runs/gmf --item 4 7 -k 3 --format csv").out.splitlines()
+    assert [row for row in rows if row.split(",")[0] in ("4", "7")] == printed[1:]
+    some = foretaste(f"similar runs/gmf --item 4 7 -k 3 --output {tmp_path}/some.csv --quiet")
+    assert some == Done(0, "", "")
+    assert (tmp_path / "some.csv").read_text().splitlines() == printed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "recommend runs/vae --user 1 999 --unknown skip",
+        "recommend runs/vae --history 1 999 --format csv",
+    ],
+)
+def test_quiet_lists_come_without_notes(foretaste: Foretaste, line: str) -> None:
+    done, quiet = foretaste(line), foretaste(f"{line} --quiet")
+    assert done.err
+    assert quiet == Done(0, done.out, "")
+
+
 @pytest.mark.parametrize("method", ["recommend", "recommend_for", "similar_items"])
 def test_help_names_the_length_of_lists(foretaste: Foretaste, method: str) -> None:
     length = inspect.signature(getattr(Recommender, method)).parameters["k"].default

@@ -40,7 +40,9 @@ def test_a_training_as_it_is_read(foretaste: Foretaste, tmp_path: Path) -> None:
     assert re.search(r"  throughput  .* samples/s\n", done.out)
     assert re.search(r"  evaluation  min \S+ s, mean \S+ s, .* users/s, .* samples/s\n", done.out)
     assert re.search(r"^ metric +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)
-    assert "candidates full: the whole catalogue" in done.out
+    assert "\ntest part, protocol leave-one-out, candidates full, 120 users\n" in done.out
+    assert done.out.count("definitions: --definitions prints them here") == 1
+    assert "@k: " not in done.out
     assert f"\nRun: {run}\nNext:\n  foretaste recommend {run} --user 1\n" in done.out
     assert Run.open(run).has_weights
 
@@ -77,7 +79,7 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
     assert done.status == 0, done.err
     assert re.search(r"  fitted in   \S+ s\n", done.out)
     assert "epoch" not in done.out
-    assert "candidates sampled-9: 9 distinct random items" in done.out
+    assert "protocol leave-one-out, candidates sampled-9, 120 users" in done.out
     config = Run.open(tmp_path / "ease").config
     assert config.model_config == {"l2": 20.0}
     assert config.resolved["candidates"] == "sampled-9"
@@ -160,3 +162,27 @@ def test_the_list_length_that_chose_the_epoch_is_shown(
     options = "--factors 4 --epochs 1 --select-by hr@7"
     done = foretaste(f"train gmf data {options} --run {tmp_path}/run")
     assert re.search(r"^ metric +@7 +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)
+
+
+def test_definitions_are_printed_where_they_are_asked_for(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    done = foretaste(f"train popularity data --definitions --run {tmp_path}/run")
+    assert "candidates full: the whole catalogue" in done.out
+    assert "\nndcg@k: DCG of the first k" in done.out
+    assert "--definitions" not in done.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train vae -q data --epochs 1 --hidden 8",
+        "train mlp --layers 8 4 -e 1 --no-neg-trick --quiet data",
+    ],
+)
+def test_a_quiet_training_prints_the_run_alone(
+    foretaste: Foretaste, tmp_path: Path, line: str
+) -> None:
+    done = foretaste(f"{line} --run {tmp_path}/run")
+    assert done == Done(0, f"{tmp_path}/run\n", "")
+    assert Run.open(tmp_path / "run").has_weights

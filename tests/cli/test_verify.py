@@ -56,3 +56,12 @@ def test_named_sets_from_files_that_are_there(foretaste: Foretaste, tmp_path: Pa
     done = foretaste("prepare ratings.csv", *given.split())
     assert done.status == 2
     assert "source_dir belongs to the named sets" in done.err
+
+
+def test_quiet_says_what_is_wrong_alone(foretaste: Foretaste) -> None:
+    assert foretaste("verify data runs/vae --quiet") == Done(0, "", "")
+    Path("runs/vae/best.safetensors").unlink()
+    done = foretaste("verify data runs/vae --quiet")
+    assert done.status == 2
+    assert done.out.startswith("runs/vae: run\n  best.safetensors  WRONG ")
+    assert done.out.count("\n") == 2

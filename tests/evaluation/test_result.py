@@ -97,6 +97,14 @@ def test_definitions_name_everything() -> None:
     assert "never" not in text
 
 
+def test_conditions_are_what_is_not_true_of_any_evaluation() -> None:
+    evaluation = small_evaluation(torch.rand(20, 6), candidates="sampled-99")
+    assert evaluation.conditions() == [
+        "test part, protocol leave-one-out, candidates sampled-99, 20 users",
+        evaluation.definitions()[-1],
+    ]
+
+
 def test_definitions_of_some_metrics_leave_out_the_others() -> None:
     evaluation = small_evaluation(torch.rand(20, 6))
     all_lines = evaluation.definitions()

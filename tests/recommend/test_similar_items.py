@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from foretaste.errors import UnknownIdError, UnsupportedError
-from foretaste.recommend import Recommender
+from foretaste.recommend import Recommender, to_table
 from tests.recommend.shop import popularity_order, unseen_item
 
 
@@ -19,6 +22,30 @@ def test_the_item_itself_is_left_out(personal: Recommender) -> None:
         assert item not in answer.item_ids
         assert answer.reason is None
         assert answer.items[0].title == f"The Book of {answer.item_ids[0]}"
+
+
+def test_the_file_of_all_has_what_each_answer_has(personal: Recommender, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    export = personal.similar_all(
+        tmp_path / "all.parquet", k=4, progress=lambda *counts: told.append(counts)
+    )
+    num_items = personal.run.num_items
+    assert (export.num_users, export.num_rows) == (num_items, 4 * num_items)
+    assert told[-1] == (num_items, num_items)
+    answers = personal.similar_items(personal.run.items.ids()[:num_items], k=4)
+    table = pq.read_table(tmp_path / "all.parquet")
+    expected = to_table(answers)
+    assert table.column_names == expected.column_names
+    for name in ("similar_to", "rank", "item_id", "title"):
+        assert table.column(name).to_pylist() == expected.column(name).to_pylist()
+
+
+def test_a_short_list_is_counted(personal: Recommender, tmp_path: Path) -> None:
+    export = personal.similar_all(
+        tmp_path / "some.jsonl", k=10_000, item_ids=popularity_order(personal)[:2]
+    )
+    assert (export.num_users, export.num_short_lists) == (2, 2)
+    assert export.num_popularity_lists == 0
 
 
 def test_the_order_is_that_of_the_model(personal: Recommender) -> None:

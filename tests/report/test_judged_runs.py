@@ -23,12 +23,13 @@ def notes(*labels: str) -> list[str]:
         evaluations=dict.fromkeys(labels, FOUND),
         differences={},
         paths={label: Path("runs") / label for label in labels},
+        models=dict.fromkeys(labels, "gmf"),
     )
     return comparison.notes(["ndcg@10"])
 
 
 def test_the_run_behind_each_label_is_named() -> None:
-    assert notes("vae", "ease")[:2] == ["vae: runs/vae", "ease: runs/ease"]
+    assert notes("vae", "ease")[:2] == ["vae: gmf, runs/vae", "ease: gmf, runs/ease"]
 
 
 def test_only_the_metrics_shown_are_explained_and_once() -> None:

@@ -184,7 +184,7 @@ def test_runs_of_different_data_compare_on_what_none_was_trained_on(tmp_path: Pa
     assert first.matching.num_pairs_left_out == second.matching.num_pairs_left_out > 0
     alone = evaluate_run(runs[0], new)
     assert alone.metrics == first.metrics
-    difference = comparison.differences["ease"]["ndcg@10"]
+    difference = comparison.differences["new run"]["ndcg@10"]
     assert difference.value == pytest.approx(second["ndcg@10"] - first["ndcg@10"])
     with pytest.raises(SettingError, match=r"trained on different datasets, .* with --dataset"):
         compare_runs(runs)

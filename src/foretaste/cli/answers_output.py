@@ -20,13 +20,34 @@ if TYPE_CHECKING:
 AnswersFormat = Literal["table", "csv", "json"]
 
 
-def check_format(format: AnswersFormat | None, spreadsheet_safe: bool) -> None:
-    """SettingError where text is to be made safe for a spreadsheet, and the format is not CSV."""
+def check_format(
+    format: AnswersFormat | None,
+    spreadsheet_safe: bool,
+    output: Path | None,
+    *,
+    overwrite: bool,
+    all: bool,
+) -> None:
+    """SettingError for what is asked of a file where lists are printed, or the other way round, and
+    for a file that cannot be written."""
+    if output is not None:
+        if format is not None:
+            raise SettingError(
+                "--format is about printing; of --output FILE the ending chooses the format"
+            )
+        from foretaste.recommend.output import Output
+
+        Output(output, overwrite, spreadsheet_safe)
+        return
+    if all:
+        raise SettingError("--all needs --output FILE: lists of everyone are not printed")
+    if overwrite:
+        raise SettingError("--overwrite needs --output FILE: without one nothing is written")
     if spreadsheet_safe and format != "csv":
         raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
 
 
-def open_recommender(run: Path, device: str) -> Recommender:
+def open_recommender(run: Path, device: str, *, quiet: bool) -> Recommender:
     """What answers from a run; says so where its training is not finished."""
     from foretaste.runs import Run
 
@@ -36,20 +57,21 @@ def open_recommender(run: Path, device: str) -> Recommender:
     from foretaste.recommend import Recommender
 
     recommender = Recommender.open(opened, device)
-    note_if_unfinished(opened)
+    note_if_unfinished(opened, quiet=quiet)
     return recommender
 
 
 def print_answers(
-    answers: Iterable[Answer], format: AnswersFormat, *, spreadsheet_safe: bool = False
+    answers: Iterable[Answer], format: AnswersFormat, *, spreadsheet_safe: bool, quiet: bool
 ) -> None:
     """Print answers of one kind one after the other, as they come.
 
-    ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per answer.
+    ``csv`` has a row per item, reasons on stderr unless ``quiet``; ``json`` is one list with an
+    object per answer.
     """
     atexit.register(_spare_last_search)
     if format == "csv":
-        _print_csv(answers, spreadsheet_safe)
+        _print_csv(answers, spreadsheet_safe, quiet)
     elif format == "json":
         _print_json(answers)
     else:
@@ -73,11 +95,11 @@ def _print_table(answers: Iterable[Answer]) -> None:
         say(console, str(answer))
 
 
-def _print_csv(answers: Iterable[Answer], spreadsheet_safe: bool) -> None:
+def _print_csv(answers: Iterable[Answer], spreadsheet_safe: bool, quiet: bool) -> None:
     from foretaste.recommend import to_table
     from foretaste.recommend.output import csv_text
 
-    notes = stderr_console()
+    notes = stderr_console(quiet=quiet)
     for number, answer in enumerate(answers):
         text = csv_text(
             to_table([answer], number), with_header=number == 0, spreadsheet_safe=spreadsheet_safe

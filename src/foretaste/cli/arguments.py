@@ -24,6 +24,7 @@ SHORT_NAMES = {
     "seed": "-s",
     "target": "-t",
     "output": "-o",
+    "quiet": "-q",
 }
 """Settings that have a short name."""
 
@@ -104,7 +105,7 @@ def take_numbers(rest: list[str]) -> list[str]:
 
 def _belonging(tokens: Sequence[str]) -> dict[str, Callable[[str], bool]]:
     """What tells which words belong to a list of metrics or ids, by the option before them."""
-    belonging: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, _is_metric)
+    belonging: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, is_metric)
     verb, place, *_ = (*tokens, "-", "-")
     if not place.startswith("-"):
         belonging |= dict.fromkeys(ID_LISTS.get(verb, ()), _is_word)
@@ -121,7 +122,7 @@ def is_numbers(word: str) -> bool:
     return _NUMBERS.fullmatch(word) is not None
 
 
-def _is_metric(word: str) -> bool:
+def is_metric(word: str) -> bool:
     return _METRIC.fullmatch(word) is not None
 
 

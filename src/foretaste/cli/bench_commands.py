@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _BENCHMARK = Parameter(name="*", group="Benchmark", consume_multiple=True)
 _MODEL = Parameter(name="*", group="Model", consume_multiple=True)
 
+Quiet = Annotated[
+    bool,
+    Parameter(negative="", show_default=False, help="Print the tables and nothing else."),
+]
 NeuMFOptions = Annotated[NeuMFSizes | None, _MODEL]
 VAEOptions = Annotated[VAEConfig | None, _MODEL]
 SamplingOptions = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
@@ -40,40 +44,51 @@ def train_neumf(
     options: TrainOptions = None,
     model: NeuMFOptions = None,
     sampling: SamplingOptions = None,
+    quiet: Quiet = False,
 ) -> None:
     """Measure training NeuMF."""
-    _run_and_show("train", model or NeuMFSizes(), options, sampling)
+    _run_and_show("train", model or NeuMFSizes(), options, sampling, quiet=quiet)
 
 
-def train_vae(*, options: TrainOptions = None, model: VAEOptions = None) -> None:
+def train_vae(
+    *, options: TrainOptions = None, model: VAEOptions = None, quiet: Quiet = False
+) -> None:
     """Measure training Mult-VAE."""
-    _run_and_show("train", model or VAEConfig(), options)
+    _run_and_show("train", model or VAEConfig(), options, quiet=quiet)
 
 
 def inference_neumf(
     *,
     options: Annotated[NeuMFInferenceBench | None, _BENCHMARK] = None,
     model: NeuMFOptions = None,
+    quiet: Quiet = False,
 ) -> None:
     """Measure scoring pairs with NeuMF."""
-    _run_and_show("inference", model or NeuMFSizes(), options)
+    _run_and_show("inference", model or NeuMFSizes(), options, quiet=quiet)
 
 
 def inference_vae(
-    *, options: Annotated[InferenceBench | None, _BENCHMARK] = None, model: VAEOptions = None
+    *,
+    options: Annotated[InferenceBench | None, _BENCHMARK] = None,
+    model: VAEOptions = None,
+    quiet: Quiet = False,
 ) -> None:
     """Measure scoring the catalogue with Mult-VAE."""
-    _run_and_show("inference", model or VAEConfig(), options)
+    _run_and_show("inference", model or VAEConfig(), options, quiet=quiet)
 
 
-def recommend_neumf(*, options: RecommendOptions = None, model: NeuMFOptions = None) -> None:
+def recommend_neumf(
+    *, options: RecommendOptions = None, model: NeuMFOptions = None, quiet: Quiet = False
+) -> None:
     """Measure recommending with NeuMF."""
-    _run_and_show("recommend", model or NeuMFSizes(), options)
+    _run_and_show("recommend", model or NeuMFSizes(), options, quiet=quiet)
 
 
-def recommend_vae(*, options: RecommendOptions = None, model: VAEOptions = None) -> None:
+def recommend_vae(
+    *, options: RecommendOptions = None, model: VAEOptions = None, quiet: Quiet = False
+) -> None:
     """Measure recommending with Mult-VAE."""
-    _run_and_show("recommend", model or VAEConfig(), options)
+    _run_and_show("recommend", model or VAEConfig(), options, quiet=quiet)
 
 
 def scaling_neumf(
@@ -81,18 +96,20 @@ def scaling_neumf(
     options: Annotated[NeuMFScalingBench | None, _BENCHMARK] = None,
     model: NeuMFOptions = None,
     sampling: SamplingOptions = None,
+    quiet: Quiet = False,
 ) -> None:
     """Measure training NeuMF as the data grow."""
-    _run_and_show("scaling", model or NeuMFSizes(), options, sampling)
+    _run_and_show("scaling", model or NeuMFSizes(), options, sampling, quiet=quiet)
 
 
 def scaling_vae(
     *,
     options: Annotated[VAEScalingBench | None, _BENCHMARK] = None,
     model: VAEOptions = None,
+    quiet: Quiet = False,
 ) -> None:
     """Measure training Mult-VAE as the catalogue grows."""
-    _run_and_show("scaling", model or VAEConfig(), options)
+    _run_and_show("scaling", model or VAEConfig(), options, quiet=quiet)
 
 
 def _run_and_show(
@@ -100,12 +117,14 @@ def _run_and_show(
     model: NeuMFSizes | VAEConfig,
     options: BenchConfig | None,
     sampling: SamplingConfig | None = None,
+    *,
+    quiet: bool,
 ) -> None:
-    """Run one benchmark; what is under way goes to stderr, the tables come last."""
+    """Run one benchmark; what is under way goes to stderr unless ``quiet``, tables come last."""
     from foretaste.bench import run_benchmark
     from foretaste.bench.tables import tables
 
-    progress, console = stderr_console(), stdout_console()
+    progress, console = stderr_console(quiet=quiet), stdout_console()
     rows = run_benchmark(
         name, model, options, sampling=sampling, tell=lambda text: say(progress, text)
     )

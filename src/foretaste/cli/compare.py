@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished
-from foretaste.cli.metrics_output import MetricsFormat, print_metrics
+from foretaste.cli.metrics_output import DEFINED_ELSEWHERE, MetricsFormat, print_metrics
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.evaluation.definitions import metric_name, parse_metric
-from foretaste.report.tables import HEADLINE, comparison_grid, difference_grid
+from foretaste.evaluation.definitions import canonical_metrics, lengths_of
+from foretaste.report.tables import HEADLINE, Grid, comparison_grid, difference_grid
 
 if TYPE_CHECKING:
     from foretaste.report import Comparison
@@ -28,6 +29,8 @@ def compare(
     dataset: Path | None = None,
     device: str = "auto",
     format: MetricsFormat = "table",
+    definitions: Annotated[bool, FLAG] = False,
+    quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """Put trained models side by side, with how each differs from the first on the same users.
 
@@ -41,15 +44,17 @@ def compare(
             and items are matched by id. Needed where they were trained on different ones.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         format: How to print; csv and json hold every number.
+        definitions: Print the definition of each metric below the tables.
+        quiet: Print the tables and nothing else: no progress, definitions or notes.
     """
     from foretaste.report import compare_runs
     from foretaste.runs import Run
 
     if len(runs) < 2:
         raise SettingError(f"compare needs two runs or more, got {len(runs)}")
-    metrics = tuple(metric_name(*parse_metric(name)) for name in metrics)
+    metrics = canonical_metrics(metrics)
     opened = [Run.open(run) for run in runs]
-    with counting(f"Ranking {split}") as tell:
+    with counting(f"Ranking {split}", quiet=quiet) as tell:
         comparison = compare_runs(
             opened,
             _config(metrics, candidates),
@@ -59,22 +64,25 @@ def compare(
             progress=tell,
         )
     for each in opened:
-        note_if_unfinished(each)
-    _print(comparison, metrics, format)
+        note_if_unfinished(each, quiet=quiet)
+    notes = comparison.notes(metrics if definitions else None)
+    if not definitions:
+        notes.append(DEFINED_ELSEWHERE)
+    grids = _grids(comparison, metrics)
+    print_metrics(comparison.rows(), grids, [] if quiet else notes, format)
 
 
 def _config(metrics: tuple[str, ...], candidates: str | None) -> EvaluationConfig:
-    lengths = tuple(parse_metric(name)[1] for name in metrics)
+    lengths = lengths_of(metrics)
     if candidates is None:
         return EvaluationConfig(k=lengths)
     return EvaluationConfig(k=lengths, candidates=candidates)
 
 
-def _print(comparison: Comparison, metrics: tuple[str, ...], format: MetricsFormat) -> None:
+def _grids(comparison: Comparison, metrics: tuple[str, ...]) -> list[tuple[str, Grid]]:
     first = next(iter(comparison.evaluations))
     heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
-    grids = [
+    return [
         ("", comparison_grid(comparison.evaluations, metrics)),
         (heading, difference_grid(comparison.differences, metrics)),
     ]
-    print_metrics(comparison.rows(), grids, comparison.notes(metrics), format)

@@ -27,17 +27,17 @@ class TerminalConsole(Console):
         raise BrokenPipeError
 
 
-def stdout_console() -> Console:
-    """For results."""
-    return _console(stderr=False)
+def stdout_console(*, quiet: bool = False) -> Console:
+    """For results; a ``quiet`` one prints nothing."""
+    return _console(stderr=False, quiet=quiet)
 
 
-def stderr_console() -> Console:
-    """For what is not the result: progress and notes."""
-    return _console(stderr=True)
+def stderr_console(*, quiet: bool = False) -> Console:
+    """For what is not the result: progress and notes; a ``quiet`` one prints nothing."""
+    return _console(stderr=True, quiet=quiet)
 
 
-def note_if_unfinished(run: Run) -> None:
+def note_if_unfinished(run: Run, *, quiet: bool = False) -> None:
     """Say that the training of a run whose weights were loaded has not come to its end."""
     if run.is_finished:
         return
@@ -48,7 +48,7 @@ def note_if_unfinished(run: Run) -> None:
         text = f" is being trained by {process}"
         if run.loaded_epoch is not None:
             text += f"; these are the weights of epoch {run.loaded_epoch}"
-    say(stderr_console(), f"note: {run.path}{text}")
+    say(stderr_console(quiet=quiet), f"note: {run.path}{text}")
 
 
 def say(
@@ -78,7 +78,7 @@ class Counted(Protocol):
 
 
 @contextmanager
-def counting(label: str) -> Iterator[Counted]:
+def counting(label: str, *, quiet: bool = False) -> Iterator[Counted]:
     """A bar on stderr while the block runs; nothing where stderr is no terminal."""
     from rich.progress import (
         BarColumn,
@@ -95,7 +95,7 @@ def counting(label: str) -> Iterator[Counted]:
         TimeRemainingColumn(compact=True),
         console=stderr_console(),
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=quiet or not sys.stderr.isatty(),
     ) as progress:
         task = progress.add_task(label, total=None)
 
@@ -106,14 +106,14 @@ def counting(label: str) -> Iterator[Counted]:
 
 
 @contextmanager
-def steps(label: str) -> Iterator[Callable[[str], None]]:
+def steps(label: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A line on stderr that names the step under way; nothing where stderr is no terminal."""
-    with stderr_console().status(label) as status:
+    with stderr_console(quiet=quiet).status(label) as status:
         yield lambda step: status.update(Text(printable(f"{label}: {step}")))
 
 
-def _console(*, stderr: bool) -> Console:
-    console = TerminalConsole(stderr=stderr, highlight=False, emoji=False)
+def _console(*, stderr: bool, quiet: bool) -> Console:
+    console = TerminalConsole(stderr=stderr, quiet=quiet, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console

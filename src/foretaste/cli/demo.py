@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console
 from foretaste.data.config import GenerateConfig
 from foretaste.models.neumf.config import NeuMFConfig
@@ -56,13 +57,15 @@ def demo(
     *,
     output: Path = OUTPUT,
     config: Annotated[GenerateConfig | None, Parameter(name="*", group="Generated data")] = None,
+    quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """The whole path on generated data: about a minute.
 
     Args:
         output: Directory of the data and the runs; what an earlier demo left there is kept.
+        quiet: Print the table that compares the models and nothing else.
     """
-    console = stdout_console()
+    console = stdout_console(quiet=quiet)
     source, items = _generate(output, config or GenerateConfig(), console)
     dataset = _prepare(source, items, output / "dataset", console)
     runs = [_train(lesson, dataset, output / "runs", console) for lesson in LESSONS]
@@ -126,11 +129,13 @@ def _compare(runs: list[Run], console: Console) -> None:
 
     _title(console, "Compare on the held-out items, with 95 % intervals over users")
     evaluations = compare_runs(runs).evaluations
-    console.print(comparison_grid(evaluations, HEADLINE).to_rich())
-    floor = evaluations["popularity"]
-    for label, evaluation in evaluations.items():
-        if evaluation is not floor:
-            say(console, _verdict(label, evaluation, floor))
+    stdout_console().print(comparison_grid(evaluations, HEADLINE).to_rich())
+    floor, *others = evaluations.items()
+    for label, evaluation in others:
+        say(console, _verdict(label, evaluation, floor[1]))
+    say(console)
+    for line in floor[1].definitions(HEADLINE):
+        say(console, line, "dim", folded=True)
 
 
 def _verdict(label: str, evaluation: Evaluation, floor: Evaluation) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from foretaste.cli.arguments import SHORT_NAMES, is_numbers
+from foretaste.cli.arguments import SHORT_NAMES, is_metric, is_numbers
 from foretaste.cli.legacy_tokens import FLAGS, Command, canonical
 from foretaste.errors import SettingError
 
@@ -72,10 +72,10 @@ class Line:
         return None if number is None else self.kept.pop(number)
 
     def _number_of_place(self) -> int | None:
-        """Where the first word stands that is no option's value and no number."""
+        """Where the first word stands that is no option's value, no number and no metric."""
         takes_value = False
         for number, token in enumerate(self.kept):
-            if is_numbers(token):
+            if is_numbers(token) or is_metric(token):
                 takes_value = False
             elif token.startswith("-"):
                 name = canonical(token)

@@ -15,6 +15,10 @@ from foretaste.report.tables import Grid
 MetricsFormat = Literal["table", "markdown", "csv", "json"]
 
 
+DEFINED_ELSEWHERE = "definitions: --definitions prints them here, docs/metrics.md has them all"
+"""Below numbers whose definitions are not printed with them."""
+
+
 def print_metrics(
     records: Sequence[Mapping[str, Any]],
     grids: Sequence[tuple[str, Grid]],

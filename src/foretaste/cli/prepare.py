@@ -88,6 +88,7 @@ def prepare(
     items: Path | None = None,
     source_dir: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
+    quiet: Annotated[bool, FLAG] = False,
     config: Annotated[Settings | None, Parameter(name="*", group="Preparation")] = None,
     split: Annotated[SplitFiles | None, Parameter(name="*", group="Files split already")] = None,
 ) -> None:
@@ -103,12 +104,13 @@ def prepare(
         items: A file that describes items: their ids, and columns such as a title.
         source_dir: Folder of a named set's files or archive; nothing is downloaded then.
         overwrite: Replace a dataset that is there already.
+        quiet: Print the directory of the dataset and nothing else.
     """
     from foretaste.data import prepare as prepare_dataset
 
     split = split or SplitFiles()
     console = stdout_console()
-    with steps("Preparing") as tell:
+    with steps("Preparing", quiet=quiet) as tell:
         dataset = prepare_dataset(
             split.source(sources),
             output,
@@ -118,6 +120,9 @@ def prepare(
             overwrite=overwrite,
             progress=tell,
         )
+    if quiet:
+        say(console, str(dataset.path))
+        return
     say(console, f"Dataset: {dataset.path}")
     summary = dataset.manifest.summary()
     width = max(len(label) for label, _ in summary)

@@ -24,6 +24,8 @@ from foretaste.errors import SettingError
 from foretaste.recommend.ids import Unknown
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from foretaste.recommend import Answer, Export, Recommender
 
 _USERS_AT_ONCE = 4096
@@ -144,6 +146,7 @@ def recommend(
     format: AnswersFormat | None = None,
     spreadsheet_safe: Annotated[bool, FLAG] = False,
     device: str = "auto",
+    quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """Recommend items to known users, to new ones, or to everyone.
 
@@ -154,47 +157,34 @@ def recommend(
         format: How to print; as a table unless given.
         spreadsheet_safe: Put an apostrophe before text in CSV that a spreadsheet would compute.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        quiet: Print the lists and nothing else: no progress and no notes.
     """
-    from foretaste.recommend.output import Output
-
     whom = asked or Asked()
     whom.check()
-    if output is None:
-        _check_printing(whom, overwrite)
-        check_format(format, spreadsheet_safe)
-    elif format is not None:
-        raise SettingError(
-            "--format is about printing; of --output FILE the ending chooses the format"
-        )
-    if output is not None:
-        Output(output, overwrite, spreadsheet_safe)
+    check_format(format, spreadsheet_safe, output, overwrite=overwrite, all=whom.all)
     arguments = (lists or Lists()).arguments()
     # Files that are misspelled need not wait for torch.
     _ = whom.histories, whom.user_ids
-    recommender = open_recommender(run, device)
+    recommender = open_recommender(run, device, quiet=quiet)
     if output is None:
-        answers = _answers(recommender, whom, arguments)
-        print_answers(answers, format or "table", spreadsheet_safe=spreadsheet_safe)
+        notes = stderr_console(quiet=quiet)
+        answers = _answers(recommender, whom, arguments, notes)
+        print_answers(answers, format or "table", spreadsheet_safe=spreadsheet_safe, quiet=quiet)
         return
-    with counting("Recommending") as tell:
+    with counting("Recommending", quiet=quiet) as tell:
         writing = {
             "overwrite": overwrite,
             "spreadsheet_safe": spreadsheet_safe,
             "progress": tell,
         }
         export = _export(recommender, output, whom, arguments | writing)
-    _say_written(export)
+    if not quiet:
+        _say_written(export)
 
 
-def _check_printing(asked: Asked, overwrite: bool) -> None:
-    """SettingError where what was asked for takes a file."""
-    if asked.all:
-        raise SettingError("--all needs --output FILE: lists of everyone are not printed")
-    if overwrite:
-        raise SettingError("--overwrite needs --output FILE: without one nothing is written")
-
-
-def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) -> Iterator[Answer]:
+def _answers(
+    recommender: Recommender, asked: Asked, arguments: dict[str, Any], notes: Console
+) -> Iterator[Answer]:
     histories = asked.histories
     if isinstance(histories, dict):
         for names in _parts([*histories]):
@@ -208,7 +198,7 @@ def _answers(recommender: Recommender, asked: Asked, arguments: dict[str, Any]) 
         # Before anything is printed: an unknown user among the last would leave half an answer.
         users = AskedUsers.of(recommender.run.users, asked.user_ids or [], asked.unknown)
         for note in users.notes:
-            say(stderr_console(), f"note: {note}")
+            say(notes, f"note: {note}")
         for some_ids in _parts(users.ids()):
             yield from recommender.recommend(some_ids, **arguments, unknown=asked.unknown)
 

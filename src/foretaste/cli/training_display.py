@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from rich.console import Console
+
 from foretaste.cli.console import say
+from foretaste.cli.metrics_output import DEFINED_ELSEWHERE
+from foretaste.cli.training_session import FitLogs
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.definitions import parse_metric
 from foretaste.report.tables import evaluation_grid
+from foretaste.training.config import TrainingConfig
 from foretaste.training.display import TrainingDisplay
 from foretaste.training.progress import TrainingSummary
 
@@ -13,11 +18,17 @@ from foretaste.training.progress import TrainingSummary
 class SessionDisplay(TrainingDisplay):
     """A display that ends with the table of the test part."""
 
+    def __init__(self, console: Console, asked: TrainingConfig, logs: FitLogs) -> None:
+        super().__init__(console, asked, verbose=logs.verbose)
+        self.with_definitions = logs.definitions
+
     def finished(self, summary: TrainingSummary) -> None:
         super().finished(summary)
-        if summary.test is not None:
-            self.console.print(evaluation_grid(summary.test, _shown_lengths(summary)).to_rich())
-            for line in summary.test.definitions():
+        test = summary.test
+        if test is not None:
+            self.console.print(evaluation_grid(test, _shown_lengths(summary)).to_rich())
+            brief = [*test.conditions(), DEFINED_ELSEWHERE]
+            for line in test.definitions() if self.with_definitions else brief:
                 say(self.console, line, "dim", folded=True)
 
 

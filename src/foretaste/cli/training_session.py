@@ -39,7 +39,7 @@ class RawData(InputConfig):
     source_dir: Path | None = None
     """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
 
-    def open(self, sources: Sequence[Path]) -> Dataset:
+    def open(self, sources: Sequence[Path], *, quiet: bool = False) -> Dataset:
         """The dataset at the only source, or the one that the interactions of all make."""
         from foretaste.data import open_or_prepare
 
@@ -47,7 +47,7 @@ class RawData(InputConfig):
         asked = {name: value for name, value in vars(self).items() if name not in others}
         config = PrepareConfig(**{name: value for name, value in asked.items() if value})
         names = [str(source) for source in sources]
-        with steps("Preparing") as tell:
+        with steps("Preparing", quiet=quiet) as tell:
             return open_or_prepare(
                 names if len(names) > 1 else names[0],
                 config,
@@ -89,6 +89,12 @@ class FitLogs(LogConfig):
     trace: Annotated[bool, _NO_OPTION] = LogConfig.trace
     verbose: Annotated[bool, _NO_OPTION] = False
 
+    quiet: Annotated[bool, FLAG] = False
+    """Print the directory of the run and nothing else."""
+
+    definitions: Annotated[bool, FLAG] = False
+    """Print the definition of each metric below the final numbers."""
+
     def config(self) -> LogConfig:
         """What is to be written."""
         return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
@@ -129,9 +135,10 @@ def train_and_report(
 ) -> None:
     """Train ``model`` on what is at ``sources`` while showing how it goes, then say where the run
     is; ``settings`` are by name."""
-    console, logs, place = stdout_console(), logs or Logs(), place or NewRun()
+    logs, place = logs or Logs(), place or NewRun()
+    console = stdout_console(quiet=logs.quiet)
     _check_runs(place, start_from, pretraining)
-    dataset = (raw or RawData()).open(sources)
+    dataset = (raw or RawData()).open(sources, quiet=logs.quiet)
 
     # A name that is misspelled need not wait for torch.
     from foretaste.cli.training_display import SessionDisplay
@@ -141,7 +148,7 @@ def train_and_report(
         say(console, f"Prepared {', '.join(map(str, sources))}: {dataset.path}")
         for label, value in dataset.manifest.choices():
             say(console, f"  {label:12}{value}")
-    with SessionDisplay(console, config or TrainingConfig(), verbose=logs.verbose) as display:
+    with SessionDisplay(console, config or TrainingConfig(), logs) as display:
         run = train(
             model,
             dataset,
@@ -177,19 +184,23 @@ def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) 
     """Go on with the training of a run while showing how it goes."""
     from foretaste.runs import Run
 
-    console, logs = stdout_console(), logs or Logs()
+    logs = logs or Logs()
+    console = stdout_console(quiet=logs.quiet)
     run = Run.open(path)
 
     from foretaste.cli.training_display import SessionDisplay
     from foretaste.training import resume
     from foretaste.training.like import asked_settings
 
-    with SessionDisplay(console, asked_settings(run), verbose=logs.verbose) as display:
+    with SessionDisplay(console, asked_settings(run), logs) as display:
         resume(run, dataset_path=dataset_path, logs=logs.config(), progress=display)
     _say_where(console, run, logs)
 
 
 def _say_where(console: Console, run: Run, logs: FitLogs) -> None:
+    if logs.quiet:
+        say(stdout_console(), str(run.path))
+        return
     say(console)
     say(console, f"Run: {run.path}")
     if logs.trace:

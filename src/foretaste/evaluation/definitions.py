@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import CandidateRule
@@ -41,6 +42,16 @@ def parse_metric(name: str) -> tuple[str, int]:
             "followed by @ and a list length, such as ndcg@10"
         )
     return match[1], int(match[2])
+
+
+def canonical_metrics(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as tables have them; SettingError names the metrics there are."""
+    return tuple(metric_name(*parse_metric(name)) for name in names)
+
+
+def lengths_of(names: Iterable[str]) -> tuple[int, ...]:
+    """The list lengths of metrics."""
+    return tuple(parse_metric(name)[1] for name in names)
 
 
 def describe_candidates(candidates: str, split: str) -> str:

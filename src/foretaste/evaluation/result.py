@@ -97,8 +97,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         """Every number on a line of its own, below what all of them are of."""
-        about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
-        return "\n".join([f"{about}, {self.num_users:,} users", *map(str, self.metrics.values())])
+        return "\n".join([self._about(), *map(str, self.metrics.values())])
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but what only comparisons need, as plain JSON-safe values."""
@@ -140,8 +139,19 @@ class Evaluation:
             TIES,
             INTERVALS,
         ]
-        lines += self.matching.lines() if self.matching else []
-        return lines + [line for count, line in self._counted() if count]
+        return [*lines, *self._circumstances()]
+
+    def conditions(self) -> list[str]:
+        """The lines of `definitions` without what any evaluation of such metrics would say."""
+        return [self._about(), *self._circumstances()]
+
+    def _about(self) -> str:
+        about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
+        return f"{about}, {self.num_users:,} users"
+
+    def _circumstances(self) -> list[str]:
+        matching = self.matching.lines() if self.matching else []
+        return matching + [line for count, line in self._counted() if count]
 
     def _names(self) -> str:
         """The metrics by kind: ``hr@5, 10; ndcg@5, 10``."""

@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretaste.recommend.lists import ListMaker, Lists, Made, batches
+from foretaste.recommend.lists import batches
 from foretaste.recommend.output import Output
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
+    from foretaste.recommend.lists import ListMaker, Lists, Made
+    from foretaste.recommend.similar import SimilarListMaker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class Export:
 
     path: Path
     num_users: int
+    """Users, or items about which was asked what is similar to them."""
     num_rows: int = 0
     """Recommended items, all users together."""
     num_short_lists: int = 0
@@ -42,7 +45,7 @@ def write_lists(
     output: Output,
     asked: pa.Table,
     items: IdTable,
-    maker: ListMaker,
+    maker: ListMaker | SimilarListMaker,
     make: Callable[[NDArray[np.int64]], Made],
     progress: Callable[[int, int], None] | None,
     notes: tuple[str, ...] = (),

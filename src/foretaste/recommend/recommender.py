@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
 from foretaste.errors import UnknownIdError
-from foretaste.evaluation.places import ABSENT
-from foretaste.evaluation.scoring import scoring
 from foretaste.models.base import RecommenderModel
-from foretaste.ops.precision_flags import products_as_set
-from foretaste.recommend.answers import Answer, Kind, make_answers
+from foretaste.recommend.answers import COLUMNS, Answer, Kind, make_answers
 from foretaste.recommend.export import Export, write_lists
 from foretaste.recommend.given import NOTHING_KNOWN, UNKNOWN_USER, Given, known_histories
 from foretaste.recommend.ids import (
@@ -32,9 +29,10 @@ from foretaste.recommend.ids import (
     lookup_all,
     named,
 )
-from foretaste.recommend.lists import ListMaker, Lists, Made, batches
+from foretaste.recommend.lists import ListMaker, Lists, Made
 from foretaste.recommend.output import Output
-from foretaste.recommend.shelf import make_shelf, reason_for_fewer
+from foretaste.recommend.shelf import make_shelf
+from foretaste.recommend.similar import SimilarListMaker
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 
@@ -109,20 +107,34 @@ class Recommender:
         Raises UnknownIdError for an item that training never saw, and UnsupportedError where the
         model learns nothing of items that could be compared.
         """
-        k = checked("k", k, Count)
+        maker = SimilarListMaker(self.model, k=checked("k", k, Count))
         index = self._catalogue_index(as_ids("item_ids", item_ids))
-        num_others = self.run.num_items - 1
-        num_places = min(k, num_others)
-        lists = Lists.empty(len(index), num_places)
-        with scoring(self.model), products_as_set(self.model.device) as lowered:
-            for rows in batches(len(index), self.run.num_items, self.model.device):
-                item_index_B = torch.tensor(index[rows], device=self.model.device)
-                score_BI = self.model.similarity(item_index_B)
-                score_BI = score_BI.scatter(1, item_index_B[:, None], ABSENT)
-                lists.put(rows, Lists.best(score_BI, num_places))
-        fewer = reason_for_fewer(num_places, k, num_others, "other item{s} in the catalogue")
-        reasons = [[note for note in (fewer, lowered) if note]] * len(index)
-        return make_answers("item", self.run.items.ids(index), lists, self.run.items, reasons)
+        lists, items = maker.make(index).lists, self.run.items
+        return make_answers("item", items.ids(index), lists, items, maker.reasons(lists))
+
+    def similar_all(
+        self,
+        output: Path | str,
+        k: int = 10,
+        *,
+        item_ids: Iterable[Id] | None = None,
+        overwrite: bool = False,
+        spreadsheet_safe: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Export:
+        """Write what is most similar to every item of the catalogue, or to these, to a file.
+
+        One row per similar item, as `recommend_all` writes them; the first column is similar_to.
+        """
+        file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
+        maker = SimilarListMaker(self.model, k=checked("k", k, Count))
+        index = np.arange(self.run.num_items)
+        if item_ids is not None:
+            index = self._catalogue_index(as_ids("item_ids", item_ids))
+        asked = pa.table({COLUMNS["item"]: self.run.items.table.column("id").take(index)})
+        return write_lists(
+            file, asked, self.run.items, maker, lambda rows: maker.make(index[rows]), progress
+        )
 
     def recommend_all(
         self,

@@ -106,15 +106,21 @@ class Comparison:
     paths: dict[str, Path]
     """The run behind each label."""
 
-    def notes(self, metrics: Sequence[str]) -> list[str]:
-        """Lines to print below the numbers: the run behind each label, and what was measured."""
-        lines = [f"{label}: {path}" for label, path in self.paths.items()]
-        definitions = [
+    models: dict[str, str]
+    """Its model."""
+
+    def notes(self, defined: Sequence[str] | None = None) -> list[str]:
+        """Lines to print below the numbers: the run behind each label, and what was measured.
+
+        The metrics that are ``defined`` are explained.
+        """
+        lines = [f"{label}: {self.models[label]}, {path}" for label, path in self.paths.items()]
+        measured = [
             line
-            for evaluation in self.evaluations.values()
-            for line in evaluation.definitions(metrics)
+            for found in self.evaluations.values()
+            for line in (found.conditions() if defined is None else found.definitions(defined))
         ]
-        return lines + list(dict.fromkeys(definitions))
+        return lines + list(dict.fromkeys(measured))
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per run and metric, with how much higher it is than the first run.
@@ -158,6 +164,7 @@ def compare_runs(
         evaluations=evaluations,
         differences=_differences(evaluations),
         paths={label: run.path for label, run in labelled.items()},
+        models={label: run.config.model for label, run in labelled.items()},
     )
 
 
@@ -188,9 +195,14 @@ def _difference_fields(difference: Difference | None) -> dict[str, float | None]
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """The model of each run where that tells them apart, numbered where it does not."""
-    models = [run.config.model for run in runs]
+    """The name of each run's directory, its whole path where names are alike; numbered where runs
+    are."""
+    names = [run.path.resolve().name for run in runs]
+    labels = [
+        name if names.count(name) == 1 else str(run.path)
+        for name, run in zip(names, runs, strict=True)
+    ]
     return [
-        model if models.count(model) == 1 else f"{model} {models[:number].count(model) + 1}"
-        for number, model in enumerate(models)
+        label if labels.count(label) == 1 else f"{label} ({labels[: number + 1].count(label)})"
+        for number, label in enumerate(labels)
     ]
