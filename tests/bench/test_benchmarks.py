@@ -230,7 +230,7 @@ def test_vae_scaling(tmp_path: Path) -> None:
 
 
 def test_what_would_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.bench.scaling.available_bytes", lambda _: 20_000)
+    monkeypatch.setattr("foretaste.bench.scaling.free_on", lambda _: 20_000)
     output = tmp_path / "rows.jsonl"
     options = VAEScalingBench(
         device="cpu", repeats=1, shape=SHAPE, items=(50, 80), widths=(8,), output=output

@@ -373,3 +373,26 @@ def run(tokens):
     print(status, *sys.modules)
 
 """
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "lower"),
+    [
+        ("prepare ratings.csv --output new", "foretaste.data.prepare", "lower --memory-limit and"),
+        ("train vae data", "foretaste.training.train", "lower --batch-size, --evaluation-batch or"),
+        ("evaluate runs/vae", "foretaste.report.evaluate_run", "lower --evaluation-batch"),
+        ("recommend runs/vae --user 1", "foretaste.recommend.Recommender.open", "lower -k, or ask"),
+    ],
+)
+def test_memory_that_the_system_refuses_is_one_message(
+    shop: Path, line: str, where: str, lower: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        bytearray(1 << 60)
+
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(where, refuse)
+    done = call(*line.split())
+    assert done.status == 2
+    assert done.err.startswith(f"error: memory was refused by the system; {lower}")
+    assert done.err.count("\n") == 1

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from foretaste.data import GenerateConfig, Histories, generate, generate_histories
+from foretaste.errors import UnsupportedError
 
 SHAPES = [
     GenerateConfig(num_users=400, num_items=300, num_interactions=9_001),
@@ -92,3 +93,9 @@ def test_tastes_can_be_learned() -> None:
 def test_without_taste_there_is_nothing_to_learn() -> None:
     popularity, personal = hit_rates(generate_histories(GenerateConfig(taste=0.0)))
     assert personal < popularity + 0.03
+
+
+@pytest.mark.parametrize("settings", [{"num_genres": 10**9}, {"num_items": 10**12}])
+def test_what_does_not_fit_is_told_beforehand(settings: dict[str, int]) -> None:
+    with pytest.raises(UnsupportedError, match=r"generating 60,000 interactions .*; ask for fewer"):
+        generate_histories(GenerateConfig(**settings))

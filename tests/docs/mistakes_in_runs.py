@@ -40,6 +40,16 @@ def no_compiler() -> Iterator[None]:
 
 
 @contextmanager
+def no_memory() -> Iterator[None]:
+    def refuse(*_: object, **__: object) -> None:
+        bytearray(1 << 60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.training.train", refuse)
+        yield
+
+
+@contextmanager
 def no_tensorboard() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("foretaste.runs.tensorboard.find_spec", lambda name: None)
@@ -127,6 +137,8 @@ TRAINING = {
     "The loss became nan": run(f"{_NEUMF} --batch-size 64 --learning-rate 1e30"),
     "Scores that are not finite": run(f"{_NEUMF} --learning-rate 1e30"),
     "EASE does not fit": run("train ease many.csv", many__csv=many_items()),
+    "A model that does not fit": run("train gmf data --factors 1000000000"),
+    "Memory that the system refuses": Mistake(command=_VAE, within=no_memory),
     "A run that is there already": run("train popularity data --run runs/vae"),
     "A run that is finished": run("train --resume runs/vae"),
     "A run that is being trained": Mistake(

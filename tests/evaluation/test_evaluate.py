@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretaste.data.dataset import HeldOut
-from foretaste.errors import DatasetError, SettingError, TrainingError
+from foretaste.errors import DatasetError, SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.evaluate import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
 from foretaste.evaluation.scoring import to_device
@@ -287,3 +287,31 @@ def test_users_ranked_at_once_change_nothing_but_how_often_it_is_told(candidates
     )
     assert told == [(4, 10), (8, 10), (10, 10)]
     assert values(found) == values(judge(model, heldout, candidates=candidates))
+
+
+@pytest.mark.parametrize("candidates", ["full", "sampled-3", "nvidia-5"])
+def test_lists_longer_than_all_there_is_are_whole_rankings(candidates: str) -> None:
+    """However long: nothing is made for places where nothing can stand."""
+    generator = np.random.default_rng(6)
+    heldout = random_held_out(generator, num_users=12, num_items=30, most_targets=5)
+    model = TableModel(torch.randint(6, (12, 30)).float())
+    found = judge(model, heldout, candidates=candidates, k=(30, 10**18)).metrics
+    for kind in ("hr", "ndcg", "recall", "recall_all", "mrr"):
+        assert found[f"{kind}@{10**18}"].value == found[f"{kind}@30"].value
+
+
+def test_more_distinct_negatives_than_items_are_all_there_are() -> None:
+    generator = np.random.default_rng(7)
+    heldout = random_held_out(generator, num_users=12, num_items=30, most_targets=5)
+    model = TableModel(torch.randint(6, (12, 30)).float())
+    few, many = (judge(model, heldout, candidates=f"sampled-{n}") for n in (30, 9_999_999))
+    assert values(few) == values(many)
+
+
+def test_users_ranked_at_once_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    heldout = random_held_out(np.random.default_rng(8), num_users=10, num_items=40, most_targets=3)
+    model = TableModel(torch.zeros(10, 40))
+    monkeypatch.setattr("foretaste.evaluation.ranking.free_on", lambda device: 4 * 40 * 12)
+    judge(model, heldout, batch=4)
+    with pytest.raises(UnsupportedError, match=r"ranking 40 items for 10 users at once .*; lower"):
+        judge(model, heldout, batch=10**18)

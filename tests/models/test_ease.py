@@ -6,6 +6,7 @@ from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.baselines import ease
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
+from foretaste.models.memory import check_model_fits
 from foretaste.ops.histories import HistoryTensors
 
 NUM_USERS, NUM_ITEMS = 60, 23
@@ -107,12 +108,14 @@ def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
 def test_a_catalogue_too_large_is_refused(
     dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UnsupportedError, match=r"3,000,000 items need 36,000,000,000,000 bytes"):
-        Ease(EaseConfig(), 10, 3_000_000)
-    model = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
-    monkeypatch.setattr(ease, "_memory_bytes", lambda device: 20 * NUM_ITEMS**2 - 1)
-    with pytest.raises(UnsupportedError, match=r"23 items need 10,580 bytes .* has 10,579"):
-        model.check_fits(torch.device("cpu"))
+    cpu, config = torch.device("cpu"), EaseConfig()
+    said = r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* train vae or neumf"
+    with pytest.raises(UnsupportedError, match=said):
+        check_model_fits("ease", config, 10, 3_000_000, cpu)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: 20 * NUM_ITEMS**2 - 1)
+    check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu)
+    with pytest.raises(UnsupportedError, match="training ease for 60 users and 23 items"):
+        check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu, to_train=True)
 
 
 def test_what_fitting_does_is_said_beforehand() -> None:

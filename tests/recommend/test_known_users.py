@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from foretaste.errors import SettingError, UnknownIdError
+from foretaste.errors import SettingError, UnknownIdError, UnsupportedError
 from foretaste.recommend import Recommender, load, to_table
 from tests.recommend.shop import (
     HISTORIES,
@@ -313,3 +313,13 @@ def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
     user = trained_users(popularity)[:1]
     for run in (popularity.run, popularity.run.path, str(popularity.run.path)):
         assert load(run, "cpu").recommend(user) == popularity.recommend(user)
+
+
+def test_more_lists_than_fit_are_told_beforehand(
+    popularity: Recommender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.recommend.lists.free_bytes", lambda: 3 * 5 * 12 - 1)
+    users = trained_users(popularity)[:3]
+    assert len(popularity.recommend(users[:2], k=5)) == 2
+    with pytest.raises(UnsupportedError, match=r"3 lists of 5 items .*; lower k"):
+        popularity.recommend(users, k=5)

@@ -11,7 +11,6 @@ import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
-from foretaste.models.baselines import ease
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import TrainingConfig, train
@@ -112,8 +111,9 @@ def test_a_catalogue_too_large_for_ease_leaves_no_run(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Enough memory for the weights, not for fitting them."""
-    monkeypatch.setattr(ease, "_memory_bytes", lambda device: 10 * dataset.manifest.num_items**2)
-    with pytest.raises(UnsupportedError, match="ease keeps a weight for every pair of items"):
+    free = 10 * dataset.manifest.num_items**2
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: free)
+    with pytest.raises(UnsupportedError, match=r"training ease for .* items.* keep fewer items"):
         run_of("ease", dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -129,4 +129,23 @@ def test_a_target_that_nothing_measures_is_refused(tmp_path: Path) -> None:
     dataset = prepare(table, tmp_path / "all", PrepareConfig(protocol="none"))
     with pytest.raises(SettingError, match="holds nothing out to measure it on"):
         train("gmf", dataset, config=TrainingConfig(target=0.5), run_path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("negatives", [10**9, 10**18])
+def test_negatives_that_cannot_be_kept_leave_no_run(
+    negatives: int, dataset: Dataset, tmp_path: Path
+) -> None:
+    sampling = SamplingConfig(negatives=negatives)
+    with pytest.raises(UnsupportedError, match=r"with 1,000,.* negatives each .*; lower negatives"):
+        run_of("gmf", dataset, tmp_path / "run", sampling)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_validation_that_does_not_fit_leaves_no_run(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.evaluation.ranking.free_on", lambda device: 0)
+    with pytest.raises(UnsupportedError, match=r"users at once .*; lower evaluation_batch"):
+        run_of("gmf", dataset, tmp_path / "run", evaluation_batch=10**9)
     assert not (tmp_path / "run").exists()

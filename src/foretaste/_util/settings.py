@@ -79,6 +79,9 @@ _ANY = Range()
 Count = Annotated[int, Range(at_least=1)]
 """How many there are of something that there must be."""
 
+Threads = Annotated[int, Range(at_least=1, at_most=1024)]
+"""Far more than there are cores are a slip, and their stacks take all memory."""
+
 Seed = Annotated[int, Range(at_least=0, below=_INT64_END)]
 
 

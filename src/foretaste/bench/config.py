@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from foretaste._util.settings import Count, Range, Seed, check_settings, wrong
+from foretaste._util.settings import Count, Range, Seed, Threads, check_settings, wrong
 from foretaste.errors import SettingError
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.training.config import Precision
@@ -50,7 +50,7 @@ class BenchConfig:
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
-    threads: Count | None = None
+    threads: Threads | None = None
     """CPU threads; as many as PyTorch takes unless given."""
 
     repeats: Count = 5

@@ -64,17 +64,6 @@ def load_libraries(device: torch.device) -> None:
     optimizer.step()
 
 
-def available_bytes(device: torch.device) -> int | None:
-    """Memory that could still be taken, or None where nobody tells."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(device)[0])
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.is_file():
-        return None
-    return int(_kibibytes(meminfo, "MemAvailable") * 1024)
-
-
 def _give_back_freed() -> None:
     """Freed memory that the C library keeps would hide what comes next."""
     gc.collect()

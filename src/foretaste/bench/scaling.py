@@ -11,12 +11,12 @@ import torch
 from foretaste._util.formatting import memory
 from foretaste.bench.config import BenchConfig, NeuMFScalingBench, TrainBench, VAEScalingBench
 from foretaste.bench.generated import load_histories
-from foretaste.bench.memory import available_bytes
 from foretaste.bench.rows import OURS, Recorder, Row
 from foretaste.bench.shapes import parse_shape, shape_of
 from foretaste.bench.subject import Subject
 from foretaste.bench.train import OUR_CLOCK, TrainingCase, default_batch_size, needed_part
 from foretaste.data.config import GenerateConfig
+from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.device import resolve_device
@@ -131,8 +131,8 @@ def _batch_size(subject: Subject, device: torch.device) -> int:
 def _too_large(subject: Subject, shape: GenerateConfig, device: torch.device) -> str | None:
     """Why the case cannot be run here, or None."""
     needed = _needed_bytes(subject, shape)
-    free = available_bytes(device)
-    if free is None or needed < free:
+    free = free_on(device)
+    if needed < free:
         return None
     return f"training takes about {memory(needed)}, and {memory(free)} are free"
 

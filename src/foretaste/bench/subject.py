@@ -13,6 +13,7 @@ from foretaste.data.histories import Histories
 from foretaste.evaluation.result import Evaluation
 from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import NeuralModel
+from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
 from foretaste.models.registry import build_model
 from foretaste.models.vae.config import VAEConfig
@@ -62,7 +63,9 @@ class Subject:
 
     def build(self, histories: Histories, device: torch.device, seed: int) -> NeuralModel:
         """The untrained model on ``device``, its weights drawn."""
-        network = build_model(self.name, self.model, histories.num_users, histories.num_items)
+        made_of = (self.name, self.model, histories.num_users, histories.num_items)
+        check_model_fits(*made_of, device)
+        network = build_model(*made_of)
         assert isinstance(network, NeuralModel)
         network.to(device).count_items(to_device(histories, device))
         network.reset_parameters(seed)

@@ -10,12 +10,13 @@ from cyclopts import App, CycloptsError
 
 from foretaste import __version__
 from foretaste._util.cores import share_cores
+from foretaste._util.memory import was_refused
 from foretaste._util.terminal import run_command, tell
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, note_given, spread_lists
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.legacy import modern
 from foretaste.cli.mistakes import explained
-from foretaste.errors import SettingError
+from foretaste.errors import SettingError, UnsupportedError
 
 app = App(
     name="foretaste",
@@ -70,6 +71,15 @@ _VERBS = {
     straightforward implementation in turns with ours.""",
 }
 
+_LOWER = {
+    "prepare": "lower --memory-limit and --threads",
+    "train": "lower --batch-size, --evaluation-batch or the model's sizes",
+    "evaluate": "lower --evaluation-batch",
+    "compare": "lower --evaluation-batch",
+    "recommend": "lower -k, or ask for fewer users at once",
+}
+"""What takes less memory, by verb."""
+
 for position, (verb, text) in enumerate(_VERBS.items()):
     app.command(f"foretaste.cli.{verb}:{verb}", name=verb, help=text, sort_key=position)
 
@@ -95,3 +105,8 @@ def _run(tokens: Sequence[str]) -> None:
             )
     except CycloptsError as error:
         raise SettingError(explained(app, error)) from error
+    except Exception as error:
+        if not was_refused(error):
+            raise
+        lower = _LOWER.get(" ".join(line[:1]), "ask for less")
+        raise UnsupportedError(f"memory was refused by the system; {lower}") from error

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from foretaste._util.settings import Count, Range, Seed, check_settings, wrong
+from foretaste._util.settings import Count, Range, Seed, Threads, check_settings, wrong
 from foretaste.errors import SettingError
 
 Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "none"]
@@ -23,7 +23,8 @@ SKIPPED = "-"
 """Stands in a list of column names for a column that nobody reads."""
 
 _MAX_DELIMITER_BYTES = 4
-_MEMORY_LIMIT = re.compile(r"[1-9][0-9]*(\.[0-9]+)? ?([KMGT]i?B)", re.IGNORECASE)
+_MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
+_LARGEST_MEMORY = 2**60
 _RESOURCES = frozenset({"memory_limit", "threads"})
 
 
@@ -186,15 +187,16 @@ class PrepareConfig(InputConfig):
 
     memory_limit: str | None = None
     """Memory the process may take before the preparation spills to disk, such as ``4GB``; half of
-    the machine's, or of what its container may take, unless given. Never changes the result."""
+    the machine's or of what its container may take unless given, less where less is free. Never
+    changes the result."""
 
-    threads: Count | None = None
+    threads: Threads | None = None
     """Threads of the preparation; all cores unless given. Never changes the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.memory_limit is not None and not _MEMORY_LIMIT.fullmatch(self.memory_limit):
-            raise wrong("memory_limit", self.memory_limit, "a size such as 500MB or 4GB")
+        if self.memory_limit is not None:
+            memory_bytes(self.memory_limit)
         if self.num_heldout_users and self.protocol not in ("auto", "held-out-users"):
             raise SettingError(
                 f"num_heldout_users belongs to protocol held-out-users, not {self.protocol}"
@@ -278,3 +280,17 @@ def _check_columns(name: str, value: tuple[str, ...] | None) -> None:
             f"two or more different names, such as user_id,item_id, or {SKIPPED} for a column that "
             "is not read",
         )
+
+
+def memory_bytes(memory_limit: str) -> float:
+    """The bytes of a size such as 4GB or 500MiB; SettingError where it is none."""
+    found = _MEMORY_LIMIT.fullmatch(memory_limit)
+    allowed = "a size such as 500MB or 4GB"
+    if found is None:
+        raise wrong("memory_limit", memory_limit, allowed)
+    number, unit, binary = found.groups()
+    thousand = 1024.0 if binary else 1000.0
+    num_bytes = float(number) * thousand ** (1 + "KMGT".index(unit.upper()))
+    if num_bytes > _LARGEST_MEMORY:
+        raise wrong("memory_limit", memory_limit, f"{allowed}, and at most 1EiB")
+    return num_bytes

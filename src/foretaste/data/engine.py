@@ -12,7 +12,8 @@ from typing import Any
 
 import duckdb
 
-from foretaste.data.config import FileFormat
+from foretaste._util.memory import free_bytes
+from foretaste.data.config import FileFormat, memory_bytes
 from foretaste.data.csv_files import explain
 from foretaste.data.directory import real_path
 from foretaste.data.scans import Scan
@@ -124,11 +125,12 @@ class Engine:
             raise
 
     def _half_of_memory(self) -> str:
-        """Half of the memory that the machine has, or that a container or job may take."""
+        """Half of the memory that the machine has, or that a container or job may take; less where
+        less is free."""
         # DuckDB knows how much that is: its own limit is four fifths of it, which other processes
         # and what lies beside it may leave too little room for.
         (found,) = self.row("SELECT current_setting('memory_limit')")
-        return f"{_num_bytes(found) / 0.8 / 2 / 2**20:.0f}MiB"
+        return f"{min(memory_bytes(found) / 0.8 / 2, free_bytes()) / 2**20:.0f}MiB"
 
     def make(self, table: str, query: str) -> None:
         """Keep the result of a query as a table."""
@@ -150,14 +152,8 @@ class Engine:
 
 def _engine_bytes(memory_limit: str) -> int:
     """What of a limit on the process is left for DuckDB; half of it if that is more."""
-    num_bytes = _num_bytes(memory_limit)
+    num_bytes = memory_bytes(memory_limit)
     return int(max(num_bytes - _BESIDE_ENGINE_BYTES, num_bytes / 2))
-
-
-def _num_bytes(size: str) -> float:
-    number, unit = re.findall(r"[0-9.]+|[A-Za-z]+", size)
-    thousand = 1024 if unit[1] in "iI" else 1000
-    return float(number) * float(thousand ** (1 + "KMGT".index(unit[0].upper())))
 
 
 def _first_line(message: str) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretaste._util.memory import free_bytes, require_memory
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
 from foretaste.data.titles import genre_names, make_titles
@@ -91,6 +92,7 @@ class _Catalogue:
 
     @classmethod
     def draw(cls, config: GenerateConfig) -> _Catalogue:
+        _check_fits(config)
         rng = _rng(config, "catalogue")
         per_genre = round(config.num_items / (config.num_genres * _ITEMS_PER_SHELF))
         per_genre = min(max(per_genre, 1), _MAX_SHELVES_PER_GENRE)
@@ -114,6 +116,22 @@ class _Catalogue:
     def shelf_bounds(self) -> NDArray[np.float64]:
         """Popularity up to the start of each shelf and, last, of all: [C + 1]."""
         return self.weight_end[np.concatenate(([0], self.shelf_end_C))]
+
+
+def _check_fits(config: GenerateConfig) -> None:
+    """UnsupportedError where there is no room for what is drawn."""
+    num_numbers = (
+        2 * config.num_interactions
+        + 4 * (config.num_users + config.num_items)
+        + 2 * _WIDTH * config.num_genres
+    )
+    require_memory(
+        8 * num_numbers,
+        free_bytes(),
+        f"generating {config.num_interactions:,} interactions of {config.num_users:,} users with "
+        f"{config.num_items:,} items in {config.num_genres:,} genres",
+        "ask for fewer",
+    )
 
 
 def _histories(config: GenerateConfig, catalogue: _Catalogue) -> Histories:

@@ -40,9 +40,8 @@ def draw_negatives(
     """
     complement = Complement.of(excluded)
     num_items_B = complement.sizes()
-    counter_BN = user_index_B.long()[:, None] * _MOST_DRAWS + torch.arange(
-        rule.num_negatives, device=user_index_B.device
-    )
+    draw_N = torch.arange(rule.num_draws(excluded.num_items), device=user_index_B.device)
+    counter_BN = user_index_B.long()[:, None] * _MOST_DRAWS + draw_N
     word_BN = hash_words(key, counter_BN)
     if rule.kind == "sampled":
         rank_BN, counts_BN = distinct_ranks(word_BN, num_items_B)

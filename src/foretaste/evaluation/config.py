@@ -22,6 +22,10 @@ class CandidateRule:
     num_negatives: int
     """How many are drawn for each user; 0 where none are."""
 
+    def num_draws(self, num_items: int) -> int:
+        """How many are drawn where there are so many items: distinct ones come to an end."""
+        return min(self.num_negatives, num_items) if self.kind == "sampled" else self.num_negatives
+
     @classmethod
     def parse(cls, candidates: str) -> CandidateRule:
         """The rule that ``candidates`` names; SettingError says which there are."""

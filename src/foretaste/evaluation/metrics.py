@@ -159,20 +159,25 @@ def user_metrics(places: TargetPlaces, k: Sequence[int]) -> dict[str, Floats]:
     - ``recall_all@k``: targets among the first k / targets
     - ``mrr@k``: 1 / place of the first target, 0 beyond k
     """
-    count_of_places = np.arange(max(k) + 1, dtype=np.float64)
-    dcg_of_places = np.concatenate(([0.0], np.cumsum(1 / np.log2(np.arange(2, max(k) + 2)))))
-    hr_UK, mrr_UK = _first_target(places, k)
+    # A list longer than all there is to list is no other list: nothing lies behind.
+    last_T = places.above_T + places.tied_T
+    longest = max(1, int(last_T.max(initial=1)), int(places.num_targets_U.max(initial=1)))
+    lengths = [min(length, longest) for length in k]
+    count_of_places = np.arange(max(lengths) + 1, dtype=np.float64)
+    discounts = 1 / np.log2(np.arange(2, max(lengths) + 2))
+    dcg_of_places = np.concatenate(([0.0], np.cumsum(discounts)))
+    hr_UK, mrr_UK = _first_target(places, lengths)
     values: dict[str, Floats] = {}
-    for column, length in enumerate(k):
+    for column, (asked, length) in enumerate(zip(k, lengths, strict=True)):
         ideal_U = np.minimum(places.num_targets_U, length)
         hits_U = _expected_sum(places, count_of_places, length)
         dcg_U = _expected_sum(places, dcg_of_places, length)
         values |= {
-            metric_name("hr", length): hr_UK[:, column],
-            metric_name("ndcg", length): np.minimum(dcg_U / dcg_of_places[ideal_U], 1.0),
-            metric_name("recall", length): np.minimum(hits_U / ideal_U, 1.0),
-            metric_name("recall_all", length): np.minimum(hits_U / places.num_targets_U, 1.0),
-            metric_name("mrr", length): mrr_UK[:, column],
+            metric_name("hr", asked): hr_UK[:, column],
+            metric_name("ndcg", asked): np.minimum(dcg_U / dcg_of_places[ideal_U], 1.0),
+            metric_name("recall", asked): np.minimum(hits_U / ideal_U, 1.0),
+            metric_name("recall_all", asked): np.minimum(hits_U / places.num_targets_U, 1.0),
+            metric_name("mrr", asked): mrr_UK[:, column],
         }
     return values
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretaste._util.memory import require_memory
 from foretaste.evaluation.config import CandidateRule
 from foretaste.evaluation.metrics import TargetPlaces
 from foretaste.evaluation.places import ABSENT, TopList, place_targets, top_list
@@ -26,6 +27,7 @@ from foretaste.evaluation.scoring import (
     to_device,
 )
 from foretaste.models.base import RecommenderModel, UserState
+from foretaste.models.memory import free_on
 from foretaste.ops.precision_flags import float32_products
 from foretaste.ops.spans import span
 
@@ -36,6 +38,19 @@ _SCORES_AT_ONCE = 1 << 24
 """Scores of one batch when ranking the catalogue: 64 MiB of float32."""
 _CANDIDATES_AT_ONCE = 1 << 16
 """Candidates of one batch otherwise; each may cost a row of activations in a model's tower."""
+
+_BYTES_PER_SCORE = 12
+"""Of a batch's scores: float32, as they come, with known items out, and ordered."""
+
+
+def check_ranking_fits(num_users: int, num_candidates: int, device: torch.device) -> None:
+    """UnsupportedError where so many users cannot be ranked at once on a device."""
+    require_memory(
+        num_users * num_candidates * _BYTES_PER_SCORE,
+        free_on(device),
+        f"ranking {num_candidates:,} items for {num_users:,} users at once",
+        "lower evaluation_batch, or leave it out",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +94,9 @@ class Ranker:
         self._best_place_I = torch.full((model.num_items,), num_places, device=model.device)
         self._num_short = torch.zeros((), dtype=torch.int64, device=model.device)
         self._batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
+        if batch is not None:
+            columns = model.num_items if rule.kind == "full" else self._most_candidates()
+            check_ranking_fits(min(batch, heldout.num_users), columns, model.device)
 
     def run(self, progress: Callable[[int, int], None] | None) -> Ranked:
         """Rank every user of ``heldout``; ``progress`` hears (users done, users in all)."""
@@ -109,14 +127,15 @@ class Ranker:
         """Users of a batch, as memory allows."""
         if self._rule.kind == "full":
             return max(1, _SCORES_AT_ONCE // self._model.num_items)
-        most_targets = int(self._heldout.target.lengths().max())
-        return max(1, _CANDIDATES_AT_ONCE // (most_targets + self._most_negatives()))
+        return max(1, _CANDIDATES_AT_ONCE // self._most_candidates())
 
-    def _most_negatives(self) -> int:
+    def _most_candidates(self) -> int:
+        """Targets and negatives of a user, at most."""
+        most_targets = int(self._heldout.target.lengths().max())
         given = self._heldout.candidates
         if self._rule.kind == "fixed" and given is not None:
-            return int(given.lengths().max())
-        return self._rule.num_negatives
+            return most_targets + int(given.lengths().max())
+        return most_targets + self._rule.num_draws(self._model.num_items)
 
     def _num_samples(self) -> int:
         num_users = self._heldout.num_users

@@ -6,6 +6,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, D widt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -45,6 +46,12 @@ class RecommenderModel(nn.Module, ABC):
 
     name: str
 
+    memory_advice = (
+        "choose smaller sizes, or keep fewer users and items (--min-user-interactions, "
+        "--min-item-users)"
+    )
+    """What to do where it does not fit."""
+
     def __init__(self, num_users: int, num_items: int) -> None:
         super().__init__()
         self.num_users = num_users
@@ -55,6 +62,14 @@ class RecommenderModel(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         return self.item_count_I.device
+
+    def weight_bytes(self) -> int:
+        """Memory of its weights and of what else it keeps."""
+        return _bytes_of(self.parameters()) + _bytes_of(self.buffers())
+
+    def training_bytes(self, device: torch.device) -> int:
+        """Memory that training it takes on a device, but for its batches."""
+        return self.weight_bytes()
 
     def count_items(self, histories: HistoryTensors) -> None:
         """Learn how many training users have each item: the order for users without a history."""
@@ -140,6 +155,10 @@ class NeuralModel(RecommenderModel):
         super().__init__(num_users, num_items)
         self._memory = Buffers()
 
+    def training_bytes(self, device: torch.device) -> int:
+        """Its weights, a gradient of each and Adam's two moments."""
+        return 4 * _bytes_of(self.parameters()) + _bytes_of(self.buffers())
+
     def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`; outside training the memory of training steps is not kept."""
         if not mode:
@@ -165,9 +184,6 @@ class NeuralModel(RecommenderModel):
 class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
-    def check_fits(self, device: torch.device) -> None:
-        """UnsupportedError where fitting would need more memory than the device has free."""
-
     def what_fitting_does(self) -> str | None:
         """What fitting computes and the memory it takes, for people; None where that is little."""
         return None
@@ -175,3 +191,7 @@ class ClosedFormModel(RecommenderModel):
     @abstractmethod
     def fit(self, histories: HistoryTensors) -> None:
         """Fit to the training histories, one row per training user."""
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -76,8 +76,13 @@ def build_model(name: str, config: object, num_users: int, num_items: int) -> Re
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
-    model: RecommenderModel = _load(_entry(name).model)(config, num_users, num_items)
+    model: RecommenderModel = model_class(name)(config, num_users, num_items)
     return model
+
+
+def model_class(name: str) -> type[Any]:
+    """The class of model ``name``, made of settings and the numbers of users and items."""
+    return _load(_entry(name).model)
 
 
 def _entry(name: str) -> _Entry:

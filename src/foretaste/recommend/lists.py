@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretaste._util.memory import free_bytes, require_memory
 from foretaste.data.histories import Histories
 from foretaste.evaluation.places import ABSENT, top_list
 from foretaste.evaluation.scoring import scoring, to_device
@@ -25,6 +26,9 @@ _SCORE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
 """Scores of one batch of users; masks and selection take a few times that."""
 
 _MAX_ROWS = 8192
+
+_BYTES_PER_PLACE = 12
+"""An item index, int64, and a score, float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,13 @@ class Lists:
 
     @classmethod
     def empty(cls, num_rows: int, num_places: int) -> Lists:
-        """Lists to be filled by ``put``."""
+        """Lists to be filled by ``put``; UnsupportedError where there is no room for so many."""
+        require_memory(
+            num_rows * num_places * _BYTES_PER_PLACE,
+            free_bytes(),
+            f"a table of {num_rows:,} lists of {num_places:,} items",
+            "lower k, or ask for fewer lists at once",
+        )
         return cls(
             np.zeros((num_rows, num_places), dtype=np.int64),
             np.zeros((num_rows, num_places), dtype=np.float32),

@@ -10,6 +10,7 @@ import torch
 
 from foretaste._util.settings import checked, from_document
 from foretaste.errors import RunError, SettingError
+from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import RunConfig
@@ -32,7 +33,9 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     if not isinstance(place, torch.device):
         place = resolve_device(place)
     settings = model_config(run.config, run.path / CONFIG)
-    model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
+    made_of = (run.config.model, settings, run.num_train_users, run.num_items)
+    check_model_fits(*made_of, place)
+    model = build_model(*made_of)
     weights = run.load_weights()
     _check_weights(run, model.state_dict(), weights)
     model.load_state_dict(weights)

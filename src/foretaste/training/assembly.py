@@ -12,8 +12,10 @@ import torch
 
 from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError, TrainingError
+from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import ClosedFormModel, NeuralModel, RecommenderModel
+from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.models.registry import CLOSED_FORMS, SAMPLING_MODELS, build_model
 from foretaste.ops.device import resolve_device
@@ -54,6 +56,9 @@ class Training(ABC):
         self.config_path = config_path
         self.dataset = dataset
         self.histories = _training_histories(dataset, resolve_device(config.resolved["device"]))
+        if (at_once := config.asked["evaluation_batch"]) is not None:
+            num_users = min(at_once, dataset.manifest.num_users)
+            check_ranking_fits(num_users, dataset.manifest.num_items, self.device)
 
     @property
     def device(self) -> torch.device:
@@ -100,6 +105,9 @@ class Training(ABC):
     def _built_model(self) -> RecommenderModel:
         settings = model_config(self.config, self.config_path)
         num_users, num_items = len(self.histories), self.histories.num_items
+        check_model_fits(
+            self.config.model, settings, num_users, num_items, self.device, to_train=True
+        )
         return build_model(self.config.model, settings, num_users, num_items)
 
     def _settings(self, kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -120,7 +128,6 @@ class ClosedFormTraining(Training):
         super().__init__(config, dataset, config_path)
         model = self._built_model()
         assert isinstance(model, ClosedFormModel)
-        model.check_fits(self.device)
         self.model = model.to(self.device)
         self.model.count_items(self.histories)
 

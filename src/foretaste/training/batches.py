@@ -11,11 +11,16 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
+from foretaste._util.memory import require_memory
+from foretaste.models.memory import free_on
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
+
+_BYTES_PER_SAMPLE = 4
+"""Of an epoch's samples: their items, int32. All else is of a batch, which goes in chunks."""
 
 
 class Batch(Protocol):
@@ -60,6 +65,14 @@ class InteractionBatches:
     def __init__(
         self, histories: HistoryTensors, sampling: SamplingConfig, batch_size: int, seed: int
     ) -> None:
+        num_interactions = histories.item_index.numel()
+        require_memory(
+            num_interactions * (1 + sampling.negatives) * _BYTES_PER_SAMPLE,
+            free_on(histories.device),
+            f"an epoch of {num_interactions:,} interactions with {sampling.negatives:,} negatives "
+            "each",
+            "lower negatives",
+        )
         self.sampling = sampling
         self.seed = seed
         self.item_index_N = histories.item_index

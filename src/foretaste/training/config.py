@@ -13,7 +13,7 @@ from foretaste.evaluation.config import CandidateRule
 Auto = Literal["auto"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Kernels = Literal["auto", "chunked", "triton"]
-LossScale = Annotated[float | None, Range(above=0)]
+LossScale = Annotated[float | None, Range(above=0, at_most=2**32)]
 
 
 @dataclass(frozen=True, kw_only=True)

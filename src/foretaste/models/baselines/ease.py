@@ -5,21 +5,16 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, c user
 
 from __future__ import annotations
 
-import os
-import sys
-
 import torch
 from torch import Tensor
 
 from foretaste._util.formatting import memory
-from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.segments import sum_bags
 
 _CELLS_AT_ONCE = 1 << 24
-_WEIGHT_BYTES = 4
 _FIT_BYTES = {"cpu": 20, "cuda": 28}
 """Of each item pair while fitting: float32 weights, and float64 matrices in the solver, two as
 measured on a CPU and three on a GPU."""
@@ -33,25 +28,28 @@ class Ease(ClosedFormModel):
     """
 
     name = "ease"
+    memory_advice = (
+        "keep fewer items (--min-item-users), or train vae or neumf, which grow with the number of "
+        "items only"
+    )
 
     def __init__(self, config: EaseConfig, num_users: int, num_items: int) -> None:
         super().__init__(num_users, num_items)
-        _require_memory(num_items, _WEIGHT_BYTES, self.device)
         self.config = config
         self.weight_II: Tensor
         self.register_buffer("weight_II", torch.zeros(num_items, num_items))
 
-    def check_fits(self, device: torch.device) -> None:
-        _require_memory(self.num_items, _FIT_BYTES[device.type], device)
+    def training_bytes(self, device: torch.device) -> int:
+        return self.num_items**2 * _FIT_BYTES[device.type]
 
     def what_fitting_does(self) -> str:
         size = f"{self.num_items:,}"
-        needed = self.num_items**2 * _FIT_BYTES[self.device.type]
-        return f"inverting a {size} × {size} matrix, which takes about {memory(needed)} of memory"
+        needed = memory(self.training_bytes(self.device))
+        return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors) -> None:
-        """Fit to the training histories; `check_fits` tells beforehand if memory suffices."""
+        """Fit to the training histories."""
         self.count_items(histories)
         self.weight_II.zero_()
         users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
@@ -94,23 +92,3 @@ class Ease(ClosedFormModel):
 def _inverse(matrix_II: Tensor) -> Tensor:
     """The inverse, in float64: a popular catalogue's Gram matrix is too steep for float32."""
     return torch.cholesky_inverse(torch.linalg.cholesky(matrix_II.double()))
-
-
-def _require_memory(num_items: int, bytes_per_pair: int, device: torch.device) -> None:
-    needed = num_items * num_items * bytes_per_pair
-    available = _memory_bytes(device)
-    if needed > available:
-        raise UnsupportedError(
-            f"ease keeps a weight for every pair of items: {num_items:,} items need {needed:,} "
-            f"bytes and {device} has {available:,}; keep fewer items (--min-item-users), or train "
-            "vae or neumf, which grow with the number of items only"
-        )
-
-
-def _memory_bytes(device: torch.device) -> int:
-    """Memory that could be used: free on a GPU; all there is on the CPU, where the system tells."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    if not hasattr(os, "sysconf"):
-        return sys.maxsize
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,83 @@
+"""Memory: how much is free, and whether what is asked for would fit."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from foretaste._util.formatting import memory
+from foretaste.errors import UnsupportedError
+
+_SIGNS_OF_REFUSAL = (
+    *("can't allocate memory", "not enough memory", "out of memory", "bad_alloc"),
+    *("bad allocation", "can't start new thread", "launch worker thread", "failed to map segment"),
+)
+"""What PyTorch, DuckDB, the C++ library, Python, Arrow and the linker say of it in other errors."""
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def require_memory(needed: float, free: float, what: str, advice: str) -> None:
+    """UnsupportedError where ``what`` needs more bytes than are free; ``advice`` is what to do."""
+    if needed > free:
+        raise UnsupportedError(
+            f"{what} takes about {memory(needed)} of memory, and {memory(free)} are free; {advice}"
+        )
+
+
+def was_refused(error: BaseException) -> bool:
+    """Whether an error is the system's refusal of memory, whoever asked for it."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    return any(sign in str(error) for sign in _SIGNS_OF_REFUSAL)
+
+
+def free_bytes() -> int:
+    """Main memory that this process could still take: what the machine has free, swap included,
+    within the limits of its control groups and of its own; ``sys.maxsize`` where nobody tells."""
+    return max(0, min(_free_in_machine(), _left_of_address_space(), *_left_in_groups()))
+
+
+def _free_in_machine() -> int:
+    if not _MEMINFO.is_file():
+        return sys.maxsize
+    kibibytes = _numbers(_MEMINFO)
+    return 1024 * (kibibytes["MemAvailable:"] + kibibytes.get("SwapFree:", 0))
+
+
+def _left_of_address_space() -> int:
+    """What is left of ``ulimit -v``."""
+    statm = Path("/proc/self/statm")
+    if sys.platform == "win32" or not statm.is_file():
+        return sys.maxsize
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return limit - int(statm.read_text().split()[0]) * resource.getpagesize()
+
+
+def _left_in_groups() -> Iterator[int]:
+    """What each control group leaves, as containers limit memory; cached files can be let go."""
+    for limit, used in (
+        ("memory.max", "anon"),
+        ("memory/memory.limit_in_bytes", "total_rss"),
+    ):
+        path = _CGROUPS / limit
+        try:
+            text = path.read_text().strip()
+            taken = _numbers(path.parent / "memory.stat")[used]
+        except (OSError, KeyError):
+            continue
+        if text != "max":
+            yield int(text) - taken
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The first number of each line of a file of names and numbers."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines}

@@ -1,0 +1,42 @@
+"""Whether a model fits the machine, found out before any of it is made."""
+
+from __future__ import annotations
+
+import torch
+
+from foretaste._util.memory import free_bytes, require_memory
+from foretaste.models.registry import model_class
+
+_UNCOUNTABLE = 2**63
+"""Bytes of what has more elements than PyTorch can count."""
+
+
+def free_on(device: torch.device) -> int:
+    """Bytes that could still be taken on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return free_bytes()
+
+
+def check_model_fits(
+    name: str,
+    config: object,
+    num_users: int,
+    num_items: int,
+    device: torch.device,
+    *,
+    to_train: bool = False,
+) -> None:
+    """UnsupportedError where ``device`` has no room for a model, or for what training it takes."""
+    kind = model_class(name)
+    try:
+        with torch.device("meta"):
+            model = kind(config, num_users, num_items)
+        needed = model.training_bytes(device) if to_train else model.weight_bytes()
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        needed = _UNCOUNTABLE
+    size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
+    what = f"training {size}" if to_train else size
+    require_memory(needed, free_on(device), what, kind.memory_advice)

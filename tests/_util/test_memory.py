@@ -1,0 +1,72 @@
+"""How much memory is free, and what is said where more is needed, or the system refuses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from foretaste._util import memory
+from foretaste._util.memory import free_bytes, require_memory, was_refused
+from foretaste.errors import SettingError, UnsupportedError
+
+FAR_TOO_MUCH = 1 << 60
+
+
+def test_some_memory_is_free() -> None:
+    assert 0 < free_bytes() <= sys.maxsize
+
+
+def test_what_needs_more_than_is_free_is_refused_with_both_numbers() -> None:
+    require_memory(5, 5, "this", "lower that")
+    said = "this takes about 3.0 GiB of memory, and 310 MiB are free; lower that"
+    with pytest.raises(UnsupportedError, match=said):
+        require_memory(3 << 30, 310 << 20, "this", "lower that")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_a_limit_of_the_process_counts() -> None:
+    code = (
+        "import resource; from foretaste._util.memory import free_bytes;"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); print(free_bytes())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert 0 < int(done.stdout) < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("limit", "stat"),
+    [
+        ("memory.max", "anon 200\nfile 700\n"),
+        ("memory/memory.limit_in_bytes", "cache 700\ntotal_rss 200\n"),
+    ],
+)
+def test_a_limit_of_a_container_counts(
+    limit: str, stat: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / limit
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("1000\n")
+    (path.parent / "memory.stat").write_text(stat)
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    assert free_bytes() == 800
+    path.write_text("max\n" if limit == "memory.max" else f"{2**63 - 4096}\n")
+    assert free_bytes() > 800
+
+
+def test_memory_that_the_system_refuses_is_known_by_its_errors() -> None:
+    for ask in (
+        lambda: np.empty(FAR_TOO_MUCH, dtype=np.int8),
+        lambda: torch.empty(FAR_TOO_MUCH, dtype=torch.int8),
+        lambda: bytearray(FAR_TOO_MUCH),
+    ):
+        with pytest.raises(Exception) as caught:  # noqa: PT011  (each has a kind of its own)
+            ask()
+        assert was_refused(caught.value)
+    assert was_refused(OSError(12, "Cannot allocate memory"))
+    assert not was_refused(RuntimeError("shapes do not match"))
+    assert not was_refused(SettingError("k is 0"))

@@ -1,0 +1,71 @@
+"""What a model needs is told before any of it is made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from foretaste.errors import UnsupportedError
+from foretaste.models.memory import check_model_fits
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+
+CPU = torch.device("cpu")
+NEURAL = ("neumf", "gmf", "mlp", "vae", "dae")
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_the_size_is_that_of_the_model_that_is_made(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_model(name, config := config_class(name)(), 50, 30)
+    assert model.weight_bytes() == sum(
+        tensor.untyped_storage().nbytes() for tensor in (*model.parameters(), *model.buffers())
+    )
+    for free, to_train in (
+        (model.weight_bytes(), False),
+        (model.training_bytes(CPU), True),
+    ):
+        monkeypatch.setattr("foretaste.models.memory.free_on", lambda device, free=free: free)
+        check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+        monkeypatch.setattr("foretaste.models.memory.free_on", lambda device, free=free: free - 1)
+        with pytest.raises(UnsupportedError, match=rf"{name} for 50 users and 30 items with "):
+            check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+
+
+@pytest.mark.parametrize("name", NEURAL)
+def test_training_keeps_four_numbers_for_each_weight(name: str) -> None:
+    model = build_model(name, config_class(name)(), 50, 30)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.Adam(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    moments = [
+        tensor for state in optimizer.state.values() for tensor in state.values() if tensor.ndim
+    ]
+    kept = [*parameters, *(parameter.grad for parameter in parameters), *moments]
+    num_bytes = sum(tensor.nbytes for tensor in kept if tensor is not None)
+    assert model.training_bytes(CPU) == num_bytes + sum(each.nbytes for each in model.buffers())
+
+
+@pytest.mark.parametrize("width", [10**9, 10**18, 2**62])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("neumf", lambda width: NeuMFConfig(factors=width)),
+        ("gmf", lambda width: GMFConfig(factors=width)),
+        ("mlp", lambda width: MLPConfig(layers=(width, width))),
+        ("vae", lambda width: VAEConfig(hidden=(width,))),
+        ("dae", lambda width: DAEConfig(latent=width)),
+    ],
+)
+def test_no_size_is_too_large_to_be_told(name: str, settings: object, width: int) -> None:
+    assert callable(settings)
+    with pytest.raises(UnsupportedError, match=f"{name} for 50 .* are free; choose smaller sizes"):
+        check_model_fits(name, settings(width), 50, 30, CPU, to_train=True)
+
+
+def test_every_model_says_what_to_do_where_it_does_not_fit() -> None:
+    assert all(model_class(name).memory_advice for name in MODEL_NAMES)
