@@ -181,7 +181,7 @@ def test_names_are_no_sql(write: WriteFile, tmp_path: Path) -> None:
 def test_the_bad_time_is_shown_and_not_a_good_one(write: WriteFile, tmp_path: Path) -> None:
     good = "".join(f"1,{item},2020-01-{item:02}\n" for item in range(1, 20))
     source = write(f"user_id,item_id,date\n{good}1,30,soon\n1,31,never\n{good}")
-    message = "line 22: time 'never' is not a date such as .* 2 rows like it"
+    message = "line 21: time 'soon' is not a date such as .* 2 rows like it"
     refuse(source, message, tmp_path)
 
 

@@ -83,8 +83,13 @@ def test_ratings_are_checked_where_a_rule_reads_them(
 
 def test_dates_that_are_not_understood(write: WriteFile, output: Path) -> None:
     source = write("user_id,item_id,date\n1,2,12/31/2020\n1,3,01/01/2021\n")
-    message = r"line 3: time '01/01/2021' is not .* --protocol held-out-users"
+    message = r"line 2: time '12/31/2020' is not .* --time-format '%m/%d/%Y' reads dates with the m"
     refuse(source, output, message)
+
+
+def test_dates_that_no_format_is_known_of(write: WriteFile, output: Path) -> None:
+    source = write("user_id,item_id,date\n1,2,31.12.\n1,3,1.1.\n")
+    refuse(source, output, r"line 2: time '31\.12\.' is not .* --protocol held-out-users")
 
 
 @pytest.mark.parametrize("protocol", ["held-out-users", "none"])

@@ -29,6 +29,7 @@ from tests.docs.mistakes import (
     run,
 )
 
+DATES = "user_id,item_id,date\n"
 _SPLIT = {"train.csv": PAIRS + "1,10\n1,11\n2,10\n", "test.csv": PAIRS + "1,12\n"}
 _NCF = {
     "x.train.rating": "1\t10\t1\t1\n2\t11\t1\t1\n2\t12\t1\t1\n",
@@ -181,6 +182,18 @@ COLUMNS = {
 VALUES = {
     "An id is empty": row(",101,3,4"),
     "A time that is none": row("1,101,3,soon"),
+    "A date with the day first": csv(DATES + "1,2,01/02/2020\n1,3,31/12/2020\n"),
+    "A time that is not of its format": csv(
+        DATES + "1,2,31/12/2020\n1,3,2020-12-31\n", f"{PREPARE} --time-format %d/%m/%Y"
+    ),
+    "Times with and without a UTC offset": csv(
+        DATES + "1,2,2024-10-27 02:30:00+02:00\n1,3,2024-10-27 02:10:00\n"
+        "1,4,2024-10-27 01:50:00+02:00\n"
+    ),
+    "A time that is too fine": csv(
+        DATES + "1,2,2024-10-27 02:30:00\n1,3,2024-10-27 02:10:00.0123456789\n"
+    ),
+    "A time of too many digits": csv(DATES + "1,2,1\n1,3,1234567890.0123456789\n"),
     "A rating that is none": row("1,101,good,4", f"{PREPARE} --min-rating 4"),
     "A decimal comma": row('1,101,"0,5",4', f"{PREPARE} --min-rating 4"),
     "A NUL character": row("1,b\x00,3,4"),
@@ -193,6 +206,11 @@ SETTINGS = {
     "A smallest rating that is no number": run(f"{PREPARE} --min-rating nan"),
     "A rule on ratings without ratings": csv(PAIRS + "1,2\n", f"{PREPARE} --min-rating 4"),
     "A seed that cannot be": run(f"{PREPARE} --seed -1"),
+    "A time format that cannot be": run(f"{PREPARE} --time-format %Q"),
+    "A time format, and times that are no text": run(
+        "prepare ratings.parquet --time-format %d/%m/%Y",
+        ratings__parquet=parquet({"user_id": [1], "item_id": [2], "time": [3]}),
+    ),
     "A memory limit that cannot be": run(f"{PREPARE} --memory-limit 4"),
     "Too little memory": csv(HEADER + rows(20_000), f"{PREPARE} --memory-limit 2MB --threads 1"),
     "Held-out users under another protocol": run(

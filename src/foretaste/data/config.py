@@ -114,6 +114,10 @@ class InputConfig(PairsConfig):
     """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
     are found without it."""
 
+    time_format: str | None = None
+    """How times that are text are written, as DuckDB's ``strptime`` has it: ``%d/%m/%Y %H:%M:%S``.
+    Dates such as 2020-12-31 10:00:00 and numbers are read without it."""
+
     title_column: str | None = None
     """Column of the titles, in the file that describes items; common spellings are found without
     it."""

@@ -145,6 +145,13 @@ class Engine:
         (row,) = self.run(sql)
         return row
 
+    def first(self, sql: str) -> tuple[Any, ...]:
+        """The first row that a query without an order returns, in the order of the source."""
+        self.run("SET preserve_insertion_order = true")
+        (row,) = self.run(f"{sql} LIMIT 1")
+        self.run("SET preserve_insertion_order = false")
+        return row
+
     def count(self, relation: str) -> int:
         """The number of rows of a table."""
         return int(self.row(f"SELECT count(*) FROM {relation}")[0])

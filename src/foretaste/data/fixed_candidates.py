@@ -8,11 +8,12 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data import steps
+from foretaste.data.bad_values import like_it
 from foretaste.data.columns import find_pair
 from foretaste.data.config import FileFormat, PrepareConfig
 from foretaste.data.engine import Engine
 from foretaste.data.plan import Plan
-from foretaste.data.reading import like_it, naming
+from foretaste.data.reading import naming
 from foretaste.data.refused import READ_COMPRESSIONS
 from foretaste.data.scans import Scan
 from foretaste.data.sources import open_scans, scan_lines

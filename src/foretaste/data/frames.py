@@ -64,7 +64,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_float16(column.type):
         return column.cast(pa.float32())
     if pa.types.is_decimal256(column.type):
-        return column.cast(pa.float64())
+        return column.cast(pa.string())
     return column
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data import steps
+from foretaste.data.bad_values import like_it
 from foretaste.data.engine import Engine
-from foretaste.data.reading import like_it
 from foretaste.errors import InputError, SettingError
 
 _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.negative"

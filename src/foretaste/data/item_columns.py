@@ -7,10 +7,11 @@ from typing import Any
 
 from foretaste._util.formatting import counted, shown
 from foretaste.data import steps
+from foretaste.data.bad_values import like_it
 from foretaste.data.columns import find_item_column, find_title, no_title
 from foretaste.data.config import FileFormat, InputConfig
 from foretaste.data.engine import Engine
-from foretaste.data.reading import like_it, naming
+from foretaste.data.reading import naming
 from foretaste.data.scans import Scan, identifier
 from foretaste.data.sources import check_format_acts, open_scans
 from foretaste.errors import InputError, SettingError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from foretaste._util.formatting import shown
+from foretaste.data.bad_values import like_it
+from foretaste.data.casts import Kind
 from foretaste.data.engine import Engine
-from foretaste.data.reading import Kind, like_it
 
 # How such an id is told, and what is said of it.
 _ODD = (

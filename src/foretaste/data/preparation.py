@@ -10,6 +10,7 @@ from foretaste import __version__
 from foretaste._util.atomic import bring_back
 from foretaste._util.keywords import ConfigArgument, routed
 from foretaste._util.settings import checked, given_or_default
+from foretaste.data.casts import Kind
 from foretaste.data.columns import check_columns, describe_unused, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset
@@ -26,7 +27,7 @@ from foretaste.data.odd_ids import describe_odd_ids
 from foretaste.data.plan import Plan, make_plan
 from foretaste.data.progress import Progress, telling
 from foretaste.data.raw import Raw
-from foretaste.data.reading import Kind, read_raw
+from foretaste.data.reading import read_raw
 from foretaste.data.splitting import (
     collapse_pairs,
     count_parts,
@@ -179,7 +180,7 @@ def _run_steps(
 ) -> Manifest:
     counts: dict[str, int] = {}
     raw.tell("read")
-    kinds = read_raw(engine, raw.scans, plan.columns)
+    kinds = read_raw(engine, raw.scans, plan.columns, config.time_format)
     read = (name for scan in raw.scans for name in scan.columns)
     notes = describe_unused(read, plan.columns.values()) | describe_odd_ids(engine, kinds)
     notes |= describe_folders(raw.scans, plan.columns.values())

@@ -23,7 +23,12 @@ from foretaste.data.json_lines import JsonLines
 from foretaste.data.refused import refuse_by_content
 from foretaste.errors import InputError
 
-Storage = Literal["text", "integer", "real", "moment", "other"]
+Storage = Literal[
+    "text", "integer", "real", "decimal", "wide",
+    "moment", "moment_ns", "instant", "instant_ns", "other",
+]  # fmt: skip
+"""What a column holds: ``moment`` are times without a time zone, ``instant`` those with one, and
+``_ns`` those to the nanosecond; ``wide`` are decimals of over 38 digits, which DuckDB has not."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +43,12 @@ class Column:
 
     type_name: str
     """The stored type as a person would name it."""
+
+    text: str | None = None
+    """How a query names the text that ``sql`` makes times of."""
+
+    time_format: str | None = None
+    """How times are written in that text."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,7 +170,9 @@ def scan_parquet(path: Path) -> Scan:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from None
     return Scan(
-        name=str(path), relation=f"read_parquet({_literal(path)}, hive_partitioning=false)",
+        name=str(path), relation=f"read_parquet({_literal(path)}, hive_partitioning=false, "
+        # Otherwise nanoseconds of this old type are cut.
+        "int96_as='timestamp_ns')",
         columns=_describe(schema, str(path)), size=size, modified_ns=modified_ns, path=path,
     )  # fmt: skip
 
@@ -208,11 +221,21 @@ def _storage(kind: pa.DataType) -> Storage:
         kind = kind.value_type
     if pa.types.is_integer(kind):
         return "integer"
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_floating(kind):
         return "real"
+    if pa.types.is_decimal(kind):
+        return "decimal" if kind.precision <= 38 else "wide"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "text"
-    return "moment" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else "other"
+    if pa.types.is_timestamp(kind):
+        return _time_storage(is_zoned=kind.tz is not None, is_fine=kind.unit == "ns")
+    return "moment" if pa.types.is_date(kind) else "other"
+
+
+def _time_storage(*, is_zoned: bool, is_fine: bool) -> Storage:
+    if is_zoned:
+        return "instant_ns" if is_fine else "instant"
+    return "moment_ns" if is_fine else "moment"
 
 
 def identifier(name: str) -> str:

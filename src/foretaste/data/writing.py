@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 
 from foretaste._util.regular import file_sha256
 from foretaste.data import steps
+from foretaste.data.casts import Kind
 from foretaste.data.csv_files import quoted
 from foretaste.data.directory import real_path
 from foretaste.data.engine import Engine
 from foretaste.data.manifest import Part
 from foretaste.data.part_files import content_digest, is_in_order
-from foretaste.data.reading import Kind
 from foretaste.errors import DatasetError, InputError
 
 

@@ -1,0 +1,313 @@
+"""Times keep their order, exactly, whatever they are written or stored as; or they are refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from foretaste.data import PrepareConfig, prepare
+from foretaste.data.config import FileFormat
+from foretaste.data.engine import Engine
+from foretaste.data.reading import read_raw
+from foretaste.data.sources import open_scans
+from foretaste.errors import InputError, SettingError
+from tests.data.conftest import PrepareText, WriteFile
+
+COLUMNS = {"user_id": "user", "item_id": "item", "time": "time"}
+BILLION = 10**9
+few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+# Nanoseconds since 1970: around now, where seconds have ten digits, and close to each other.
+nanos = st.one_of(
+    st.integers(1_700_000_000 * BILLION, 1_700_000_001 * BILLION),
+    st.integers(-2 * BILLION, 2 * BILLION),
+    st.integers(-9_000_000_000 * BILLION, 9_000_000_000 * BILLION),
+)
+moments = st.lists(nanos.flatmap(lambda at: st.sampled_from([at, at + 1, at - 1])), min_size=2)
+
+
+def places(values: Sequence[Any]) -> list[int]:
+    """The place of each value among the distinct ones, in order."""
+    return [sorted(set(values)).index(value) for value in values]
+
+
+def read_times(source: Any, time_format: str | None = None) -> list[Any]:
+    """The times of a source as they are compared, in the order of its items."""
+    scans = open_scans(source, FileFormat())
+    with Engine(Path("unused"), "1GB", 1) as engine:
+        read_raw(engine, scans, COLUMNS, time_format)
+        return [time for (time,) in engine.run("SELECT time FROM raw ORDER BY item_id")]
+
+
+def frame(times: Any) -> pa.Table:
+    return pa.table({"user": [1] * len(times), "item": range(len(times)), "time": times})
+
+
+def as_csv(texts: Sequence[str]) -> str:
+    rows = "".join(f'1,{item},"{text}"\n' for item, text in enumerate(texts))
+    return f"user,item,time\n{rows}"
+
+
+def iso(at: int, decimals: int = 9, offset_minutes: int | None = None, gap: str = "") -> str:
+    """A time as text, cut to some decimals, with the offset it is written for."""
+    seconds, fraction = divmod(at, BILLION)
+    local = datetime.datetime(1970, 1, 1) + datetime.timedelta(
+        seconds=seconds, minutes=offset_minutes or 0
+    )
+    text = local.isoformat(sep=" ") + f".{fraction:09}"[: decimals + 1 if decimals else 0]
+    if offset_minutes is None:
+        return text
+    hours, minutes = divmod(abs(offset_minutes), 60)
+    return f"{text}{gap}{'-' if offset_minutes < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+@few
+@given(at=moments, decimals=st.integers(0, 9))
+def test_dates_and_times(write: WriteFile, at: list[int], decimals: int) -> None:
+    texts = [iso(moment, decimals) for moment in at]
+    cut = [moment // 10 ** (9 - decimals) for moment in at]
+    assert places(read_times(write(as_csv(texts)))) == places(cut)
+
+
+@few
+@given(
+    at=moments,
+    offsets=st.lists(st.integers(-14 * 4, 14 * 4), min_size=1),
+    gap=st.sampled_from(["", " "]),
+)
+def test_times_with_offsets(write: WriteFile, at: list[int], offsets: list[int], gap: str) -> None:
+    texts = [
+        iso(moment, 9, 15 * offsets[place % len(offsets)], gap) for place, moment in enumerate(at)
+    ]
+    assert places(read_times(write(as_csv(texts)))) == places(at)
+
+
+def whole(at: int) -> str:
+    return str(at)
+
+
+def in_seconds(at: int) -> str:
+    return f"{Decimal(at) / BILLION:.9f}"
+
+
+def in_tens(at: int) -> str:
+    """Of more digits than a 64-bit integer has."""
+    return str(at * 10 + 3)
+
+
+def now_and_then_in_half(at: int) -> str:
+    return f"{at}.5" if at % 3 == 0 else str(at)
+
+
+@few
+@given(at=moments, written=st.sampled_from([whole, in_seconds, in_tens, now_and_then_in_half]))
+@example(at=[BILLION**2, BILLION**2 + 1], written=now_and_then_in_half)
+def test_numbers(write: WriteFile, at: list[int], written: Callable[[int], str]) -> None:
+    texts = [written(moment) for moment in at]
+    assert places(read_times(write(as_csv(texts)))) == places(list(map(Decimal, texts)))
+
+
+@few
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2))
+def test_floating_point_numbers(write: WriteFile, at: list[float]) -> None:
+    expected = places(at)
+    assert places(read_times(write(as_csv(list(map(repr, at)))))) == expected
+    assert places(read_times(frame(at))) == expected
+
+
+@few
+@given(
+    at=moments,
+    unit=st.sampled_from(["s", "ms", "us", "ns"]),
+    zone=st.sampled_from([None, "UTC", "Asia/Tokyo", "-03:30"]),
+)
+def test_stored_times(tmp_path: Path, at: list[int], unit: str, zone: str | None) -> None:
+    stored = [moment // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit] for moment in at]
+    table = frame(pa.array(stored, pa.timestamp(unit, zone)))  # type: ignore[call-overload]
+    for place, source in enumerate((table, table.to_pandas(), tmp_path / "x.parquet")):
+        if place == 2:
+            pq.write_table(table, source)
+        assert places(read_times(source)) == places(stored)
+
+
+@few
+@given(moments)
+def test_times_as_old_versions_of_spark_store_them(tmp_path: Path, at: list[int]) -> None:
+    table = frame(pa.array(at, pa.timestamp("ns")))
+    pq.write_table(table, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
+    assert places(read_times(tmp_path / "x.parquet")) == places(at)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.uint64(), pa.decimal128(38, 0), pa.decimal128(38, 9), pa.decimal256(60, 2)]
+)
+def test_stored_numbers_of_many_digits(tmp_path: Path, kind: pa.DataType) -> None:
+    stored = [2**64 - 1, 2**64 - 2, 5, 2**64 - 3]
+    values = stored if kind == pa.uint64() else list(map(Decimal, stored))
+    assert places(read_times(frame(pa.array(values, kind)))) == [3, 2, 0, 1]
+
+
+def test_numbers_stored_as_several_types(write: WriteFile, tmp_path: Path) -> None:
+    pq.write_table(frame(pa.array([2**62 + 1, 2**62])), tmp_path / "a.parquet")
+    later = frame(pa.array([0.5, float(2**62)])).set_column(1, "item", pa.array([2, 3]))
+    pq.write_table(later, tmp_path / "b.parquet")
+    times = read_times([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    assert places(times) == [2, 1, 0, 1]
+
+
+def test_zones_by_name_and_spaces_at_the_end(write: WriteFile) -> None:
+    zoned = [
+        "2024-10-27 03:00:00+0230",
+        "2024-10-27 00:00:01 UTC",
+        "2024-10-27 01:00:00.5+01 ",
+        "2024-10-27 00:00:00Z",
+        "2024-10-27 01:59:59 Europe/Berlin",
+    ]
+    assert places(read_times(write(as_csv(zoned)))) == [4, 3, 2, 1, 0]
+    plain = ["2024-10-27 10:00:00 ", "2024-10-27 10:00:00.5 ", "2024-10-27", "2024-10-27T10:00"]
+    assert places(read_times(write(as_csv(plain)))) == [1, 2, 0, 1]
+
+
+def test_an_hour_that_comes_twice(prepared: PrepareText) -> None:
+    """The clocks of Berlin went back an hour at three in the morning."""
+    times = ["01:50:00+02:00", "02:30:00+02:00", "02:10:00+01:00"]
+    rows = "".join(
+        f"{user},{item},2024-10-27T{time}\n" for user in range(3) for item, time in enumerate(times)
+    )
+    dataset = prepared(f"user_id,item_id,timestamp\n{rows}", validation="none")
+    test = dataset.heldout("test").target
+    assert dataset.items.ids(test.item_index) == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "odd", "message"),
+    [
+        ("2024-10-27 02:30:00+02:00", "2024-10-27 02:10:00", "has no UTC offset, and others have"),
+        ("2024-10-27 02:10:00", "2024-10-27T02:30:00Z", "has a UTC offset, and others have none"),
+        ("2024-10-27 02:10:00", "2024-10-27 02:30:00.5 -0200", "has a UTC offset"),
+        ("2024-10-27", "2024-10-27 02:30:00+02", "has a UTC offset"),
+        ("2024-10-27 02:10:00", "2024-10-27 02:10:00 PM", r"is not a date such as"),
+        ("2024-10-27 02:10:00 GMT", "2024-10-27 02:10:00 BST", "is not a time such as"),
+        ("2024-10-27 02:10:00", "2024-10-27 02:10:00.0123456789", "is finer than a nanosecond"),
+        ("2024-10-27 02:10:00Z", "2024-10-27 02:10:00.0123456789Z", "is finer than a nanosecond"),
+        ("2024-10-27 02:10:00Z", "soon", r"is not a time such as 2020-12-31 10:00:00\+02:00"),
+        ("1.5", "0.12345678901234567890", "cannot be kept exactly, as up to 29 digits and nine"),
+        ("5", "1" * 30, "cannot be kept exactly"),
+    ],
+)  # fmt: skip
+def test_times_that_cannot_be_compared(
+    write: WriteFile, tmp_path: Path, first: str, odd: str, message: str
+) -> None:
+    source = write(as_csv([first] * 3 + [odd, first, odd]))
+    where = rf"raw\.csv, line 5: time '{odd.replace('+', '[+]')[:200]}.*"
+    with pytest.raises(InputError, match=rf"{where}{message}.* \(column 'time', 2 rows like it\)"):
+        prepare(source, tmp_path / "out")
+
+
+def test_files_with_and_without_a_time_zone(write: WriteFile, tmp_path: Path) -> None:
+    zoned = frame(pa.array([1, 2, 3], pa.timestamp("us", "UTC")))
+    plain = write(as_csv(["2024-10-27 02:10:00"]))
+    with pytest.raises(
+        InputError, match=r"raw\.csv, line 2: time .* has no UTC offset, and others"
+    ):
+        prepare([zoned, plain], tmp_path / "out")
+    message = r"table: time 'timestamp\[us, tz=UTC\]' has a UTC offset, and others have none"
+    with pytest.raises(InputError, match=message):
+        prepare([plain, zoned], tmp_path / "out")
+
+
+FORMATS = [
+    ("%d/%m/%Y", ["31/12/2020", "01/02/2021", "2/1/2021"], [0, 2, 1]),
+    ("%m/%d/%Y %I:%M %p", ["12/31/2020 1:00 PM", "12/31/2020 12:30 AM"], [1, 0]),
+    ("%Y%m%d", ["20201231", "20210101", "20190101"], [1, 2, 0]),
+    ("%d.%m.%Y %H:%M:%S.%n", ["01.01.2021 10:00:00.000000789", "01.01.2021 10:00:00.000000788"],
+     [1, 0]),
+    ("%d/%b/%Y:%H:%M:%S %z", ["27/Oct/2024:02:30:00 +0200", "27/Oct/2024:02:10:00 +0100"], [0, 1]),
+    ("%Y-%m-%d %H:%M:%S,%g", ["2024-10-27 02:30:00,120", "2024-10-27 02:30:00,119"], [1, 0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "texts", "expected"), FORMATS)
+def test_times_of_a_format_of_their_own(
+    write: WriteFile, format: str, texts: list[str], expected: list[int]
+) -> None:
+    assert places(read_times(write(as_csv(texts)), format)) == expected
+    assert places(read_times(frame(texts), format)) == expected
+    lines = [json.dumps({"user": 1, "item": item, "time": text}) for item, text in enumerate(texts)]
+    assert places(read_times(write("\n".join(lines), "x.jsonl"), format)) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "format", "reads"),
+    [
+        (["01/02/2020", "31/12/2020"], "%d/%m/%Y", "dates with the day first"),
+        (["01.02.20 10:00", "31.12.20 9:59"], "%d.%m.%y %H:%M", "dates with the day first"),
+        (["1/2/2020 1:02:03 pm", "12/31/2020 1:02:03 AM"], "%m/%d/%Y %I:%M:%S %p",
+         "dates with the month first"),
+        (["1-2-2020T10:00:00.5", "31-1-2020T10:00:00.5"], "%d-%m-%YT%H:%M:%S.%f",
+         "dates with the day first"),
+        (["31/12/2020 10:00:00 +0200"], "%d/%m/%Y %H:%M:%S %z", "dates with the day first"),
+        (["01/02/2020"], "%d/%m/%Y",
+         "dates with the day first, --time-format '%m/%d/%Y' reads dates with the month first"),
+    ],
+)  # fmt: skip
+def test_dates_in_other_orders_are_met_with_the_option_that_reads_them(
+    write: WriteFile, tmp_path: Path, texts: list[str], format: str, reads: str
+) -> None:
+    rows = texts * 4
+    source = write(as_csv(rows))
+    with pytest.raises(InputError) as error:
+        prepare(source, tmp_path / "out")
+    said = str(error.value)
+    assert said.startswith(f"{source}, line 2: time {texts[0]!r} is not a number or a date such as")
+    assert f"; --time-format {format!r} reads {reads}" in said
+    read = prepare(source, tmp_path / "out", PrepareConfig(time_format=format))
+    assert read.manifest.config["time_format"] == format
+
+
+def test_the_first_bad_date_of_a_long_file_is_named(write: WriteFile, tmp_path: Path) -> None:
+    good = "2024-03-01 10:00:00"
+    texts = [good] * 1_000_000 + ["29/02/2024", *[good] * 500_000, "01/01/2024", good]
+    message = r"line 1000002: time '29/02/2024' is .* 2 rows .* '%d/%m/%Y' reads dates with the day"
+    with pytest.raises(InputError, match=message):
+        prepare(write(as_csv(texts)), tmp_path / "out")
+
+
+def test_times_that_are_not_of_the_format(write: WriteFile, tmp_path: Path) -> None:
+    config = PrepareConfig(time_format="%d/%m/%Y")
+    for odd in ("2020-12-31", "infinity", "epoch", "31/12/2020 10:00"):
+        source = write(as_csv(["31/12/2020", odd]))
+        message = rf"line 3: time '{odd}' is not written as '%d/%m/%Y' says \(column 'time', 1 row"
+        with pytest.raises(InputError, match=message):
+            prepare(source, tmp_path / "out", config)
+
+
+def test_formats_that_cannot_be(write: WriteFile, tmp_path: Path) -> None:
+    source = write(as_csv(["31/12/2020"]))
+    for format in ("%Q", "", "%d/%m/%"):
+        with pytest.raises(SettingError, match=r"time_format is .*; it must be one as strptime"):
+            prepare(source, tmp_path / "out", PrepareConfig(time_format=format))
+    with pytest.raises(SettingError, match="column 'time' of table is of type int64; leave it out"):
+        prepare(frame([1, 2, 3]), tmp_path / "out", PrepareConfig(time_format="%d/%m/%Y"))
+
+
+def test_pandas_times_of_a_zone(tmp_path: Path) -> None:
+    moments = pd.to_datetime(np.array([7, 5, 6, 5]) + 1_700_000_000 * BILLION)
+    data = pd.DataFrame({"user": [1, 1, 1, 2], "item": [5, 6, 7, 6], "time": moments})
+    for zone in (None, "UTC", "America/New_York"):
+        source = data.assign(time=moments.tz_localize(zone))
+        dataset = prepare(source, tmp_path / f"{zone}".replace("/", "-"))
+        assert dataset.items.ids(dataset.heldout("test").target.item_index) == [5]
+        assert dataset.items.ids(dataset.heldout("validation").target.item_index) == [7]
