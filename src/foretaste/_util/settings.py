@@ -274,6 +274,10 @@ def _path(value: Any, allowed: Range) -> Path:
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str) or "\0" in path:
         raise _UnfitError
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise _UnfitError from None
     return Path(path)
 
 

@@ -144,7 +144,7 @@ class Dataset:
 
     def has_candidates(self, split: Split) -> bool:
         """Whether the data came with what a split's targets are to be ranked against."""
-        return _candidates_file(split) in self.manifest.parts
+        return _candidates_file(checked("split", split, Split)) in self.manifest.parts
 
     def all_interactions(self) -> Histories:
         """Every kept interaction of every user, held-out ones too: [num_users] rows."""

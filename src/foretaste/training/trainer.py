@@ -94,6 +94,7 @@ def train(
     Ctrl-C, SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did,
     `resume` goes on.
     """
+    model = checked("model", model, str)
     if model_config is None:
         model_config = settings_to_start_with(model, start_from)
     config, model_config, sampling, pretraining, logs, preparation = routed(
