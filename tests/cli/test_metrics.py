@@ -67,7 +67,7 @@ def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
     done = foretaste("evaluate runs/gmf -k 5 --candidates sampled-9 --split validation")
     assert done.status == 0
     assert done.err == ""
-    assert "gmf (gmf) on " in done.out
+    assert "gmf: gmf on " in done.out
     assert "@5" in done.out
     assert "@10" not in done.out
     assert "validation part, protocol leave-one-out" in done.out
@@ -201,7 +201,7 @@ def test_runs_are_measured_on_other_data(foretaste: Foretaste, tmp_path: Path) -
     foretaste(f"prepare ratings.csv {tmp_path}/more.csv --protocol temporal -o {other}")
     done = foretaste(f"evaluate runs/vae --dataset {other} --log-path {tmp_path}/log.jsonl")
     assert done.status == 0, done.err
-    assert f"vae (vae) on {other}" in done.out
+    assert f"vae: vae on {other}" in done.out
     assert "\nruns/vae: not trained on this dataset, matched by id; " in done.out
     assert "\nruns/vae: candidates are of its own catalogue, 60 items, which has " in done.out
     (line,) = [line for line in done.out.splitlines() if "held-out pairs that were" in line]

@@ -115,3 +115,24 @@ def test_a_log_that_is_a_link_is_read_and_not_written(run: Run, tmp_path: Path) 
     run.log.append("epoch", epoch=1)
     assert cached.read_bytes() == before
     assert run.log.path.read_bytes() != before
+
+
+def test_the_last_events_are_those_of_the_whole_log(run: Run) -> None:
+    for epoch in range(1, 6):
+        run.log.append("epoch", epoch=epoch)
+    assert run.log.last_events(2) == run.log.read()[-2:]
+    assert run.log.last_events(100) == run.log.read()[1:]
+    with run.log.path.open("a") as file:
+        file.write('{"event": "epo')
+    assert [event["epoch"] for event in run.log.last_events(2)] == [4, 5]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "not JSON\nnor this\n", "{}\n{}\n"])
+def test_what_is_no_log_has_no_last_events(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(text)
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    if text.count("\n") < 2:
+        assert log.last_events(2) == []
+        return
+    with pytest.raises(RunError, match="one of its last lines"):
+        log.last_events(2)

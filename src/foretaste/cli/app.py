@@ -56,6 +56,10 @@ _VERBS = {
     Every run is measured in the same way, on the dataset that all were trained on or on the data of
     `--dataset`, and held against the first on the same users, which shows differences that their
     own intervals hide.""",
+    "runs": """List the runs of a folder.
+
+    With the model and dataset of each, its best metric and the seconds that it trained. Runs that
+    are damaged or not finished are said to be.""",
     "recommend": """Recommend items to known users, to new ones, or to everyone.
 
     Items a user has already are left out. A list that is short or in popularity order says

@@ -62,7 +62,7 @@ def evaluate(
     note_if_unfinished(opened, quiet=quiet)
     name, model = opened.path.resolve().name, opened.config.model
     grid = comparison_grid({name: found}, metrics) if metrics else evaluation_grid(found)
-    heading = "" if quiet else f"{name} ({model}) on {data.path}"
+    heading = "" if quiet else f"{name}: {model} on {data.path}"
     notes = [] if quiet else [*found.definitions(metrics or None), found.speed()]
     print_metrics(metric_rows(run, name, found), [(heading, grid)], notes, format)
     if log_path is not None:

@@ -44,7 +44,7 @@ def _is_tensorflows(checkpoint: Path) -> bool:
 
 
 def _holds_tensorflows(directory: Path) -> bool:
-    from foretaste.runs.run import CONFIG
+    from foretaste.runs.paths import CONFIG
 
     return not (directory / CONFIG).exists() and any(directory.glob("*.ckpt*.index"))
 
@@ -143,7 +143,7 @@ def shape_of_dataset(path: str) -> str:
 def model_settings_of_run(path: str) -> tuple[str, dict[str, Any]]:
     """The model of a run and its settings; RunError where there is no such run."""
     from foretaste.runs.config import read_run_config
-    from foretaste.runs.run import CONFIG
+    from foretaste.runs.paths import CONFIG
 
     if not (Path(path) / CONFIG).is_file():
         raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
@@ -154,7 +154,7 @@ def model_settings_of_run(path: str) -> tuple[str, dict[str, Any]]:
 def would_be_replaced(run: str | None, log: str | None, results: str | None) -> list[str]:
     """Of the places that a command writes to, those that hold what an earlier one wrote."""
     from foretaste.runs.copies import results_in
-    from foretaste.runs.run import CONFIG
+    from foretaste.runs.paths import CONFIG
 
     return [
         place

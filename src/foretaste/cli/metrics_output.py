@@ -31,7 +31,9 @@ def print_metrics(
     ``records``, one per metric and run.
     """
     if format == "csv":
-        writer = csv.DictWriter(sys.stdout, list(records[0]), lineterminator="\n")
+        writer = csv.DictWriter(
+            sys.stdout, list(records[0]) if records else [], lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(records)
     elif format == "json":

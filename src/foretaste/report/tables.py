@@ -51,7 +51,10 @@ class Grid:
         for number, heading in enumerate(self.headings):
             table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0)
         for label, cells in self.rows:
-            drawn = [Text(cell.value).append(f"\n{cell.interval}", "dim") for cell in cells]
+            drawn = [
+                Text(cell.value).append(f"\n{cell.interval}" if cell.interval else "", "dim")
+                for cell in cells
+            ]
             table.add_row(Text(label), *drawn)
         return table
 

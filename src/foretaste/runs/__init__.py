@@ -8,6 +8,7 @@ from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.runs.config import DatasetReference, RunConfig
+    from foretaste.runs.listing import ListedRun, list_runs
     from foretaste.runs.loading import load_model
     from foretaste.runs.metrics_log import MetricsLog
     from foretaste.runs.origin import dataset_of
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "DatasetReference": "config",
+    "ListedRun": "listing",
     "MetricsLog": "metrics_log",
     "Run": "run",
     "RunConfig": "config",
     "dataset_of": "origin",
     "default_run_name": "paths",
+    "list_runs": "listing",
     "load_model": "loading",
     "unused_run_path": "paths",
     "verify": "verification",
@@ -30,11 +33,13 @@ _MODULE_OF = {
 
 __all__ = [
     "DatasetReference",
+    "ListedRun",
     "MetricsLog",
     "Run",
     "RunConfig",
     "dataset_of",
     "default_run_name",
+    "list_runs",
     "load_model",
     "unused_run_path",
     "verify",

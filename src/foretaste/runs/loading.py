@@ -14,7 +14,8 @@ from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import RunConfig
-from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
 from foretaste.runs.weights import WEIGHTS
 
 if TYPE_CHECKING:

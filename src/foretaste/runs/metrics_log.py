@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -116,6 +116,23 @@ class MetricsLog:
         Raises RunError naming the line that was changed or does not follow the one before it.
         """
         return [event for _, event in self._checked()]
+
+    def last_events(self, count: int) -> list[dict[str, Any]]:
+        """The last events, ``count`` at most and the schema never, without reading all of the log.
+
+        Raises RunError where one was changed or does not follow the one before it.
+        """
+        with reading(self.path), open_regular(self.path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 2 * _MAX_LINE))
+            *lines, _ = file.read().split(b"\n")
+        try:
+            return [
+                checked_line(line + b"\n", previous_of(before))[1]
+                for before, line in pairwise(lines[-count - 1 :])
+            ]
+        except (LookupError, ValueError, TypeError) as error:
+            raise RunError(f"{self.path}: one of its last lines {error}") from error
 
     def read_sound(self) -> list[dict[str, Any]]:
         """The events before the first line that is none."""

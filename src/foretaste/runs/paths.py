@@ -1,4 +1,4 @@
-"""Where runs are: names that are not taken, and how a path is gone on with."""
+"""Where runs and their files are: names that are not taken, and how a path is gone on with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 
 from foretaste._util.atomic import is_empty_directory
 from foretaste.errors import RunError
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
 
 
 def resume_command(path: Path) -> str:

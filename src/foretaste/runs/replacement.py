@@ -14,8 +14,8 @@ from foretaste._util.atomic import is_empty_directory, replace_directory
 from foretaste.errors import RunError
 from foretaste.runs.files import writing
 from foretaste.runs.lock import training_lock
-from foretaste.runs.paths import check_is_new
-from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.paths import CONFIG, check_is_new
+from foretaste.runs.run import Run
 
 _BESIDE = re.compile(r"\.(.+)\.next")
 

@@ -22,7 +22,7 @@ from foretaste.runs.files import reading, remove
 from foretaste.runs.histories_file import read_histories, read_in_training, write_histories
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import check_is_new
+from foretaste.runs.paths import CONFIG, METRICS, check_is_new
 from foretaste.runs.weights import KEPT, WEIGHTS, BestWeights
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from foretaste.data.dataset import Dataset
 
-CONFIG = "config.json"
-METRICS = "metrics.jsonl"
 STATE = "resume.safetensors"
 USERS = "users.parquet"
 ITEMS = "items.parquet"

@@ -19,7 +19,8 @@ from foretaste.runs.config import FORMAT_VERSION, read_run_config
 from foretaste.runs.files import reading
 from foretaste.runs.lock import LOCK, lock_holder
 from foretaste.runs.log_lines import UNITS
-from foretaste.runs.run import CONFIG, HISTORIES, ITEMS, METRICS, STATE, USERS, Run
+from foretaste.runs.paths import CONFIG, METRICS
+from foretaste.runs.run import HISTORIES, ITEMS, STATE, USERS, Run
 from foretaste.runs.weights import WEIGHTS, WeightsRecord
 
 

@@ -22,7 +22,8 @@ from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import RunConfig
 from foretaste.runs.loading import model_config
-from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
 from foretaste.training.checkpoints import Checkpoints
 from foretaste.training.config import LogConfig
 from foretaste.training.interruption import Interruption

@@ -11,7 +11,8 @@ from foretaste.errors import RunError
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config
-from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 from foretaste.training.warm_start import warm_start_arguments
 

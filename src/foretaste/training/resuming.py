@@ -10,8 +10,9 @@ from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
 from foretaste.runs.origin import dataset_of
+from foretaste.runs.paths import CONFIG
 from foretaste.runs.replacement import place_to_take
-from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.run import Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import LogConfig
 from foretaste.training.like import asked_settings

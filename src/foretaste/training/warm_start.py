@@ -24,7 +24,8 @@ from foretaste.errors import RunError, SettingError
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.pretraining import HALVES, join_outputs
 from foretaste.runs.loading import model_config
-from foretaste.runs.run import CONFIG, Run
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
 from foretaste.training.config import PretrainingConfig
 
 if TYPE_CHECKING:

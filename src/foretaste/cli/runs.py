@@ -1,0 +1,66 @@
+"""``foretaste runs``: the runs of a folder, at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from foretaste.cli.arguments import FLAG
+from foretaste.cli.console import say, stdout_console
+from foretaste.cli.metrics_output import MetricsFormat, print_metrics
+from foretaste.report.tables import Cell, Grid
+
+if TYPE_CHECKING:
+    from foretaste.runs import ListedRun
+
+_HEADINGS = ("", "model", "dataset", "metric", "validation", "test", "time", "")
+
+
+def runs(
+    folder: Path = Path("runs"),
+    /,
+    *,
+    format: MetricsFormat = "table",
+    quiet: Annotated[bool, FLAG] = False,
+) -> None:
+    """List the runs of a folder, the oldest first and damaged ones last.
+
+    Args:
+        folder: Where the runs are.
+        format: How to print; csv and json have more of each run.
+        quiet: Print the directories of whole runs and nothing else, one on a line.
+    """
+    from foretaste.runs import list_runs
+
+    listed = list_runs(folder)
+    if quiet:
+        for run in listed:
+            if not run.is_damaged:
+                say(stdout_console(), str(run.path))
+        return
+    rows = [_row(run) for run in listed if not run.is_damaged]
+    notes = [f"{run.path} {run.state}" for run in listed if run.is_damaged]
+    if not listed:
+        notes = [f"{folder}: no runs"]
+    grids = [("", Grid(headings=_HEADINGS, rows=tuple(rows)))] if rows else []
+    records = [{name: _plain(value) for name, value in asdict(run).items()} for run in listed]
+    print_metrics(records, grids, notes, format)
+
+
+def _row(run: ListedRun) -> tuple[str, tuple[Cell, ...]]:
+    """A run's name and its cells; of its state only what is not as usual."""
+    remarks = [run.state] if run.state != "finished" else []
+    if run.candidates not in (None, "full"):
+        remarks.append(f"candidates {run.candidates}")
+    values = (
+        *(run.model, run.dataset, run.metric),
+        *("-" if value is None else f"{value:.4f}" for value in (run.validation, run.test)),
+        "-" if run.train_s is None else f"{run.train_s:,.2f} s",
+        ", ".join(remarks),
+    )
+    return run.path.name, tuple(Cell("-" if value is None else value) for value in values)
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,60 @@
+"""``foretaste runs``: the runs of a folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import Done
+from tests.cli.test_app import python
+
+Foretaste = Callable[..., Done]
+
+
+def test_runs_are_listed_with_what_they_came_to(foretaste: Foretaste) -> None:
+    done = foretaste("runs")
+    assert done.status == 0
+    assert re.search(r"^ +model +dataset +metric +validation +test +time *$", done.out, re.M)
+    assert re.search(
+        r"^ popularity +popularity +data +ndcg@10 +- +0\.\d{4} +\S+ s *$", done.out, re.M
+    )
+    assert re.search(r"^ vae +vae +data +ndcg@10 +0\.\d{4} +0\.\d{4} +\S+ s *$", done.out, re.M)
+    names = re.findall(r"^ (\w+) +\w+ +data ", done.out, re.M)
+    assert sorted(names) == ["gmf", "popularity", "vae"]
+
+
+def test_damaged_runs_are_named_and_left_out_of_what_programs_read(foretaste: Foretaste) -> None:
+    Path("runs/gmf/config.json").write_text("{")
+    done = foretaste("runs runs")
+    assert done.status == 0
+    assert "\nruns/gmf damaged: runs/gmf/config.json is torn or not JSON: " in done.out
+    assert set(foretaste("runs --quiet").out.split()) == {"runs/popularity", "runs/vae"}
+    records = {record["path"]: record for record in json.loads(foretaste("runs --format json").out)}
+    assert records["runs/gmf"]["is_damaged"]
+    assert records["runs/vae"]["protocol"] == "leave-one-out"
+    rows = list(csv.DictReader(foretaste("runs --format csv").out.splitlines()))
+    assert {row["path"] for row in rows} == set(records)
+
+
+def test_other_candidates_are_said(foretaste: Foretaste) -> None:
+    foretaste("train popularity data --candidates sampled-9 --run runs/sampled")
+    assert re.search(r"^ sampled .* candidates sampled-9 *$", foretaste("runs").out, re.M)
+
+
+def test_a_folder_without_runs_says_so(foretaste: Foretaste, tmp_path: Path) -> None:
+    assert foretaste(f"runs {tmp_path}").out == f"{tmp_path}: no runs\n"
+    assert json.loads(foretaste(f"runs {tmp_path} --format json").out) == []
+
+
+def test_a_listing_waits_for_nothing_heavy(shop: Path) -> None:
+    code = (
+        "from foretaste.cli.app import main; main(['runs']); "
+        "import sys; print(*sys.modules, file=sys.stderr)"
+    )
+    done = python("-c", code, cwd=shop)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert done.returncode == 0, done.stderr
+    assert not loaded & {"torch", "duckdb", "pyarrow", "numpy"}

@@ -1,0 +1,81 @@
+"""The runs of a folder, told from config and log alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.errors import RunError
+from foretaste.evaluation.result import Evaluation
+from foretaste.runs import ListedRun, Run, list_runs
+from tests.report.test_tables import evaluation
+from tests.runs.tiny import make_run
+
+
+def finish(run: Run, found: Evaluation | None = None, **summary: object) -> None:
+    """Log a test part and a summary, as a training does at its end."""
+    if found is not None:
+        run.log.append("evaluation", epoch=None, evaluation=found.as_dict())
+    run.log.append("summary", train_s=2.5, **summary)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, dataset: Dataset) -> Path:
+    """A trained run, a fitted one, one that is not finished, and one that is damaged."""
+    runs = {
+        name: make_run(tmp_path / name, dataset)
+        for name in ("a trained", "b fitted", "c begun", "d damaged")
+    }
+    found = evaluation(hr_10=0.5, ndcg_100=0.25)
+    finish(runs["a trained"], found, select_by="hr@10", best_value=0.75)
+    finish(runs["b fitted"], found, select_by=None, best_value=None)
+    log = runs["d damaged"].log
+    log.append("summary", train_s=1.0)
+    log.path.write_text(log.path.read_text().replace("1.0", "9.0"))
+    (tmp_path / "no run").mkdir()
+    return tmp_path
+
+
+def by_name(listed: list[ListedRun]) -> dict[str, ListedRun]:
+    return {run.path.name: run for run in listed}
+
+
+def test_what_each_run_is_and_came_to(folder: Path, dataset: Dataset) -> None:
+    listed = by_name(list_runs(folder))
+    assert listed.keys() == {"a trained", "b fitted", "c begun", "d damaged"}
+    trained, fitted = listed["a trained"], listed["b fitted"]
+    assert (trained.model, trained.dataset) == ("popularity", dataset.path.name)
+    assert (trained.metric, trained.validation, trained.test) == ("hr@10", 0.75, 0.5)
+    assert (trained.state, trained.train_s) == ("finished", 2.5)
+    assert (fitted.metric, fitted.validation, fitted.test) == ("ndcg@100", None, 0.25)
+
+
+def test_what_is_not_finished_or_damaged_is_said_to_be(folder: Path) -> None:
+    *_, last = listed = list_runs(folder)
+    assert by_name(listed)["c begun"].state == "not finished"
+    assert last.path.name == "d damaged"
+    assert last.state.startswith(
+        f"damaged: {folder}/d damaged/metrics.jsonl: one of its last lines"
+    )
+    (folder / "a trained" / "config.json").write_text("{}")
+    (folder / "b fitted" / "metrics.jsonl").unlink()
+    damaged = {run.path.name: run.state for run in list_runs(folder) if run.is_damaged}
+    assert "is not the config of a foretaste run" in damaged["a trained"]
+    assert "metrics.jsonl is missing" in damaged["b fitted"]
+
+
+def test_a_run_in_training_names_the_process(folder: Path) -> None:
+    with Run.open(folder / "c begun").in_training():
+        assert by_name(list_runs(folder))["c begun"].state.startswith("in training (process ")
+
+
+def test_a_run_itself_and_a_folder_that_is_none(folder: Path) -> None:
+    (run,) = list_runs(folder / "a trained")
+    assert run.metric == "hr@10"
+    assert list_runs(folder / "no run") == []
+    with pytest.raises(
+        RunError, match=r"no runs: there is no such directory; did you mean .*no run\?"
+    ):
+        list_runs(folder / "no runs")
