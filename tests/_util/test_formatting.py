@@ -27,7 +27,7 @@ def test_compact_numbers(number: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0:00:00"), (80, "0:01:20"), (3599.6, "1:00:00"), (None, "-:--:--")],
+    [(0.4, "0:00:00"), (80, "0:01:20"), (3599.6, "1:00:00"), (None, "-:--:--"), (1e18, "-:--:--")],
 )
 def test_duration(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text

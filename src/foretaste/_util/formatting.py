@@ -19,8 +19,10 @@ def memory(num_bytes: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in hours, minutes and seconds: 0:01:20; -:--:-- where it is not known."""
-    return "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
+    """A time in hours, minutes and seconds: 0:01:20; -:--:-- where it is not known, or for ever."""
+    if seconds is None or seconds > timedelta.max.total_seconds():
+        return "-:--:--"
+    return str(timedelta(seconds=round(seconds)))
 
 
 def compact(number: float) -> str:

@@ -38,7 +38,7 @@ def was_refused(error: BaseException) -> bool:
 def free_bytes() -> int:
     """Main memory that this process could still take: what the machine has free, swap included,
     within the limits of its control groups and of its own; ``sys.maxsize`` where nobody tells."""
-    return max(0, min(_free_in_machine(), _left_of_address_space(), *_left_in_groups()))
+    return max(0, min(_free_in_machine(), address_space_left(), *_left_in_groups()))
 
 
 def _free_in_machine() -> int:
@@ -48,8 +48,9 @@ def _free_in_machine() -> int:
     return 1024 * (kibibytes["MemAvailable:"] + kibibytes.get("SwapFree:", 0))
 
 
-def _left_of_address_space() -> int:
-    """What is left of ``ulimit -v``."""
+def address_space_left() -> int:
+    """Bytes that this process may still map (``ulimit -v``), taken or not; ``sys.maxsize`` where
+    there is no limit."""
     statm = Path("/proc/self/statm")
     if sys.platform == "win32" or not statm.is_file():
         return sys.maxsize

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from foretaste._util.memory import free_bytes
+from foretaste._util.memory import address_space_left, free_bytes, require_memory
 from foretaste.data.config import FileFormat, memory_bytes
 from foretaste.data.csv_files import explain
 from foretaste.data.directory import real_path
@@ -37,6 +37,8 @@ _CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"
 _CANNOT_SPILL = "max_temp_directory_size"
 
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
+_MAPPED_BY_THREAD = 128 * 2**20
+"""Address space, not memory, that the C library maps for each thread's stack and heap."""
 _BESIDE_ENGINE_BYTES = 300 * 2**20
 
 
@@ -53,8 +55,8 @@ class Engine:
             "python_enable_replacements": False,
             "TimeZone": "UTC",
         }
-        if threads is not None:
-            options["threads"] = threads
+        if (most := _most_threads(threads)) is not None:
+            options["threads"] = most
         self._connection = duckdb.connect(":memory:", config=options)
         self._connection.execute("SET enable_progress_bar = false")
         self._memory_limit = memory_limit or self._half_of_memory()
@@ -155,6 +157,17 @@ class Engine:
     def count(self, relation: str) -> int:
         """The number of rows of a table."""
         return int(self.row(f"SELECT count(*) FROM {relation}")[0])
+
+
+def _most_threads(asked: int | None) -> int | None:
+    """The threads to run with, None for one on each core; UnsupportedError where too many are
+    asked for. DuckDB ends the process where one cannot be started."""
+    left = address_space_left()
+    if asked is None:
+        has_room = (os.cpu_count() or 1) * _MAPPED_BY_THREAD <= left
+        return None if has_room else max(1, left // _MAPPED_BY_THREAD)
+    require_memory(asked * _MAPPED_BY_THREAD, left, f"running {asked} threads", "lower threads")
+    return asked
 
 
 def _engine_bytes(memory_limit: str) -> int:
