@@ -56,6 +56,10 @@ def test_bench_recommend_takes_the_models_options() -> None:
     done = call(*line.split())
     assert done.status == 0, done.err
     assert "**recommend vae**" in done.out
+    quiet = call(*line.split(), "--quiet")
+    assert quiet.status == 0
+    assert (bool(done.err), quiet.err) == (True, "")
+    assert "**recommend vae**" in quiet.out
 
 
 @pytest.mark.parametrize("line", ["train neumf --shape nowhere", "train vae --steps 0"])
