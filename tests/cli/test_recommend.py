@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.recommend import Recommender
+from foretaste.recommend.similar import SimilarListMaker
 from tests.cli.conftest import SHAPE, Done
 
 Foretaste = Callable[..., Done]
@@ -265,6 +266,19 @@ def test_similar_items_of_the_whole_catalogue_go_to_a_file(
     some = foretaste(f"similar runs/gmf --item 4 7 -k 3 --output {tmp_path}/some.csv --quiet")
     assert some == Done(0, "", "")
     assert (tmp_path / "some.csv").read_text().splitlines() == printed
+
+
+def test_short_lists_and_notes_of_similar_items_are_said_of_a_file(
+    foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SimilarListMaker, "notes", ("scores are rough",))
+    line = f"similar runs/gmf --all -k 500 --output {tmp_path}/all.csv --overwrite"
+    done = foretaste(line)
+    assert done.status == 0
+    short = "shorter lists, for there is no more to show: 60 items\n"
+    assert done.err == f"scores are rough\n{short}"
+    assert done.out == f"Wrote 3,540 rows for 60 items: {tmp_path}/all.csv\n"
+    assert foretaste(f"{line} --quiet") == Done(0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -159,10 +159,17 @@ def test_what_does_not_count_is_counted() -> None:
 
 @pytest.mark.parametrize(
     ("candidates", "num_samples"),
-    [("full", 3 * 5), ("sampled-2", 4 + 3 * 2), ("nvidia-7", 4 + 3 * 7)],
+    [
+        ("full", 3 * 5),
+        ("sampled-2", 4 + 3 * 2),
+        ("sampled-4", 4 + 2 + 3 + 3),
+        ("sampled-1000000", 4 + 2 + 3 + 3),
+        ("nvidia-7", 4 + 3 * 7),
+    ],
 )
 def test_samples_are_pairs_of_a_user_and_a_candidate(candidates: str, num_samples: int) -> None:
-    """The three users with a target have 4 that can be ranked; batches do not matter."""
+    """The three users with a target have 4 that can be ranked, and 2, 3 and 3 items to draw from;
+    batches do not matter."""
     heldout = held_out(
         [[0], [1], [2], [3]], [[1, 2], [], [4], [0, 5]], num_items=5, num_all_items=6
     )

@@ -220,6 +220,13 @@ def test_metrics_of_arrays_are_those_of_evaluate(seed: int, num_levels: int, k: 
         ([[1, 2], [1, math.nan]], [[1, 0], [1, 0]], 1, "row 1 .* a score that is not a number"),
         ([[1, 2], [1, 2]], [[1, 0], [0, 0]], 1, "row 1 .* no relevant candidate; leave such users"),
         ([[1, 2]], [[3, 0]], 1, "relevance has no grades"),
+        ([[1, 2], [3]], [[1, 0], [1]], 1, "scores must be numbers in rows of one length"),
+        ([[1, 2], [3, 4]], [[1, 0], [1]], 1, "relevant must be numbers in rows of one length"),
+        ([["a", "b"]], [[1, 0]], 1, "scores must be numbers .*: they are of type <U1; pad"),
+        ([[1, 2]], [["a", ""]], 1, "relevant must be numbers .*: they are of type <U1; pad"),
+        ([[1, object()]], [[1, 0]], 1, "scores must be numbers"),
+        ([[1, 2j]], [[1, 0]], 1, "they are of type complex128"),
+        ([[1, 10**400]], [[1, 0]], 1, "scores must be numbers"),
         ([[1, 2]], [[1, 0]], 0, "k is "),
     ],
 )

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, prepare
+from foretaste.data.dataset import HeldOut
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import Evaluation
 from foretaste.evaluation.evaluate import evaluate
 from foretaste.report import compare_runs, evaluate_run
-from foretaste.report.other_data import match
+from foretaste.report.other_data import _Places, match
 from foretaste.runs import Run, load_model
 from tests.runs.tiny import make_dataset, make_run
 
@@ -50,7 +51,7 @@ def test_matching_a_run_with_its_own_dataset_changes_no_bit(
 ) -> None:
     run = make_run(tmp_path / "run", own, model, **SETTINGS[model])
     expected = evaluate_run(run, own, candidates=candidates, split=split, device="cpu")
-    matched = match(run, own, split)
+    (matched,) = match([run], own, split)
     found = evaluate(
         load_model(run, "cpu"),
         matched.heldout,
@@ -170,6 +171,22 @@ def test_every_model_is_measured_on_other_data(model: str, tmp_path: Path) -> No
         assert 0 < found["hr@10"] <= 1
         again = evaluate_run(run, new, candidates=candidates, device="cpu", evaluation_batch=3)
         assert again["hr@10"] == pytest.approx(found["hr@10"])
+
+
+def test_what_runs_were_trained_on_is_looked_up_once_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = shop(tmp_path / "old", PAIRS), week(tmp_path / "new")
+    runs = [make_run(tmp_path / name, old) for name in ("a", "b", "c")]
+    looked_up, look_up = [], _Places.of
+
+    def counted(run: Run, dataset: Dataset, heldout: HeldOut) -> _Places:
+        looked_up.append(run)
+        return look_up(run, dataset, heldout)
+
+    monkeypatch.setattr(_Places, "of", counted)
+    compare_runs(runs, dataset=new, device="cpu")
+    assert looked_up == runs
 
 
 def test_runs_of_different_data_compare_on_what_none_was_trained_on(tmp_path: Path) -> None:

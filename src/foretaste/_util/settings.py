@@ -24,6 +24,7 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NewType,
     TypeVar,
     Union,
     get_args,
@@ -83,6 +84,10 @@ Threads = Annotated[int, Range(at_least=1, at_most=1024)]
 """Far more than there are cores are a slip, and their stacks take all memory."""
 
 Seed = Annotated[int, Range(at_least=0, below=_INT64_END)]
+
+
+AnyPath = NewType("AnyPath", Path)
+"""A path whose name no file may be able to have, for functions that say so in their own error."""
 
 
 class _UnfitError(Exception):
@@ -270,15 +275,22 @@ def _text(value: Any, allowed: Range) -> str:
     return str.__str__(value)
 
 
-def _path(value: Any, allowed: Range) -> Path:
+def _any_path(value: Any, allowed: Range) -> Path:
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str) or "\0" in path:
+    if not isinstance(path, str):
         raise _UnfitError
+    return Path(path)
+
+
+def _path(value: Any, allowed: Range) -> Path:
+    path = _any_path(value, allowed)
     try:
-        os.fsencode(path)
+        name = os.fsencode(path)
     except UnicodeEncodeError:
         raise _UnfitError from None
-    return Path(path)
+    if b"\0" in name:
+        raise _UnfitError
+    return path
 
 
 _CONVERTERS: dict[Any, Callable[[Any, Range], Any]] = {
@@ -287,6 +299,7 @@ _CONVERTERS: dict[Any, Callable[[Any, Range], Any]] = {
     float: _number,
     str: _text,
     Path: _path,
+    AnyPath: _any_path,
 }
 
 _NAMES = {
@@ -295,6 +308,7 @@ _NAMES = {
     float: ("a number", "numbers"),
     str: ("text", "text"),
     Path: ("a path", "paths"),
+    AnyPath: ("a path", "paths"),
     Any: ("anything", "anything"),
 }
 """Kinds of values, one and several."""

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from foretaste._util.formatting import counted
 from foretaste._util.terminal import printable, printable_lines
 from foretaste.cli.console import note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
-    from foretaste.recommend import Answer, Recommender
+    from foretaste.recommend import Answer, Export, Recommender
 
 AnswersFormat = Literal["table", "csv", "json"]
 
@@ -76,6 +77,23 @@ def print_answers(
         _print_json(answers)
     else:
         _print_table(answers)
+
+
+def say_written(export: Export, asked: str) -> None:
+    """Say what was written on stdout, and on stderr what to know of it; ``asked`` is the kind of
+    what each list is for, "user" or "item"."""
+    notes = stderr_console()
+    for note in export.notes:
+        say(notes, note)
+    for count, note in (
+        (export.num_short_lists, "shorter lists, for there is no more to show"),
+        (export.num_popularity_lists, "popularity order, for training saw nothing of theirs"),
+        (export.num_partial_histories, "part of the history ignored, never seen in training"),
+    ):
+        if count:
+            say(notes, f"{note}: {counted(count, asked)}")
+    rows, lists = counted(export.num_rows, "row"), counted(export.num_users, asked)
+    say(stdout_console(), f"Wrote {rows} for {lists}: {export.path}")
 
 
 def _spare_last_search() -> None:

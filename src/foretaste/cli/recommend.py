@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foretaste._util.formatting import counted
 from foretaste.cli.answers_output import (
     AnswersFormat,
     check_format,
     open_recommender,
     print_answers,
+    say_written,
 )
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import counting, say, stderr_console, stdout_console
+from foretaste.cli.console import counting, say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
 from foretaste.recommend.ids import Unknown
@@ -179,7 +179,7 @@ def recommend(
         }
         export = _export(recommender, output, whom, arguments | writing)
     if not quiet:
-        _say_written(export)
+        say_written(export, "user")
 
 
 def _answers(
@@ -212,21 +212,6 @@ def _export(
             output, user_ids=asked.user_ids, unknown=asked.unknown, **arguments
         )
     return recommender.recommend_all_for(output, histories, **arguments)
-
-
-def _say_written(export: Export) -> None:
-    notes = stderr_console()
-    for note in export.notes:
-        say(notes, note)
-    for count, note in (
-        (export.num_short_lists, "shorter lists, for there is no more to show"),
-        (export.num_popularity_lists, "popularity order, for training saw nothing of theirs"),
-        (export.num_partial_histories, "part of the history ignored, never seen in training"),
-    ):
-        if count:
-            say(notes, f"{note}: {counted(count, 'user')}")
-    rows, users = counted(export.num_rows, "row"), counted(export.num_users, "user")
-    say(stdout_console(), f"Wrote {rows} for {users}: {export.path}")
 
 
 def _parts(ids: list[Any]) -> Iterator[list[Any]]:

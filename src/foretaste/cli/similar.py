@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from foretaste._util.formatting import counted
 from foretaste.cli.answers_output import (
     AnswersFormat,
     check_format,
     open_recommender,
     print_answers,
+    say_written,
 )
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import counting, say, stdout_console
+from foretaste.cli.console import counting
 from foretaste.errors import SettingError
 
 
@@ -66,6 +66,5 @@ def similar(
             progress=tell,
             **arguments,
         )
-    notes = stdout_console(quiet=quiet)
-    rows, items = counted(export.num_rows, "row"), counted(export.num_users, "item")
-    say(notes, f"Wrote {rows} for {items}: {export.path}")
+    if not quiet:
+        say_written(export, "item")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import bring_back
 from foretaste._util.nearest import did_you_mean
-from foretaste._util.settings import checked
+from foretaste._util.settings import AnyPath, checked
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest
@@ -232,7 +232,7 @@ def open_dataset(path: Path | str) -> Dataset:
 
     Raises DatasetError naming the file that is missing, foreign or damaged.
     """
-    path = checked("path", path, Path)
+    path = checked("path", path, AnyPath)
     bring_back(path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if not os.path.isdir(path):  # noqa: PTH112

@@ -9,7 +9,7 @@ from typing import Any
 from foretaste import __version__
 from foretaste._util.atomic import bring_back
 from foretaste._util.keywords import ConfigArgument, routed
-from foretaste._util.settings import checked, given_or_default
+from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.casts import Kind
 from foretaste.data.columns import check_columns, describe_unused, find_roles, refuse_times
 from foretaste.data.config import PrepareConfig
@@ -77,7 +77,7 @@ def prepare(
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
     (config,) = routed(prepare, [ConfigArgument("config", PrepareConfig, config)], settings)
-    asked: Path | None = checked("output", output, Path | None)
+    asked: Path | None = checked("output", output, AnyPath | None)
     overwrite = checked("overwrite", overwrite, bool)
     if asked is not None:
         # What is prepared there already may be the same.

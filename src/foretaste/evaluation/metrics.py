@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,8 +101,8 @@ def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Flo
 
 def _checked(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
     """Both as arrays of one shape; SettingError says which row cannot be ranked."""
-    score = np.asarray(scores, dtype=np.float64)
-    given = np.asarray(relevant)
+    score = _numbers("scores", scores).astype(np.float64, copy=False)
+    given = _numbers("relevant", relevant)
     if score.ndim == 0 or score.shape != given.shape:
         raise SettingError(
             f"scores have shape {score.shape} and relevant {given.shape}; give both "
@@ -118,6 +119,24 @@ def _checked(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np
             row = int(np.flatnonzero(is_wrong)[0])
             raise SettingError(f"row {row} (of {is_wrong.size}, from 0) has {what}")
     return score, is_relevant
+
+
+def _numbers(name: str, given: ArrayLike) -> NDArray[Any]:
+    """An array of numbers or of true and false; SettingError where ``given`` makes none."""
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind == "O":  # numbers beyond 64 bits, or with values missing
+            return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        why = str(error)
+    else:
+        if array.dtype.kind in "biuf":
+            return array
+        why = f"they are of type {array.dtype}"
+    raise SettingError(
+        f"{name} must be numbers in rows of one length, and are not: {why}; pad shorter rows with "
+        "-inf in scores and False in relevant"
+    )
 
 
 def _places(score_UC: Floats, is_relevant_UC: NDArray[np.bool_], num_places: int) -> TargetPlaces:

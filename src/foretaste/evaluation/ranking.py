@@ -62,7 +62,7 @@ class Ranked:
     """The best place (from 0) of each catalogue item in any user's list, and the number of places
     where it is in none; told of ``full`` candidates only."""
     num_samples: int
-    """Pairs of a user and a candidate that were scored."""
+    """Pairs of a user and a candidate, as `Scored` counts them."""
     num_short: int
     """Users with fewer negatives to draw from than asked for."""
 
@@ -92,7 +92,8 @@ class Ranker:
         self._seed = seed
         self._batch = batch
         self._best_place_I = torch.full((model.num_items,), num_places, device=model.device)
-        self._num_short = torch.zeros((), dtype=torch.int64, device=model.device)
+        self._num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
+        self._num_short = torch.zeros_like(self._num_samples)
         self._batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
         if batch is not None:
             columns = model.num_items if rule.kind == "full" else self._most_candidates()
@@ -111,7 +112,7 @@ class Ranker:
         return Ranked(
             places=self._places(),
             best_place_I=self._best_place_I.cpu().numpy(),
-            num_samples=self._num_samples(),
+            num_samples=int(self._num_samples),
             num_short=int(self._num_short),
         )
 
@@ -137,16 +138,6 @@ class Ranker:
             return most_targets + int(given.lengths().max())
         return most_targets + self._rule.num_draws(self._model.num_items)
 
-    def _num_samples(self) -> int:
-        num_users = self._heldout.num_users
-        if self._rule.kind == "full":
-            return num_users * self._model.num_items
-        num_targets = self._heldout.target.within(self._model.num_items).num_interactions
-        given = self._heldout.candidates
-        if self._rule.kind == "fixed" and given is not None:
-            return num_targets + given.num_interactions
-        return num_targets + num_users * self._rule.num_negatives
-
     def _rank(self, rows: NDArray[np.int64]) -> None:
         batch = self._heldout.rows(rows)
         scored = self._score(batch)
@@ -155,6 +146,7 @@ class Ranker:
         real_BT = scored.is_target_BT
         user_T = np.repeat(rows, batch.target.within(self._model.num_items).lengths())
         self._batches.append((user_T, above_BT[real_BT].cpu(), tied_BT[real_BT].cpu()))
+        self._num_samples += scored.num_samples
         self._num_short += scored.num_short
         if self._rule.kind == "full":
             self._note_places(top)

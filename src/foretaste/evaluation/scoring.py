@@ -33,8 +33,20 @@ class Scored:
     target_score_BT: Tensor
     is_target_BT: Tensor
     """False where a row has fewer targets than the batch's longest."""
+    num_samples: Tensor
+    """Pairs of a user and a candidate, int64 scalar: targets and what was drawn, repeats too."""
     num_short: Tensor
     """Users with fewer negatives to draw from than asked for, int64 scalar."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Negatives:
+    """Candidates beside the targets, and which of them count."""
+
+    item_BN: Tensor
+    counts_BN: Tensor
+    num_drawn: Tensor
+    num_short: Tensor
 
 
 @contextmanager
@@ -59,8 +71,9 @@ def score_full(model: RecommenderModel, state: UserState, heldout: HeldOut) -> S
     known = to_device(heldout.known, model.device)
     absent = score_BI.new_tensor(ABSENT)
     score_BI = score_BI.index_put((known.row_index(), known.item_index.long()), absent)
-    num_short = torch.zeros((), dtype=torch.int64, device=model.device)
-    return Scored(score_BI, target_score_BT, is_target_BT, num_short)
+    num_samples = torch.tensor(score_BI.numel(), device=model.device)
+    num_short = torch.zeros_like(num_samples)
+    return Scored(score_BI, target_score_BT, is_target_BT, num_samples, num_short)
 
 
 def score_sampled(
@@ -75,34 +88,43 @@ def score_sampled(
     excluded = to_device(heldout.known.union(target), model.device)
     user_index_B = torch.tensor(heldout.user_index, dtype=torch.int64, device=model.device)
     key = candidates_key(seed, heldout.split)
-    negative_BN, counts_BN, num_short = draw_negatives(rule, excluded, user_index_B, key)
-    return _score_against(model, state, target, negative_BN, counts_BN, num_short)
+    item_BN, counts_BN, num_short = draw_negatives(rule, excluded, user_index_B, key)
+    num_drawn = counts_BN.sum()
+    if rule.kind == "nvidia":  # repeats were drawn too, by all who have anything to draw from
+        num_drawn = counts_BN.any(1).sum() * rule.num_negatives
+    return _score_against(
+        model, state, target, _Negatives(item_BN, counts_BN, num_drawn, num_short)
+    )
 
 
 def score_fixed(model: RecommenderModel, state: UserState, heldout: HeldOut) -> Scored:
     """Each user's targets and the candidates that came with the dataset."""
     assert heldout.candidates is not None, "candidates are checked before ranking begins"
-    negative_BN, counts_BN = pad(to_device(heldout.candidates, model.device))
-    num_short = torch.zeros((), dtype=torch.int64, device=model.device)
+    item_BN, counts_BN = pad(to_device(heldout.candidates, model.device))
+    num_given = counts_BN.sum()
     target = heldout.target.within(model.num_items)
-    return _score_against(model, state, target, negative_BN, counts_BN, num_short)
+    return _score_against(
+        model, state, target, _Negatives(item_BN, counts_BN, num_given, torch.zeros_like(num_given))
+    )
 
 
 def _score_against(
-    model: RecommenderModel,
-    state: UserState,
-    target: Histories,
-    negative_BN: Tensor,
-    counts_BN: Tensor,
-    num_short: Tensor,
+    model: RecommenderModel, state: UserState, target: Histories, negatives: _Negatives
 ) -> Scored:
     """Targets (first T columns) and negatives; a target is ranked against these and the user's
     other targets."""
     target_BT, is_target_BT = pad(to_device(target, model.device))
-    item_BC = torch.cat((target_BT, negative_BN), dim=1)
+    item_BC = torch.cat((target_BT, negatives.item_BN), dim=1)
     score_BC = _checked(model, model.score_candidates(state, item_BC))
-    score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
-    return Scored(score_BC, score_BC[:, : target_BT.shape[1]], is_target_BT, num_short)
+    is_candidate_BC = torch.cat((is_target_BT, negatives.counts_BN), dim=1)
+    score_BC = score_BC.masked_fill(~is_candidate_BC, ABSENT)
+    return Scored(
+        score_BC=score_BC,
+        target_score_BT=score_BC[:, : target_BT.shape[1]],
+        is_target_BT=is_target_BT,
+        num_samples=is_target_BT.sum() + negatives.num_drawn,
+        num_short=negatives.num_short,
+    )
 
 
 def to_device(histories: Histories, device: torch.device) -> HistoryTensors:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from foretaste._util.formatting import shown
 from foretaste._util.nearest import did_you_mean
-from foretaste._util.settings import checked
+from foretaste._util.settings import AnyPath, checked
 from foretaste.errors import InputError
 from foretaste.recommend.ids import Id
 
@@ -27,7 +27,7 @@ def read_ids(path: Path | str) -> list[Id]:
     a header line. Anything else: one id per line, as it stands. Blank lines, a byte order mark and
     Windows line ends are passed over. Raises InputError naming the file and the line.
     """
-    path = checked("path", path, Path)
+    path = checked("path", path, AnyPath)
     # Unlike Path's, these raise nothing, however odd or long a name is.
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")

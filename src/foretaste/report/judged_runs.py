@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
     from foretaste.evaluation.result import Evaluation
+    from foretaste.report.other_data import Matched
 
 Progress = Callable[[int, int], None]
 
@@ -48,7 +50,8 @@ def evaluate_run(
     asked = config or EvaluationConfig()
     if not isinstance(run, Run):
         run = Run.open(run)
-    return _evaluate(run, dataset_for(run, dataset), asked, split, device, progress)
+    data = dataset_for(run, dataset)
+    return _evaluate(run, data, asked, split, device, progress, next(_matched([run], data, split)))
 
 
 def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
@@ -65,16 +68,13 @@ def _evaluate(
     split: Split,
     device: str,
     progress: Progress | None,
-    beside: Sequence[Run] = (),
+    matched: Matched | None,
 ) -> Evaluation:
-    """Metrics of a run on the pairs that neither it nor those ``beside`` it were trained on."""
+    """Metrics of a run on a split of its own dataset, or on what was ``matched`` of another."""
     from foretaste.evaluation.evaluate import evaluate
-    from foretaste.report.other_data import match
     from foretaste.runs.loading import load_model
 
     manifest = dataset.manifest
-    is_own = all(each.config.dataset.digest == manifest.digest for each in (run, *beside))
-    matched = None if is_own else match(run, dataset, split, beside)
     heldout = dataset.heldout(split) if matched is None else matched.heldout
     found = evaluate(
         load_model(run, device),
@@ -91,6 +91,15 @@ def _evaluate(
         return found
     user_index = matched.user_index[heldout.target.lengths() > 0]
     return replace(found, user_index=user_index, matching=matched.matching)
+
+
+def _matched(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched | None]:
+    """What each run is to be measured on; None, of all, where the dataset is everyone's own."""
+    if all(run.config.dataset.digest == dataset.manifest.digest for run in runs):
+        return repeat(None, len(runs))
+    from foretaste.report.other_data import match
+
+    return match(runs, dataset, split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +166,8 @@ def compare_runs(
     data = dataset_for(runs[0], dataset)
     labelled = dict(zip(_labels(runs), runs, strict=True))
     evaluations = {
-        label: _evaluate(run, data, asked, split, device, progress, beside=runs)
-        for label, run in labelled.items()
+        label: _evaluate(run, data, asked, split, device, progress, matched)
+        for (label, run), matched in zip(labelled.items(), _matched(runs, data, split), strict=True)
     }
     return Comparison(
         evaluations=evaluations,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,25 +92,32 @@ class _Places:
         return found
 
 
-def match(run: Run, dataset: Dataset, split: Split, beside: Sequence[Run] = ()) -> Matched:
-    """The held-out users of ``dataset`` as ``run`` is to be measured on them.
+def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
+    """The held-out users of ``dataset`` as each of ``runs`` is to be measured on them, in turn.
 
     The model may know of a user what the dataset lets it know and what it was trained on. Held-out
-    pairs that the run, or one of those ``beside`` it, was trained on are neither targets nor
-    candidates. Raises DatasetError where nothing is left, or no item is known.
+    pairs that any of the runs was trained on are neither targets nor candidates. Raises
+    DatasetError where nothing is left, or no item is known.
     """
     heldout = dataset.heldout(split)
-    places = _Places.of(run, dataset, heldout)
-    all_places = [places, *(_Places.of(other, dataset, heldout) for other in beside)]
-    trained_on = np.logical_or.reduce([each.has_trained_on(heldout.target) for each in all_places])
-    _check(places, dataset, trained_on)
+    places = [_Places.of(run, dataset, heldout) for run in runs]
+    trained_on = np.logical_or.reduce([each.has_trained_on(heldout.target) for each in places])
+    for each in places:
+        _check(each, dataset, trained_on)
+        yield _matched(each, dataset, heldout, trained_on)
+
+
+def _matched(
+    places: _Places, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]
+) -> Matched:
+    run = places.run
     own = places.trained_pairs()
     known = heldout.known.union(heldout.target.where(trained_on))
     candidates = heldout.candidates
     if candidates is not None:
         candidates = places.renumbered(candidates).within(run.num_items)
     matched = HeldOut(
-        split=split,
+        split=heldout.split,
         user_index=places.user_index(heldout).astype(np.int32),
         history=places.renumbered(heldout.history).union(own).within(run.num_items),
         known=places.renumbered(known).union(own).within(run.num_items),
