@@ -80,6 +80,28 @@ def test_an_interrupted_training_says_how_to_go_on(
     assert f"error: {run} is finished: there is nothing to go on with" in done.err
 
 
+def test_a_replacement_that_goes_on_says_where_it_is_in_the_end(
+    interrupt: Callable[[int], None], foretaste: Foretaste, tmp_path: Path
+) -> None:
+    log, line = tmp_path / "log.jsonl", f"train gmf data {SMALL} --run {tmp_path}/run"
+    foretaste(f"{line} --log-path {log}")
+    interrupt(signal.SIGINT)
+    foretaste(f"{line} --overwrite")
+    done = foretaste(f"train --resume {tmp_path}/.run.next --log-path {log}")
+    assert done.status == 0, done.err
+    assert f"\nRun: {tmp_path}/run\nNext:\n" in done.out
+
+    interrupt(signal.SIGINT)
+    foretaste(f"train gmf data {SMALL} --run {tmp_path}/other --log-path {log} --overwrite")
+    line = f"train --resume {tmp_path}/other --log-path {log}"
+    done = foretaste(line)
+    assert done.status == 2
+    assert "already; nothing is written over without --overwrite" in done.err
+    done = foretaste(f"{line} --overwrite")
+    assert done.status == 0, done.err
+    assert log.read_bytes() == Run.open(tmp_path / "other").log.path.read_bytes()
+
+
 def test_a_dataset_that_was_moved_is_named(
     interrupt: Callable[[int], None], foretaste: Foretaste, tmp_path: Path
 ) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import foretaste
 from foretaste.data import Dataset
-from foretaste.errors import RunError, SettingError
-from foretaste.runs import Run
+from foretaste.errors import ForetasteError, RunError, SettingError
+from foretaste.runs import Run, replacement
+from foretaste.runs.copies import Results
 from foretaste.runs.lock import training_lock
 from foretaste.training import LogConfig, resume
 from foretaste.training.progress import EpochReport, Progress
@@ -170,3 +172,95 @@ def test_what_is_no_run_no_log_or_in_use_is_never_replaced(dataset: Dataset, pla
         run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
     with training_lock(place / ".run.next"), pytest.raises(RunError, match="is being trained by"):
         run_of("gmf", dataset, place / "run", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "mistake", [{"device": "cuda:99"}, {"candidates": "fixed"}, {"start_from": "nothing"}]
+)
+def test_a_mistake_removes_nothing(mistake: dict[str, Any], dataset: Dataset, place: Path) -> None:
+    """A training that is stopped still goes on, after a command that could not begin."""
+    run_of("gmf", dataset, place / "run")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, place / "run", overwrite=True, seed=2, progress=Killing("epoch 2"))
+    before = contents(place)
+    with pytest.raises(ForetasteError):
+        run_of("gmf", dataset, place / "run", overwrite=True, **mistake)
+    assert contents(place) == before
+    assert resume(place / ".run.next").config.seed == 2
+
+
+def test_a_dataset_that_is_not_there_removes_nothing(dataset: Dataset, place: Path) -> None:
+    run_of("gmf", dataset, place / "run")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
+    before = contents(place)
+    with pytest.raises(ForetasteError):
+        foretaste.train("gmf", place / "none", run_path=place / "run", overwrite=True)
+    assert contents(place) == before
+
+
+def test_no_other_training_removes_a_run_about_to_take_its_place(
+    dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is let go before, and another replacement of the same run may come then."""
+    run_of("gmf", dataset, place / "run")
+    put_there = replacement.replace_directory
+
+    def late(new: Path, path: Path) -> None:
+        monkeypatch.undo()
+        waits = ".run.next is finished and waits to take the place of .*run; put it there with"
+        with pytest.raises(RunError, match=waits):
+            run_of("gmf", dataset, place / "run", overwrite=True, seed=3)
+        with pytest.raises(RunError, match=waits):
+            replacement.make_room(new)
+        put_there(new, path)
+
+    monkeypatch.setattr(replacement, "replace_directory", late)
+    assert run_of("gmf", dataset, place / "run", overwrite=True, seed=2).config.seed == 2
+    assert Run.open(place / "run").config.seed == 2
+
+
+@pytest.mark.parametrize("name", ["run", "new"])
+def test_a_log_that_cannot_be_written_leaves_the_finished_run_to_go_on_with(
+    name: str, dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_of("gmf", dataset, place / "run", logs=logs(place))
+    before = contents(place)
+    command = f"go on with: foretaste train --resume .*{name}.* --log-path .* --overwrite"
+    with monkeypatch.context() as patch:
+        patch.setattr(Results, "begin", lambda *_: (_ for _ in ()).throw(RunError("full")))
+        with pytest.raises(RunError, match=command):
+            run_of("gmf", dataset, place / name, overwrite=True, seed=2, logs=logs(place))
+    kept = contents(place)
+    assert all(kept[path] == before[path] for path in before if path != "log.jsonl")
+    waiting = place / (".run.next" if name == "run" else name)
+    run = resume(waiting, logs=logs(place), overwrite=True)
+    assert (run.path, run.config.seed) == (place / name, 2)
+    assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+    named = json.loads((place / "results" / "args.json").read_text())["run"]
+    assert named == str((place / name).resolve())
+
+
+def test_logs_within_the_run_come_with_it(dataset: Dataset, place: Path) -> None:
+    inside = LogConfig(log_path=place / "run" / "log.jsonl", results_dir=place / "run")
+    run_of("gmf", dataset, place / "run")
+    run = run_of("gmf", dataset, place / "run", overwrite=True, seed=2, logs=inside)
+    assert (run.path / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+    assert json.loads((run.path / "args.json").read_text())["seed"] == 2
+
+
+def test_a_training_that_goes_on_replaces_a_log_where_it_may(dataset: Dataset, place: Path) -> None:
+    run_of("gmf", dataset, place / "other", logs=logs(place))
+    before = (place / "log.jsonl").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        run_of(
+            "gmf", dataset, place / "run", overwrite=True,
+            logs=logs(place), progress=Killing("epoch 2"),
+        )  # fmt: skip
+    assert (place / "log.jsonl").read_bytes() == before
+    with pytest.raises(SettingError, match="without --overwrite"):
+        resume(place / "run", logs=logs(place))
+    run = resume(place / "run", logs=logs(place), overwrite=True)
+    assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+    with pytest.raises(RunError, match="there is nothing to go on with"):
+        resume(place / "run", overwrite=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from foretaste.cli.arguments import given_settings
+from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.help import MODEL, NEGATIVES, START, TrainingSettings
 from foretaste.cli.training_session import (
     LogOptions,
@@ -165,11 +165,20 @@ def like(
     )
 
 
-def resume(run: Path, /, *, dataset: Path | None = None, logs: LogOptions = None) -> None:
+def resume(
+    run: Path,
+    /,
+    *,
+    dataset: Path | None = None,
+    overwrite: Annotated[bool, FLAG] = False,
+    logs: LogOptions = None,
+) -> None:
     """Go on with a training that was interrupted or killed, from its last saved state.
 
     Args:
         run: Directory of the run.
         dataset: Where the run's dataset is now, if it is not where it was.
+        overwrite: Replace, in the end, what another training wrote to --log-path and
+            --results-dir.
     """
-    resume_and_report(run, dataset, logs)
+    resume_and_report(run, dataset, logs, overwrite=overwrite)

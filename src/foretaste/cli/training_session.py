@@ -180,7 +180,9 @@ def _check_runs(
             Run.open(path)
 
 
-def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) -> None:
+def resume_and_report(
+    path: Path, dataset_path: Path | None, logs: Logs | None, *, overwrite: bool
+) -> None:
     """Go on with the training of a run while showing how it goes."""
     from foretaste.runs import Run
 
@@ -193,7 +195,13 @@ def resume_and_report(path: Path, dataset_path: Path | None, logs: Logs | None) 
     from foretaste.training.like import asked_settings
 
     with SessionDisplay(console, asked_settings(run), logs) as display:
-        resume(run, dataset_path=dataset_path, logs=logs.config(), progress=display)
+        run = resume(
+            run,
+            dataset_path=dataset_path,
+            overwrite=overwrite,
+            logs=logs.config(),
+            progress=display,
+        )
     _say_where(console, run, logs)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
 _CHANGES_RESULTS = ("evaluation", "summary")
+_WHY = "nothing is written over without --overwrite (overwrite=True in Python)"
 
 
 def check_log_path(path: Path, lines: Collection[str] = (), *, overwrite: bool = False) -> None:
@@ -39,12 +40,12 @@ def check_log_path(path: Path, lines: Collection[str] = (), *, overwrite: bool =
     _check_can_be_made(path.parent, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
-    known, run_goes_on = set(lines), bool(lines)
+    known = set(lines)
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
         is_own = first in known and all(line in known for line in file if line.endswith("\n"))
     if not is_own and not (overwrite and is_first_line(first)):
-        why = "it is no log, and nothing else is replaced" if overwrite else _why(run_goes_on)
+        why = "it is no log, and nothing else is replaced" if overwrite else _WHY
         raise SettingError(
             f"log_path is {path}, which is there already; {why}: name another file or remove it"
         )
@@ -60,14 +61,8 @@ def check_results_dir(directory: Path, run: Run | None = None, *, overwrite: boo
     if found and not overwrite and not (run and _are_of(run, directory)):
         raise SettingError(
             f"results_dir is {directory}, which has {' and '.join(found)} already; "
-            f"{_why(run is not None)}: name another directory or remove them"
+            f"{_WHY}: name another directory or remove them"
         )
-
-
-def _why(run_goes_on: bool) -> str:
-    """What is said of what another training wrote; one that goes on cannot replace it."""
-    how = "" if run_goes_on else " without --overwrite (overwrite=True in Python)"
-    return f"nothing is written over{how}"
 
 
 def results_in(directory: Path) -> list[str]:

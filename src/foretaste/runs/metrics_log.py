@@ -138,6 +138,11 @@ class MetricsLog:
         """The events before the first line that is none."""
         return [event for _, event in self._sound()]
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether it tells of a training that came to its end."""
+        return any(event["event"] == "summary" for event in self.read_sound())
+
     def has_torn_line(self) -> bool:
         """Whether something that is no whole line follows the last one."""
         num_bytes = sum(len(line.encode()) for line in self.lines())

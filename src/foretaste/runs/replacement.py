@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from foretaste._util.atomic import is_empty_directory, replace_directory
 from foretaste.errors import RunError
 from foretaste.runs.files import writing
 from foretaste.runs.lock import training_lock
-from foretaste.runs.paths import CONFIG, check_is_new
+from foretaste.runs.metrics_log import MetricsLog
+from foretaste.runs.paths import CONFIG, METRICS, check_is_new, resume_command
 from foretaste.runs.run import Run
 
 _BESIDE = re.compile(r"\.(.+)\.next")
@@ -23,8 +26,8 @@ _BESIDE = re.compile(r"\.(.+)\.next")
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
     """Where the run that is to be at ``path`` is trained: there, or beside the run it replaces.
 
-    Raises RunError where ``path`` holds anything but a run to ``overwrite``, or either place is
-    being trained into. What an earlier training to replace that run left unfinished is removed.
+    Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
+    being trained into, or a finished run waits to be put there. Nothing is removed yet.
     """
     path = path.resolve() if path.is_symlink() else path
     if not overwrite or not path.exists() or is_empty_directory(path):
@@ -37,15 +40,37 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     with training_lock(path):
         beside = path.with_name(f".{path.name}.next")
     if beside.exists():
-        with training_lock(beside), writing(beside):
-            shutil.rmtree(beside)
+        with _unfinished(beside):
+            pass
     return beside
+
+
+def make_room(path: Path) -> None:
+    """Remove what an earlier training to replace a run left unfinished where one is to be trained.
+
+    Raises RunError where it is being trained or finished: then it is about to take its place.
+    """
+    if place_to_take(path) is not None and path.exists():
+        with _unfinished(path), writing(path):
+            shutil.rmtree(path)
 
 
 def place_to_take(path: Path) -> Path | None:
     """The place that a run trained at ``path`` takes in the end; None where it stays."""
     found = _BESIDE.fullmatch(path.name)
     return path.with_name(found[1]) if found else None
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[None]:
+    """Keep trainings out of a run that is not finished; RunError where it is, or is trained."""
+    with training_lock(path):
+        if MetricsLog(path / METRICS).is_finished:
+            raise RunError(
+                f"{path} is finished and waits to take the place of {place_to_take(path)}; put it "
+                f"there with {resume_command(path)}, or remove it"
+            )
+        yield
 
 
 def in_its_place(run: Run) -> Run:

@@ -155,7 +155,7 @@ class Run:
     @property
     def is_finished(self) -> bool:
         """Whether its training came to its end."""
-        return any(event["event"] == "summary" for event in self.log.read_sound())
+        return self.log.is_finished
 
     @property
     def training_process(self) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste.errors import SettingError
+from foretaste.errors import RunError, SettingError
 from foretaste.runs.copies import LogCopy, Results, check_log_path, check_results_dir
-from foretaste.runs.replacement import in_its_place
+from foretaste.runs.paths import resume_command
+from foretaste.runs.replacement import in_its_place, place_to_take
 from foretaste.runs.run import Run
 from foretaste.runs.tensorboard import DIRECTORY, TensorBoard, check_tensorboard
 from foretaste.training.config import LogConfig
@@ -40,17 +43,31 @@ def check_logs(
 
 
 def without_copies(logs: LogConfig) -> LogConfig:
-    """What is written while a training runs that is to replace another: nothing outside of it."""
+    """What is written while a training runs that is to replace something: nothing outside of it."""
     return replace(logs, log_path=None, results_dir=None)
 
 
 def settled(run: Run, logs: LogConfig) -> Run:
-    """A finished run in the place of the one it replaces, with what is written outside of it."""
-    run = in_its_place(run)
-    for follower in _copies(run, logs):
-        follower.begin(run.log.lines())
-        follower.close()
-    return run
+    """A finished run in the place of the one it replaces, with what is written outside of it.
+
+    That is written first: where it cannot be, the run stays where `resume` finds it.
+    """
+    try:
+        for follower in _copies(run, logs):
+            follower.begin(run.log.lines())
+            follower.close()
+    except RunError as error:
+        raise RunError(
+            f"{error}; the training is finished: once that is mended, go on with: "
+            f"{_command_to_write(run, logs)}"
+        ) from error
+    return in_its_place(run)
+
+
+def _command_to_write(run: Run, logs: LogConfig) -> str:
+    paths = {"--log-path": logs.log_path, "--results-dir": logs.results_dir}
+    options = [part for name, path in paths.items() if path for part in (name, str(path))]
+    return f"{resume_command(run.path)} {shlex.join([*options, '--overwrite'])}"
 
 
 @contextmanager
@@ -77,14 +94,24 @@ def _followers(run: Run, logs: LogConfig) -> Iterator[Follower]:
 
 
 def _copies(run: Run, logs: LogConfig) -> Iterator[Follower]:
-    if logs.log_path is not None and logs.log_path.resolve() != run.log.path.resolve():
-        yield LogCopy(logs.log_path)
-    if logs.results_dir is not None:
-        yield Results(logs.results_dir, _settings(run))
+    log_path, results_dir = (_until_in_place(run, p) for p in (logs.log_path, logs.results_dir))
+    if log_path is not None and log_path.resolve() != run.log.path.resolve():
+        yield LogCopy(log_path)
+    if results_dir is not None:
+        yield Results(results_dir, _settings(run))
+
+
+def _until_in_place(run: Run, path: Path | None) -> Path | None:
+    """Where to write what is to be at ``path``, which may be within the run that is replaced."""
+    place = place_to_take(run.path)
+    if path is None or place is None or not path.resolve().is_relative_to(place.resolve()):
+        return path
+    return run.path / path.resolve().relative_to(place.resolve())
 
 
 def _settings(run: Run) -> dict[str, Any]:
     """Every setting of a run by name, ``auto`` as it was resolved."""
     config = run.config
-    about = {"model": config.model, "dataset": config.dataset.path, "run": str(run.path.resolve())}
+    place = place_to_take(run.path) or run.path
+    about = {"model": config.model, "dataset": config.dataset.path, "run": str(place.resolve())}
     return {**about, **config.model_config, **config.asked, **config.resolved}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from foretaste._util.settings import given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
@@ -24,6 +24,7 @@ def resume(
     run: Run | Path | str,
     *,
     dataset_path: Path | str | None = None,
+    overwrite: bool = False,
     logs: LogConfig | None = None,
     progress: Progress | None = None,
 ) -> Run:
@@ -36,6 +37,8 @@ def resume(
 
     Args:
         dataset_path: where the run's dataset is now, if it was moved.
+        overwrite: replace, in the end, what another training wrote where ``logs`` are to go; of a
+            finished run they are all that is written. A run that replaces another may do so anyway.
         logs: what to write beside the run's own log, from its first line on.
         progress: as in `train`.
 
@@ -46,20 +49,22 @@ def resume(
     if not isinstance(run, Run):
         run = Run.open(run)
     logs = given_or_default("logs", logs, LogConfig)
+    overwrite = checked("overwrite", overwrite, bool)
     with run.in_training():
         replaces = place_to_take(run.path) is not None
+        overwrite = overwrite or replaces
         in_steps = run.config.model not in CLOSED_FORMS
-        check_logs(logs, in_steps=in_steps, run=run, overwrite=replaces)
+        check_logs(logs, in_steps=in_steps, run=run, overwrite=overwrite)
         if run.is_finished:
             run.discard_state()
-            if not replaces:
+            if not replaces and not (overwrite and logs != without_copies(logs)):
                 raise RunError(
                     f"{run.path} is finished: there is nothing to go on with; to train its weights "
                     f"further, begin a new run with --from {shlex.quote(str(run.path))}"
                 )
         else:
-            _go_on(run, dataset_path, without_copies(logs) if replaces else logs, progress)
-    return settled(run, logs) if replaces else run
+            _go_on(run, dataset_path, without_copies(logs) if overwrite else logs, progress)
+    return settled(run, logs) if overwrite else run
 
 
 def _go_on(

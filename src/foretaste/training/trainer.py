@@ -26,7 +26,7 @@ from foretaste.models.registry import (
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.paths import default_run_name, unused_run_path
-from foretaste.runs.replacement import place_to_train
+from foretaste.runs.replacement import make_room, place_to_train
 from foretaste.runs.run import Run
 from foretaste.training.assembly import assemble
 from foretaste.training.config import (
@@ -195,6 +195,7 @@ def _resolved(
 
 def _new_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
     if run_path is not None:
+        make_room(run_path)
         return Run.create(run_path, config=config, dataset=dataset)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
     while True:
