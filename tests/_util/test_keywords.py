@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import foretaste
 from foretaste._util.keywords import ConfigArgument, routed
 from foretaste.data import PrepareConfig
 from foretaste.errors import SettingError
@@ -94,3 +95,17 @@ def test_the_only_name_that_configs_of_a_training_share_is_the_seed(model: str) 
     kinds += [LogConfig, PrepareConfig]
     owners = Counter(name for kind in kinds for name in names_of(kind))
     assert {name for name, count in owners.items() if count > 1} == {"seed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lr", "did you mean learning_rate"),
+        ("run", "did you mean run_path"),
+        ("items", r"foretaste\.prepare\(source, items=\.\.\.\)"),
+        ("like", "foretaste train --like RUN DATASET"),
+    ],
+)
+def test_names_from_elsewhere_are_told_ours(name: str, message: str) -> None:
+    with pytest.raises(SettingError, match=f"train has no setting '{name}' here; .*{message}"):
+        foretaste.train("vae", "nowhere", **{name: 1})

@@ -396,3 +396,17 @@ def test_memory_that_the_system_refuses_is_one_message(
     assert done.status == 2
     assert done.err.startswith(f"error: memory was refused by the system; {lower}")
     assert done.err.count("\n") == 1
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_no_traceback() -> None:
+    code = (
+        "import sys, foretaste.__main__ as entry\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'foretaste.cli.app':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "entry.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

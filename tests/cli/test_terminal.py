@@ -61,7 +61,7 @@ def test_a_mistake_that_cannot_be_told_is_one_still(
 @pytest.mark.parametrize("line", ["--help", "--version", "train --help", ANSWER])
 def test_a_full_stdout_is_told(line: str, model_shop: Path) -> None:
     done = shell(line, model_shop, ">/dev/full")
-    assert done.stderr == "error: [Errno 28] No space left on device\n"
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
     assert done.returncode == 2
     assert shell(line, model_shop, ">/dev/full 2>&1").returncode == 2
 

@@ -305,8 +305,14 @@ def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path
     assert (out / "thesis.txt").read_text() == "years of work"
     with pytest.raises(DatasetError, match=r"raw.csv: is there already and is not a directory"):
         prepare(source, source, config, overwrite=True)
-    (out / "thesis.txt").unlink()
+    (out / "manifest.json").write_text('{"name": "a web page that installs itself"}')
+    with pytest.raises(DatasetError, match="directory with other files in it, which is never"):
+        prepare(source, out, config, overwrite=True)
+    for path in out.iterdir():
+        path.unlink()
     assert prepare(source, out, config).path == out
+    (out / "items.parquet").unlink()
+    assert prepare(source, out, config, overwrite=True).path == out
 
 
 def test_an_output_that_cannot_be_written(write: WriteFile) -> None:

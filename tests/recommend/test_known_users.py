@@ -318,6 +318,7 @@ def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
 def test_more_lists_than_fit_are_told_beforehand(
     popularity: Recommender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("foretaste.recommend.lists._ALWAYS_FREE", 0)
     monkeypatch.setattr("foretaste.recommend.lists.free_bytes", lambda: 3 * 5 * 12 - 1)
     users = trained_users(popularity)[:3]
     assert len(popularity.recommend(users[:2], k=5)) == 2

@@ -204,3 +204,10 @@ def test_a_problem_of_a_dataset_is_one_of_datasets(dataset: Dataset, tmp_path: P
     (copy / "manifest.json").write_bytes((dataset.path / "manifest.json").read_bytes())
     with pytest.raises(DatasetError, match=r"train\.parquet: .*cannot be read.* \(and \d+ more\)"):
         verify(copy).raise_if_wrong()
+
+
+def test_a_file_is_no_directory_to_verify(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_text("user_id,item_id\n1,2\n")
+    with pytest.raises(RunError, match=r"ratings\.csv is a file; name the directory"):
+        verify(path)

@@ -236,3 +236,12 @@ def test_nothing_is_shown_where_nobody_wants_to_look(
     stream = shown_on(Stream(terminal=True), monkeypatch)
     run_of("gmf", dataset, tmp_path / "quiet", progress=Progress())
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(("num_gone", "is_told"), [(3, False), (1_681, True)])
+def test_a_start_that_loses_most_of_what_was_learned_says_so(num_gone: int, is_told: bool) -> None:
+    matches = {"items": {"num_found": 3, "num_new": 0, "num_gone": num_gone}}
+    out = io.StringIO()
+    with TrainingDisplay(Console(file=out, width=200), ASKED) as display:
+        display.started(replace(started(), started_from={"runs/first": matches}))
+    assert ("most items of runs/first are not in these data" in out.getvalue()) == is_told

@@ -61,7 +61,6 @@ def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run)
         beta1=experiment.config.resolved["beta1"],
         beta2=experiment.config.resolved["beta2"],
         eval_every=experiment.config.resolved["eval_every"],
-        kernels=experiment.config.resolved["kernels"],
         patience=0,
         target=None,
     )

@@ -12,6 +12,15 @@ import foretaste
 from foretaste._util.settings import checked
 from foretaste.errors import SettingError
 
+_OTHER_NAMES = {
+    ("train", "lr"): "did you mean learning_rate?",
+    ("train", "run"): "did you mean run_path?",
+    ("train", "output"): "did you mean run_path?",
+    ("train", "items"): "prepare the data first: foretaste.prepare(source, items=...)",
+    ("train", "like"): "only the command line repeats a run: foretaste train --like RUN DATASET",
+}
+"""Names that other programs, or the command line, have for an argument of a function."""
+
 
 @dataclass(frozen=True)
 class ConfigArgument:
@@ -62,10 +71,13 @@ def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any
     owners = [kind.__name__ for kind in _public_configs() if name in _names(kind)]
     if owners:
         return f"{begin}: it belongs to {' and '.join(owners)}"
+    if (function.__name__, name) in _OTHER_NAMES:
+        return f"{begin}; {_OTHER_NAMES[function.__name__, name]}"
     known = [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]
     if meant := get_close_matches(name, known, n=1, cutoff=0.7):
         return f"{begin}; did you mean {meant[0]}?"
-    return f"{begin}; it takes those of {', '.join(kind.__name__ for kind in kinds)}"
+    public = [kind.__name__ for kind in kinds if kind.__name__ in foretaste.__all__]
+    return f"{begin}; it takes those of {', '.join(public)}"
 
 
 def _public_configs() -> list[type[Any]]:

@@ -77,7 +77,8 @@ def _status_of(work: Callable[[], None]) -> int:
             return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
         if not isinstance(error, ForetasteError | OSError):
             raise
-        tell(f"error: {error}")
+        nameless = isinstance(error, OSError) and error.filename is None and error.strerror
+        tell(f"error: {f'the output cannot be written: {nameless}' if nameless else error}")
         return EXIT_MISTAKE
     return 0
 

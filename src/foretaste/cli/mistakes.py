@@ -38,6 +38,7 @@ def explained(app: App, error: CycloptsError) -> str:
         message = f"Nothing is known to do with {unused!r}."
         if words[-1] in ID_LISTS:
             message += " Several ids may follow an option where the run stands before it."
+            message += " Behind an equals sign stands one alone."
     return f"{message}\nSee {' '.join(words)} --help."
 
 

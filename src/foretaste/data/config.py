@@ -281,8 +281,8 @@ def _check_columns(name: str, value: tuple[str, ...] | None) -> None:
         raise wrong(
             name,
             ",".join(value),
-            f"two or more different names, such as user_id,item_id, or {SKIPPED} for a column that "
-            "is not read",
+            "two or more different names with commas between them, such as user_id,item_id, or "
+            f"{SKIPPED} for a column that is not read",
         )
 
 

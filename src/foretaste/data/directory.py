@@ -12,6 +12,10 @@ from foretaste._util.atomic import atomic_directory, remove_leftovers
 from foretaste.data.manifest import FILE_NAME
 from foretaste.errors import DatasetError
 
+_ITEMS = "items.parquet"
+_MARK = b'"created_by": "foretaste '
+_MOST_LOOKED_AT = 1 << 24
+
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -54,7 +58,7 @@ def check_output(output: Path, overwrite: bool) -> None:
         raise DatasetError(f"{output}: is there already and is not a directory; name another")
     if not any(output.iterdir()):
         return
-    if not (output / FILE_NAME).is_file():
+    if not is_dataset(output):
         raise DatasetError(
             f"{output}: is a directory with other files in it, which is never replaced; "
             "name another"
@@ -64,6 +68,14 @@ def check_output(output: Path, overwrite: bool) -> None:
             f"{output}: holds a prepared dataset; replace it with --overwrite "
             "(overwrite=True in Python) or name another"
         )
+
+
+def is_dataset(path: Path) -> bool:
+    """Whether a directory was prepared here, even one that was damaged since: other programs have
+    files called manifest.json too."""
+    with suppress(OSError), (path / FILE_NAME).open("rb") as file:
+        return (path / _ITEMS).is_file() or _MARK in file.read(_MOST_LOOKED_AT)
+    return False
 
 
 @contextmanager

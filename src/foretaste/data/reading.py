@@ -17,7 +17,7 @@ from foretaste.errors import InputError
 _SAMPLE_ROWS = 1000
 _TIMES: tuple[Storage, ...] = ("moment", "moment_ns", "instant", "instant_ns")
 _HINTS: dict[Storage, str] = {
-    "real": " (missing ids turn integers into floats)",
+    "real": " (a missing id makes all of them floats: leave its row out, then make them integers)",
     "wide": " (more than 38 digits)",
 }
 

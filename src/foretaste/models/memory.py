@@ -12,9 +12,10 @@ _UNCOUNTABLE = 2**63
 
 
 def free_on(device: torch.device) -> int:
-    """Bytes that could still be taken on a device."""
+    """Bytes that could still be taken on a device, PyTorch's own cache included."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     return free_bytes()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -31,17 +30,17 @@ _ROUNDINGS = 4.0
 _LARGEST = 8.0
 """Times the error of all that of one value may be: rounding stays far below."""
 
-_verdicts: dict[tuple[object, ...], bool] = {}
+_verdicts: dict[tuple[str, torch.dtype, torch.device], bool] = {}
 
 
 def is_trusted(operation: str, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the kernel of ``operation`` is right in ``dtype`` on this GPU; warns once if not.
 
-    The verdict is kept by GPU and versions of PyTorch and Triton.
+    The verdict is kept for as long as the process lives, which has one PyTorch and one Triton.
     """
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    key = (operation, dtype, gpu, torch.__version__, version("triton"))
+    key = (operation, dtype, device)
     if key not in _verdicts:
+        gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         problem = _problem(_CASES[operation], dtype, device)
         _verdicts[key] = problem is None
         if problem is not None:

@@ -32,6 +32,8 @@ def verify(path: Path | str) -> Verification:
         return verify_dataset(path)
     if os.path.lexists(path / CONFIG):
         return verify_run(path)
+    if path.is_file():
+        raise RunError(f"{path} is a file; name the directory of a dataset or run")
     if not path.is_dir():
         raise RunError(f"{path}: there is no such directory{did_you_mean(path)}")
     raise RunError(

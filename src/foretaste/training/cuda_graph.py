@@ -114,10 +114,10 @@ class RecordedStep(Step):
         loss = work().clone()
         after = self._snapshot()
         self._restore(before)
+        del before
         replayed_loss = self._replayed(batch, recorded)
-        found = self._snapshot()
         self._is_checked = torch.equal(replayed_loss, loss) and all(
-            torch.equal(found[name], value) for name, value in after.items()
+            torch.equal(value.to("cpu"), after[name]) for name, value in self.state_dict().items()
         )
         if self._is_checked:
             return replayed_loss

@@ -166,7 +166,14 @@ def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
 def _beginning_lines(start: TrainingStart) -> list[str]:
     """Where it begins, unless that is the beginning."""
     again = [] if start.resumed_at is None else [f"goes on at  {start.resumed_at}"]
-    return again + [
+    lost = [
+        f"note        most {kind} of {run} are not in these data: what it learned of them is lost; "
+        "give it all data, not only what is new"
+        for run, matches in start.started_from.items()
+        for kind, counts in matches.items()
+        if counts["num_gone"] > counts["num_found"]
+    ]
+    begun = [
         f"from        {run}: "
         + "; ".join(
             f"{counts['num_found']:,} {kind} found, {counts['num_new']:,} new, "
@@ -175,6 +182,7 @@ def _beginning_lines(start: TrainingStart) -> list[str]:
         )
         for run, matches in start.started_from.items()
     ]
+    return again + begun + lost
 
 
 def _chosen_by(select_by: str, split: str | None) -> str:

@@ -32,12 +32,12 @@ class Settings:
 def repeated_settings(run: Run) -> Settings:
     """The settings a run was trained with, for as many epochs as its best one took.
 
-    What ``auto`` chose is kept as chosen, and so is the warm start; the device is found anew;
+    What ``auto`` chose is kept, and so is the warm start; device and kernels are found anew;
     nothing stops the training early. Raises RunError where the run was never finished.
     """
     asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
     chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
-    chosen["device"] = asked["device"]
+    chosen |= {name: asked[name] for name in ("device", "kernels")}
     best_epoch = _summary(run)["best_epoch"]
     if best_epoch is not None:
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
