@@ -15,7 +15,7 @@ from foretaste.runs import Run, replacement
 from foretaste.runs.copies import Results
 from foretaste.runs.lock import training_lock
 from foretaste.training import LogConfig, resume
-from foretaste.training.progress import EpochReport, Progress
+from foretaste.training.progress import EpochReport, Progress, TrainingSummary
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, numbers_of, run_of, weights_of
 
@@ -264,3 +264,34 @@ def test_a_training_that_goes_on_replaces_a_log_where_it_may(dataset: Dataset, p
     assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
     with pytest.raises(RunError, match="there is nothing to go on with"):
         resume(place / "run", overwrite=True)
+
+
+def test_a_config_of_another_program_makes_no_run(dataset: Dataset, place: Path) -> None:
+    model = place / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    (model / "weights.bin").write_bytes(b"months")
+    before = contents(place)
+    with pytest.raises(RunError, match="model is no run, and nothing else is replaced"):
+        run_of("popularity", dataset, model, overwrite=True)
+    assert contents(place) == before
+
+
+def test_a_name_of_what_replaces_another_is_refused(dataset: Dataset, place: Path) -> None:
+    with pytest.raises(RunError, match=r"\.mine\.next is named as what replaces .*mine in the end"):
+        run_of("popularity", dataset, place / ".mine.next")
+
+
+def test_what_came_to_the_place_meanwhile_stays(dataset: Dataset, place: Path) -> None:
+    run_of("popularity", dataset, place / "run")
+
+    class Moving(Progress):
+        def finished(self, summary: TrainingSummary) -> None:
+            (place / "run").rename(place / "elsewhere")
+            (place / "run").mkdir()
+            (place / "run" / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(RunError, match="run is no run, and nothing else is replaced"):
+        run_of("popularity", dataset, place / "run", overwrite=True, progress=Moving())
+    assert (place / "run" / "thesis.txt").read_text() == "years of work"
+    assert Run.open(place / ".run.next").is_finished

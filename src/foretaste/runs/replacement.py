@@ -6,20 +6,24 @@ and goes on by ``train --resume`` like any other.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foretaste._util.atomic import is_empty_directory, replace_directory
 from foretaste.errors import RunError
+from foretaste.runs.config import FORMAT
 from foretaste.runs.files import writing
 from foretaste.runs.lock import training_lock
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import CONFIG, METRICS, check_is_new, resume_command
 from foretaste.runs.run import Run
 
+_MARK = f'"format": "{FORMAT}"'.encode()
+_MOST_LOOKED_AT = 1 << 24
 _BESIDE = re.compile(r"\.(.+)\.next")
 
 
@@ -30,16 +34,18 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     being trained into, or a finished run waits to be put there. Nothing is removed yet.
     """
     path = path.resolve() if path.is_symlink() else path
+    if place_to_take(path) is not None:
+        raise RunError(
+            f"{path} is named as what replaces {place_to_take(path)} in the end; name another"
+        )
     if not overwrite or not path.exists() or is_empty_directory(path):
         check_is_new(path)
         return path
-    if not (path / CONFIG).is_file():
-        raise RunError(
-            f"{path} is no run, and nothing else is replaced; choose another directory or remove it"
-        )
+    _check_is_run(path)
     with training_lock(path):
         beside = path.with_name(f".{path.name}.next")
     if beside.exists():
+        _check_is_run(beside)
         with _unfinished(beside):
             pass
     return beside
@@ -78,6 +84,18 @@ def in_its_place(run: Run) -> Run:
     place = place_to_take(run.path)
     if place is None:
         return run
+    if os.path.lexists(place) and not is_empty_directory(place):
+        _check_is_run(place)
     with writing(place):
         replace_directory(run.path, place)
     return Run(place, run.config)
+
+
+def _check_is_run(path: Path) -> None:
+    """RunError for anything but a run: other programs have files called config.json too."""
+    with suppress(OSError), (path / CONFIG).open("rb") as file:
+        if _MARK in file.read(_MOST_LOOKED_AT):
+            return
+    raise RunError(
+        f"{path} is no run, and nothing else is replaced; choose another directory or remove it"
+    )
