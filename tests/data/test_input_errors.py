@@ -338,3 +338,11 @@ def test_threads_that_have_no_room_are_refused_or_fewer(
         assert engine.row("SELECT current_setting('threads')") == (2,)
     with pytest.raises(UnsupportedError, match=r"running 3 threads takes about .*; lower threads"):
         Engine(tmp_path / "scratch", None, 3)
+
+
+def test_however_little_is_free_some_memory_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.data.engine.free_bytes", lambda: 100_000)
+    with Engine(tmp_path / "scratch", None, 1) as engine:
+        assert engine.row("SELECT 1") == (1,)

@@ -93,9 +93,8 @@ def test_ids_that_are_text_for_how_they_are_written(prepared: PrepareText) -> No
     text = "user_id,item_id\n0.0, 5\n1.0, 6\n1.0,-7.00\n2,8\n"
     dataset = prepared(text, protocol="none")
     assert dataset.manifest.notes == {
-        "user ids": "kept as text, as they are written: '0.0' is an integer written as a float "
-        "(3 rows like it)",
-        "item ids": "kept as text, as they are written: '-7.00' is an integer written as a float "
+        "user ids": "kept as text: '0.0' is an integer written as a float (3 rows like it)",
+        "item ids": "kept as text: '-7.00' is an integer written as a float "
         "(1 row like it); ' 5' has spaces around it (2 rows like it)",
     }
     assert dataset.users.ids() == ["0.0", "1.0", "2"]

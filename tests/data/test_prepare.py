@@ -440,3 +440,16 @@ def test_an_interrupt_leaves_nothing(table: pa.Table, tmp_path: Path) -> None:
         process.wait(timeout=30)
     assert process.returncode != 0
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_the_same_bytes_read_in_another_way_are_another_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read as a header in one file is an interaction in the other."""
+    monkeypatch.chdir(tmp_path)
+    text = "uid\tmovie\tstars\tts\n" + "1\t2\t3\t4\n1\t3\t3\t5\n1\t4\t3\t6\n"
+    config = PrepareConfig(protocol="none")
+    for name in ("s.csv", "s.rating"):
+        Path(name).write_text(text)
+    first, second = (prepare(name, config=config) for name in ("s.csv", "s.rating"))
+    assert first.path != second.path

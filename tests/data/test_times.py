@@ -311,3 +311,24 @@ def test_pandas_times_of_a_zone(tmp_path: Path) -> None:
         dataset = prepare(source, tmp_path / f"{zone}".replace("/", "-"))
         assert dataset.items.ids(dataset.heldout("test").target.item_index) == [5]
         assert dataset.items.ids(dataset.heldout("validation").target.item_index) == [7]
+
+
+def test_a_format_where_no_times_are_read(write: WriteFile, tmp_path: Path) -> None:
+    source = write(as_csv(["31/12/2020"]))
+    for protocol in ("held-out-users", "none"):
+        config = PrepareConfig(time_format="%d/%m/%Y", protocol=protocol)
+        with pytest.raises(SettingError, match=f"and protocol {protocol} reads no times; leave"):
+            prepare(source, tmp_path / "out", config)
+    config = PrepareConfig(time_format="%d/%m/%Y")
+    with pytest.raises(SettingError, match="there is no time column; name one with --time-column"):
+        prepare(write("user,item\n1,2\n"), tmp_path / "out", config)
+
+
+def test_numbers_of_json_lines_that_floating_point_has(write: WriteFile) -> None:
+    """As Python writes them; a long number beside them is no reason to refuse them."""
+    times = ["1763782851.1234567", "1763782851.50000000000", "17e5", "3"]
+    rows = (
+        f'{{"user": 1, "item": {item}, "score": 0.12345678901234567890, "time": {time}}}\n'
+        for item, time in enumerate(times)
+    )
+    assert read_times(write("".join(rows), "raw.jsonl")) == [float(time) for time in times]

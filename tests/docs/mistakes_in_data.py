@@ -194,6 +194,11 @@ VALUES = {
         DATES + "1,2,2024-10-27 02:30:00\n1,3,2024-10-27 02:10:00.0123456789\n"
     ),
     "A time of too many digits": csv(DATES + "1,2,1\n1,3,1234567890.0123456789\n"),
+    "A JSON number of too many digits": run(
+        "prepare ratings.jsonl",
+        ratings__jsonl='{"user": 1, "item": 2, "time": 1.5}\n'
+        '{"user": 1, "item": 3, "time": 1700000000.123456789}\n',
+    ),
     "A rating that is none": row("1,101,good,4", f"{PREPARE} --min-rating 4"),
     "A decimal comma": row('1,101,"0,5",4', f"{PREPARE} --min-rating 4"),
     "A NUL character": row("1,b\x00,3,4"),
@@ -210,6 +215,9 @@ SETTINGS = {
     "A time format, and times that are no text": run(
         "prepare ratings.parquet --time-format %d/%m/%Y",
         ratings__parquet=parquet({"user_id": [1], "item_id": [2], "time": [3]}),
+    ),
+    "A time format, and no times to read": run(
+        f"{PREPARE} --protocol held-out-users --time-format %d/%m/%Y"
     ),
     "A memory limit that cannot be": run(f"{PREPARE} --memory-limit 4"),
     "Too little memory": csv(HEADER + rows(20_000), f"{PREPARE} --memory-limit 2MB --threads 1"),

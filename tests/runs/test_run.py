@@ -261,3 +261,13 @@ def test_opening_a_run_needs_no_torch(run: Run) -> None:
     )
     command = [sys.executable, "-c", code, str(run.path)]
     assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_histories_are_read_where_they_lie_and_without_pandas(run: Run, tmp_path: Path) -> None:
+    """Under a name such as ``~``, which is no home folder."""
+    shutil.copytree(run.path, tmp_path / "~" / "run")
+    code = (
+        "import sys; from foretaste.runs import Run; run = Run.open('~/run');"
+        "assert run.trained_pairs.item_index.size; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

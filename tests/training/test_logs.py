@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -341,3 +342,20 @@ def test_the_list_length_that_chose_the_epoch_is_tested_too(
     test = events(run, "evaluation")[-1]["evaluation"]
     assert test["split"] == "test"
     assert {"hr@7", "hr@10"} <= test["metrics"].keys()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are of POSIX")
+def test_a_pipe_stays_open_until_the_log_ends(tmp_path: Path) -> None:
+    """Its reader is not told of an end before that, and none is waited for again."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    copy = LogCopy(pipe)
+    copy.begin(["first\n"])
+    assert os.read(reader, 100) == b"first\n"
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 100)
+    copy.add("second\n")
+    copy.close()
+    assert (os.read(reader, 100), os.read(reader, 100)) == (b"second\n", b"")
+    os.close(reader)

@@ -17,6 +17,7 @@ _SIGNS_OF_REFUSAL = (
 """What PyTorch, DuckDB, the C++ library, Python, Arrow and the linker say of it in other errors."""
 
 _MEMINFO = Path("/proc/meminfo")
+_FREE = (("MemAvailable:",), ("MemFree:", "Buffers:", "Cached:"))
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -45,7 +46,11 @@ def _free_in_machine() -> int:
     if not _MEMINFO.is_file():
         return sys.maxsize
     kibibytes = _numbers(_MEMINFO)
-    return 1024 * (kibibytes["MemAvailable:"] + kibibytes.get("SwapFree:", 0))
+    # WSL 1 and old kernels do not say what is available.
+    names = next((names for names in _FREE if names[0] in kibibytes), None)
+    if names is None:
+        return sys.maxsize
+    return 1024 * sum(kibibytes.get(name, 0) for name in (*names, "SwapFree:"))
 
 
 def address_space_left() -> int:

@@ -82,7 +82,7 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
     def fits(text: str, kind: Kind) -> bool:
         if column.storage != "text":
             return column.storage.startswith(kind.removesuffix("_ns"))
-        literal = replace(column, sql=f"CAST({quoted(text)} AS VARCHAR)")
+        literal = replace(column, sql=f"CAST({quoted(text)} AS VARCHAR)", rounded=None)
         return bool(engine.row(f"SELECT {cast(literal, kind)} IS NOT NULL")[0])
 
     other = _WITH_OTHER_OFFSETS.get(kind)
@@ -93,6 +93,8 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
         return f"is not written as {shown(column.time_format)} says"
     if _is_stored_as_time(column) and fits(example, kind):
         return "is out of range"
+    if column.rounded is not None and fits(example, kind):
+        return "is a number with more digits than JSON keeps; write it as text, in quotes"
     if column.storage == "text" and kind == "decimal" and fits(example, "real"):
         return "cannot be kept exactly, as up to 29 digits and nine decimals can"
     if column.storage == "text" and fits(_DECIMALS.sub(r"\1", example), kind):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from foretaste.data.csv_files import digits
 from foretaste.data.scans import Column, Storage
 
 Kind = Literal[
@@ -46,7 +47,9 @@ def cast(column: Column, kind: Kind) -> str:
     """SQL of a column as ``kind``: NULL where a value does not fit it exactly."""
     name, storage = column.sql, column.storage
     if storage == "text":
-        return _cast_text(name, kind)
+        text = _cast_text(name, kind)
+        is_time = column.rounded is not None and kind in ("exact", "decimal")
+        return f"CASE WHEN NOT {column.rounded} THEN {text} END" if is_time else text
     if storage == "decimal" and kind != "real":
         return _cast_text(f"CAST({name} AS VARCHAR)", kind)
     real, decimal = f"CAST({name} AS DOUBLE)", f"TRY_CAST({name} AS {_DECIMAL})"
@@ -130,14 +133,9 @@ def _exact(name: str, real: str) -> str:
     return (
         f"CASE WHEN NOT isfinite({real}) THEN NULL WHEN strlen({name}) <= {_EXACT_DIGITS} "
         f"OR {again} = {name} THEN {real} "
-        f"WHEN {_digits(name)} = {_digits(again)} THEN {real} END"
+        f"WHEN {digits(name)} = {digits(again)} THEN {real} END"
     )
 
 
 def _finite(real: str) -> str:
     return f"CASE WHEN isfinite({real}) THEN {real} END"
-
-
-def _digits(number: str) -> str:
-    """The digits of a number written as text, but for zeros before and after them."""
-    return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"

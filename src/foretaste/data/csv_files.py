@@ -137,6 +137,11 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def digits(number: str) -> str:
+    """SQL of the digits of a number written as text, but for zeros before and after them."""
+    return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"
+
+
 def _reason(message: str, format: FileFormat) -> str:
     fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
     if fields:

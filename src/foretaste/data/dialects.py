@@ -49,6 +49,12 @@ class Dialect:
     said: FileFormat
     """What was said of the file; the rest was found out."""
 
+    @property
+    def read_as(self) -> str:
+        """What it is read as, in words; of this the file's bytes may decide nothing."""
+        columns = "a header" if self.has_header else f"columns {','.join(self.names)}"
+        return f"text, delimiter {self.delimiter!r}, {columns}"
+
     def relation(self, path: str, compression: str | None) -> str:
         """What stands after FROM in DuckDB; columns are c0, c1, ... by position.
 

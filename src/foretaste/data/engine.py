@@ -40,6 +40,8 @@ _CANNOT_SPILL = "max_temp_directory_size"
 _MAPPED_BY_THREAD = 128 * 2**20
 """Address space, not memory, that the C library maps for each thread's stack and heap."""
 _BESIDE_ENGINE_BYTES = 300 * 2**20
+_LEAST_BYTES = 64 * 2**20
+"""Taken unasked however little is free: a small file needs no more, and what is free changes."""
 
 
 class Engine:
@@ -132,7 +134,8 @@ class Engine:
         # DuckDB knows how much that is: its own limit is four fifths of it, which other processes
         # and what lies beside it may leave too little room for.
         (found,) = self.row("SELECT current_setting('memory_limit')")
-        return f"{min(memory_bytes(found) / 0.8 / 2, free_bytes()) / 2**20:.0f}MiB"
+        num_bytes = min(memory_bytes(found) / 0.8 / 2, free_bytes())
+        return f"{max(_LEAST_BYTES, num_bytes) / 2**20:.0f}MiB"
 
     def make(self, table: str, query: str) -> None:
         """Keep the result of a query as a table."""

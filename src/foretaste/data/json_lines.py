@@ -11,13 +11,15 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat
-from foretaste.data.csv_files import quoted
+from foretaste.data.csv_files import digits, quoted
 from foretaste.data.dialects import LONG_LINE, Dialect, read_dialect, start_of_text
 from foretaste.errors import InputError
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 _NUM_LINES_WITH_KEYS = 1000
+# Floating-point numbers hold 15 digits of any number.
+_LONG_NUMBER = "[0-9][0-9.]{15,}([eE][-+]?[0-9]+)?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,7 @@ class JsonLines:
     """The keys of its objects."""
 
     has_header = False
+    read_as = "JSON lines"
 
     @property
     def said(self) -> FileFormat:
@@ -39,10 +42,11 @@ class JsonLines:
 
     def relation(self, path: str, compression: str | None) -> str:
         """What stands after FROM in DuckDB; columns are c0, c1, ... in the order of ``names``, as
-        text. ``path`` is a SQL literal."""
+        text; r0, r1, ... are whether digits of it were rounded away. ``path`` is a SQL literal."""
         lines = self.lines.relation(path, compression)
         values = ", ".join(
-            f"json_extract_string(c0, {quoted(_pointer(name))}) AS c{position}"
+            f"json_extract_string(c0, {(key := quoted(_pointer(name)))}) AS c{position}, "
+            f"{_is_rounded(key)} AS r{position}"
             for position, name in enumerate(self.names)
         )
         return f"(SELECT {values} FROM {lines} WHERE trim(c0) <> '')"
@@ -100,6 +104,18 @@ def _object(line: str, where: str) -> dict[str, Any]:
 def _pointer(key: str) -> str:
     """A key as a JSON pointer, RFC 6901."""
     return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
+def _is_rounded(key: str) -> str:
+    """SQL of whether a key's value is a floating-point number that lost digits of its line."""
+    value = f"json_extract_string(c0, {key})"
+    # The line is all that has them: the long numbers in it that are read as the same one.
+    return (
+        f"(regexp_matches(c0, '{_LONG_NUMBER}') AND json_type(c0, {key}) = 'DOUBLE' AND len(["
+        f"number FOR number IN regexp_extract_all(c0, '{_LONG_NUMBER}') "
+        f"IF TRY_CAST(number AS DOUBLE) = abs(TRY_CAST({value} AS DOUBLE)) "
+        f"AND {digits('number')} <> {digits(value)}]) > 0)"
+    )
 
 
 def _as_text(value: Any) -> str | None:

@@ -24,7 +24,7 @@ def describe_odd_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str
     for role, label in _LABELS.items():
         found = _found(engine, role) if kinds[role] == "text" else []
         if found:
-            notes[label] = f"kept as text, as they are written: {'; '.join(found)}"
+            notes[label] = f"kept as text: {'; '.join(found)}"
     return notes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretaste._util.formatting import shown
 from foretaste.data.columns import Roles
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import RANDOM
@@ -60,12 +61,15 @@ def make_plan(config: PrepareConfig, roles: Roles, parts: tuple[str, ...] = ()) 
         needed.add("rating")
     if protocol in ("leave-one-out", "temporal"):
         needed.add("time")
+    columns = {role: name for role, name in roles.used().items() if role in needed}
+    if config.time_format is not None and "time" not in columns:
+        raise SettingError(_reads_no_times(config.time_format, protocol, roles))
     is_random = protocol == "leave-one-out" and roles.time is None
     return Plan(
         protocol=protocol,
         label=RANDOM if is_random else protocol,
         filters=filters,
-        columns={role: name for role, name in roles.used().items() if role in needed},
+        columns=columns,
         has_validation=(
             any(part.startswith("validation") for part in parts)
             if parts
@@ -103,6 +107,16 @@ def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
             "min_rating needs a rating column, and none is found; "
             "name it with --rating-column (rating_column=... in Python)"
         )
+
+
+def _reads_no_times(format: str, protocol: str, roles: Roles) -> str:
+    """What is said of a format of times where none are read."""
+    if roles.time is None:
+        why = "there is no time column; name one with --time-column (time_column=... in Python) or"
+    else:
+        split = "a split that is given" if protocol == "given" else f"protocol {protocol}"
+        why = f"{split} reads no times;"
+    return f"time_format is {shown(format)}, and {why} leave it out"
 
 
 def _drops_unseen_targets(config: PrepareConfig, protocol: str) -> bool:

@@ -42,7 +42,7 @@ class Raw:
     """What describes items, if anything."""
 
     provenance: list[dict[str, Any]]
-    """What each source holds, its name, size and checksum."""
+    """What each source holds, its name, size and checksum, and what text is read as."""
 
     name: str
     """What a dataset of it is called."""
@@ -120,7 +120,7 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(
-            [entry[name] for name in ("holds", "sha256", "folders") if name in entry]
+            [entry.get(name, "") for name in ("holds", "sha256", "read_as", "folders")]
             for entry in source
         ),
         "config": dict(settings),

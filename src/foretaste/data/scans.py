@@ -50,6 +50,9 @@ class Column:
     time_format: str | None = None
     """How times are written in that text."""
 
+    rounded: str | None = None
+    """How a query names whether a number lost digits as it became text; None where none can."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scan:
@@ -124,12 +127,15 @@ class Scan:
             raise InputError(f"{self.name}: cannot be read: {error}") from None
 
     def provenance(self) -> dict[str, Any]:
-        """The source's name, size and checksum, and the folders that are columns of it."""
+        """The source's name, size and checksum, what text is read as, and the folders that are
+        columns of it."""
         try:
             sha256 = frame_sha256(self.frame) if self.path is None else file_sha256(self.path)
         except OSError as error:
             raise _unreadable(self.name, error) from None
         described = {"path": self.name, "num_bytes": self.size, "sha256": sha256}
+        if self.dialect is not None:
+            described["read_as"] = self.dialect.read_as
         return described | ({"folders": "/".join(self.folders.values())} if self.folders else {})
 
     def check_unchanged(self) -> None:
@@ -152,7 +158,12 @@ def scan_text(
         raise _unreadable(str(path), error) from None
     dialect = read(path, format)
     columns = {
-        name: Column(sql=f"c{position}", storage="text", type_name="text")
+        name: Column(
+            sql=f"c{position}",
+            storage="text",
+            type_name="text",
+            rounded=f"r{position}" if isinstance(dialect, JsonLines) else None,
+        )
         for position, name in enumerate(dialect.names)
         if name != SKIPPED or dialect.has_header
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.regular import read_document
@@ -96,7 +97,8 @@ def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
     """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
     first = first_line()
     line = line_after(previous_of(first), "evaluation", evaluation=evaluation)
-    LogCopy(path).begin([first, line])
+    with closing(LogCopy(path)) as log:
+        log.begin([first, line])
 
 
 class LogCopy:
@@ -104,26 +106,44 @@ class LogCopy:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._open: TextIO | None = None
 
     def begin(self, lines: list[str]) -> None:
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
-                self._write(self.path, lines)  # a pipe, a device, or a link such as /dev/stdout
-                return
-            with atomic_file(self.path) as temporary:
-                self._write(temporary, lines)
+            if self.path.exists() and not self.path.is_file():
+                # The reader of a pipe that is closed goes away, and opening it again would wait
+                # for another.
+                self._open = self._open or self.path.open("w", encoding="utf-8", newline="\n")
+                self._write_open("".join(lines))
+            elif self.path.is_symlink():
+                self._write(self.path, lines)
+            else:
+                with atomic_file(self.path) as temporary:
+                    self._write(temporary, lines)
 
     @staticmethod
     def _write(path: Path, lines: list[str]) -> None:
         path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
+    def _write_open(self, text: str) -> None:
+        assert self._open is not None
+        self._open.write(text)
+        self._open.flush()
+
     def add(self, line: str) -> None:
-        with writing(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(line)
+        with writing(self.path):
+            if self._open is not None:
+                self._write_open(line)
+                return
+            with self.path.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(line)
 
     def close(self) -> None:
-        """Every line is written already."""
+        if self._open is not None:
+            with writing(self.path):
+                self._open.close()
+            self._open = None
 
 
 class Results:

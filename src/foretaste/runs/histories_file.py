@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from foretaste.data.directory import real_path
 from foretaste.data.histories import Histories, sorted_pairs
-from foretaste.data.part_files import PAIR_COLUMNS, integers
+from foretaste.data.part_files import PAIR_COLUMNS, integers, read_table
 from foretaste.errors import DatasetError, RunError
 
 
@@ -22,15 +23,19 @@ def write_histories(path: Path, histories: Histories, in_training: NDArray[np.bo
         "item_index": pa.array(histories.item_index),
         "in_training": pa.array(in_training),
     }
-    pq.write_table(pa.table(columns), path, compression="zstd")
+    pq.write_table(pa.table(columns), real_path(path), compression="zstd")
 
 
-def read_histories(path: Path, *, num_users: int, num_items: int) -> Histories:
+def read_histories(
+    path: Path, *, num_users: int, num_items: int
+) -> tuple[Histories, NDArray[np.bool_]]:
     """Read what ``write_histories`` wrote; RunError where it does not fit the given numbers."""
-    with pq.ParquetFile(path) as file:
-        table = file.read(columns=PAIR_COLUMNS)
     try:
-        return sorted_pairs(
+        table = read_table(path)
+    except DatasetError as error:
+        raise RunError(str(error)) from error
+    try:
+        histories = sorted_pairs(
             *(integers(table[name]) for name in PAIR_COLUMNS),
             num_users=num_users,
             num_items=num_items,
@@ -38,10 +43,5 @@ def read_histories(path: Path, *, num_users: int, num_items: int) -> Histories:
         )
     except DatasetError as error:
         raise RunError(f"{path} does not fit config.json: {error}") from error
-
-
-def read_in_training(path: Path) -> NDArray[np.bool_]:
-    """Which of the interactions the run was trained on, in the order of `read_histories`."""
-    column = pq.read_table(path, columns=["in_training"])["in_training"]
-    in_training: NDArray[np.bool_] = column.to_numpy().astype(bool)
-    return in_training
+    # Bits have no DLPack, and by ``to_numpy`` pandas is imported.
+    return histories, integers(table["in_training"].cast(pa.uint8())).astype(bool)

@@ -19,13 +19,15 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import RunError
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.files import reading, remove
-from foretaste.runs.histories_file import read_histories, read_in_training, write_histories
+from foretaste.runs.histories_file import read_histories, write_histories
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import CONFIG, METRICS, check_is_new
 from foretaste.runs.weights import KEPT, WEIGHTS, BestWeights
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from foretaste.data.dataset import Dataset
@@ -117,20 +119,25 @@ class Run:
         """All items; the catalogue is the first ``num_items``."""
         return self._id_table(ITEMS, self.config.dataset.num_all_items)
 
-    @cached_property
+    @property
     def histories(self) -> Histories:
         """Every kept interaction of every user, one row per entry of ``users``."""
+        return self._histories[0]
+
+    @cached_property
+    def trained_pairs(self) -> Histories:
+        """Those of the histories that it was trained on."""
+        histories, in_training = self._histories
+        return histories.where(in_training)
+
+    @cached_property
+    def _histories(self) -> tuple[Histories, NDArray[np.bool_]]:
         reference = self.config.dataset
         return read_histories(
             self.path / HISTORIES,
             num_users=reference.num_users,
             num_items=reference.num_all_items,
         )
-
-    @cached_property
-    def trained_pairs(self) -> Histories:
-        """Those of the histories that it was trained on."""
-        return self.histories.where(read_in_training(self.path / HISTORIES))
 
     @property
     def num_train_users(self) -> int:
