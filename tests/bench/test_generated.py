@@ -33,7 +33,7 @@ def test_the_cache_gives_back_what_was_generated(histories: Histories, tmp_path:
     assert len(list((tmp_path / "data").iterdir())) == 1
 
 
-@pytest.mark.parametrize("wanted", [1, 7, 499, 500, 900])
+@pytest.mark.parametrize("wanted", [1, 7, 499, 500, 900, 10**20])
 def test_interactions_are_kept_to_the_number(histories: Histories, wanted: int) -> None:
     part = keep_interactions(histories, wanted, seed=3)
     assert part.num_interactions == min(wanted, 500)

@@ -51,6 +51,7 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
     with tables of full size. The last user chosen may lose the end of a history.
     """
     lengths = histories.lengths()
+    num_interactions = min(num_interactions, histories.num_interactions)
     order = np.random.default_rng(seed).permutation(histories.num_users)
     room = num_interactions - (np.cumsum(lengths[order]) - lengths[order])
     kept = np.zeros_like(lengths)

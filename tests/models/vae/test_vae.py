@@ -196,6 +196,7 @@ def test_initial_weights_are_the_papers() -> None:
         ({"dropout": math.nan}, "dropout is nan; it must be a number of at least 0 and below 1"),
         ({"activation": "gelu"}, "activation is 'gelu'; it must be tanh or relu"),
         ({"l2": -1.0}, "l2 is -1.0; it must be a number of at least 0"),
+        ({"l2": 1e38}, "l2 is 1e.38; it must be a number of at least 0 and at most 1e.30"),
         ({"l2": math.nan}, "l2 is nan; it must be a number of at least 0"),
         ({"sampled_softmax": 0}, "sampled_softmax is 0; it must be a whole number of at least 1"),
     ],

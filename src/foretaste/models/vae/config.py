@@ -9,7 +9,8 @@ from foretaste._util.settings import Count, Range, check_settings, wrong
 
 Widths = Annotated[tuple[int, ...], Range(at_least=1)]
 Dropout = Annotated[float, Range(at_least=0, below=1)]
-Weight = Annotated[float, Range(at_least=0)]
+Weight = Annotated[float, Range(at_least=0, at_most=1e30)]
+"""Of a term of the loss, which is float32."""
 Activation = Literal["tanh", "relu"]
 
 
