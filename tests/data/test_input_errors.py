@@ -233,7 +233,10 @@ def test_names_that_differ_in_case_only(tmp_path: Path, output: Path) -> None:
 
 def test_frames_with_missing_ids(output: Path) -> None:
     frame = pd.DataFrame({"user": [1, None], "item": [1, 2]})
-    refuse(frame, output, "table: column 'user' is of type double .missing ids turn integers")
+    message = (
+        r"table: column 'user' is of type double \(a missing id makes all of them floats: leave"
+    )
+    refuse(frame, output, message)
 
 
 @pytest.mark.parametrize("columns", [{}, {"user_id": [], "item_id": []}])
