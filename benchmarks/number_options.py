@@ -18,11 +18,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from cyclopts import App
 
@@ -37,7 +39,7 @@ EDGES = (
 MORE_BYTES = 2 << 30
 """What a case may map above what the process has with everything imported."""
 
-SECONDS = 10
+SECONDS = 8
 
 FINE = ("answered", "refused", "busy")
 
@@ -55,7 +57,14 @@ LINES = {
 
 SMALL = {
     "train": {"--epochs": "1"},
-    "bench": {"--calls": "2", "--batch-sizes": "2", "--steps": "1"},
+    "bench": {
+        "--calls": "2",
+        "--batch-sizes": "2",
+        "--steps": "1",
+        "--items": "50",
+        "--widths": "8",
+        "--factor": "2",
+    },
 }
 """Options that keep a case short, where the command has them and they are not the one tried."""
 
@@ -122,34 +131,38 @@ def make_world() -> None:
 
 def outcome(case: Case) -> tuple[str, str]:
     """What became of a case, and what it printed."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        os.dup2(writer, 1)
-        os.dup2(writer, 2)
-        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
-        _limit_memory()
-        signal.alarm(SECONDS)
-        try:
-            main(case.line)
-        except SystemExit as end:
-            os._exit(int(end.code or 0))
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(70)
-        os._exit(0)
-    os.close(writer)
-    chunks: list[bytes] = []
-    with os.fdopen(reader, "rb") as pipe:
-        chunks.extend(iter(lambda: pipe.read(1 << 16), b""))
-    status = os.waitpid(child, 0)[1]
+    with tempfile.TemporaryFile() as printed:
+        child = os.fork()
+        if child == 0:
+            _carry_out(case, printed.fileno())
+        status = os.waitpid(child, 0)[1]
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what a benchmark began beside itself
+        printed.seek(0)
+        text = printed.read().decode(errors="replace")
     shutil.rmtree("new", ignore_errors=True)
     shutil.rmtree("runs/new", ignore_errors=True)
-    return _kind(status, text := b"".join(chunks).decode(errors="replace")), text
+    return _kind(status, text), text
+
+
+def _carry_out(case: Case, output: int) -> NoReturn:
+    """In a process of its own: run the command, and end with its status."""
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+    _limit_memory()
+    signal.alarm(SECONDS)
+    status = 0
+    try:
+        main(case.line)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        status = 70
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _kind(status: int, text: str) -> str:

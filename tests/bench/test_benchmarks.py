@@ -20,12 +20,13 @@ from foretaste.bench import (
     VAEScalingBench,
     run_benchmark,
 )
-from foretaste.bench.generated import load_histories
+from foretaste.bench.commands import BENCHMARKS
+from foretaste.bench.generated import keep_interactions, load_histories
 from foretaste.bench.rows import Row, read_rows
-from foretaste.bench.shapes import shape_of
+from foretaste.bench.shapes import parse_shape, shape_of
 from foretaste.bench.tables import summary, tables
 from foretaste.bench.target import hold_one_out
-from foretaste.errors import SettingError
+from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.neumf.config import SamplingConfig
 from foretaste.models.vae.config import VAEConfig
 
@@ -286,3 +287,17 @@ def test_paper_sizes() -> None:
 def test_mistakes_are_explained(make: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["inference", "recommend"])
+@pytest.mark.parametrize("model", MODELS)
+def test_calls_that_do_not_fit_are_told_before_any_is_made(name: str, model: str) -> None:
+    kind = BENCHMARKS[name].options[model]
+    options = kind(device="cpu", shape=SHAPE, batch_sizes=(1, 10**12))
+    with pytest.raises(UnsupportedError, match=r"calls of 1,000,000,000,000 at .*; lower batch_s"):
+        run_benchmark(name, MODELS[model], options)
+
+
+def test_more_steps_than_the_data_have_take_all_of_it() -> None:
+    histories = load_histories(parse_shape(SHAPE, "neumf"), None)
+    assert keep_interactions(histories, 10**30, seed=1) is histories

@@ -50,6 +50,8 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
     Users keep their numbers, so a model for all of them trains on part of the data: a short epoch
     with tables of full size. The last user chosen may lose the end of a history.
     """
+    if num_interactions >= histories.num_interactions:
+        return histories
     lengths = histories.lengths()
     num_interactions = min(num_interactions, histories.num_interactions)
     order = np.random.default_rng(seed).permutation(histories.num_users)

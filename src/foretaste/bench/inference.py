@@ -13,7 +13,7 @@ import torch
 from foretaste.bench.config import InferenceBench, LatencyConfig, NeuMFInferenceBench
 from foretaste.bench.generated import load_histories
 from foretaste.bench.measure import Latency, latencies, timed
-from foretaste.bench.memory import PeakMemory
+from foretaste.bench.memory import PeakMemory, check_calls_fit
 from foretaste.bench.pairs import PairScorer
 from foretaste.bench.plain_neumf import PlainNeuMF, PlainNeuMFRanker
 from foretaste.bench.plain_vae import PlainVAE, PlainVAERanker
@@ -67,6 +67,9 @@ def bench_inference(
     model = subject.build(histories, device, options.seed)
     sizes = options.batch_sizes or (_PAIRS if isinstance(model, NeuMF) else _USERS[device.type])
     with scoring(model):
+        numbers_per_row = 1 if isinstance(model, NeuMF) else histories.num_items
+        for size in sizes:
+            check_calls_fit(size, numbers_per_row, _INPUTS)
         for make_case in _cases(subject, model, histories, options):
             for size in sizes:
                 tell(f"scoring {size:,} at a time")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from foretaste._util.memory import free_bytes, require_memory
 from foretaste.ops.torch_internals import Adam
 from foretaste.training.memory import peak_of_process
 
@@ -62,6 +63,16 @@ def load_libraries(device: torch.device) -> None:
     optimizer = Adam([weight], fused=True)
     (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
+
+
+def check_calls_fit(num_rows: int, numbers_per_row: int, num_inputs: int) -> None:
+    """UnsupportedError where inputs of so many rows, or what a call makes of them, do not fit."""
+    require_memory(
+        4 * num_rows * (numbers_per_row + 4 * num_inputs),
+        free_bytes(),
+        f"calls of {num_rows:,} at a time",
+        "lower batch_sizes",
+    )
 
 
 def _give_back_freed() -> None:

@@ -19,6 +19,7 @@ from foretaste.bench.inference import (
     plain_vae_ranker,
     record_latencies,
 )
+from foretaste.bench.memory import check_calls_fit
 from foretaste.bench.ranking import bench_all_users
 from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
 from foretaste.bench.shapes import parse_shape, shape_of
@@ -84,11 +85,14 @@ def bench_recommend(
     if options.all_users:
         bench_all_users(subject, model, histories, options, recorder, shape, device)
         return recorder.rows
+    sizes = options.batch_sizes or _BATCH_SIZES
+    for size in sizes:
+        check_calls_fit(size, min(options.k, shape.num_items), 2)
     recommender = Recommender(cast(Run, _MeasuredRun(histories)), model)
     are_known = subject.name == "neumf" and options.history_length is None
     kinds = (_KNOWN, _NEW) if are_known else (_NEW,)
     for kind in kinds:
-        for size in options.batch_sizes or _BATCH_SIZES:
+        for size in sizes:
             tell(f"recommending to {size:,} {kind} at a time")
             make = _known_case if kind == _KNOWN else _new_case
             case = make(subject, recommender, histories, options, size)
