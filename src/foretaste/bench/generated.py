@@ -53,7 +53,6 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
     if num_interactions >= histories.num_interactions:
         return histories
     lengths = histories.lengths()
-    num_interactions = min(num_interactions, histories.num_interactions)
     order = np.random.default_rng(seed).permutation(histories.num_users)
     room = num_interactions - (np.cumsum(lengths[order]) - lengths[order])
     kept = np.zeros_like(lengths)
