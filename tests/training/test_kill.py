@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_trainings_killed_at_random_moments_end_as_whole_ones(tmp_path: Path) -> None:
     """Every neural model in fp32 and bf16, one after the other, until there were enough kills."""
     command = [sys.executable, "-m", "tests.training.kills", "--kills", str(NUM_KILLS)]

@@ -43,5 +43,12 @@ def read_histories(
         )
     except DatasetError as error:
         raise RunError(f"{path} does not fit config.json: {error}") from error
-    # Bits have no DLPack, and by ``to_numpy`` pandas is imported.
-    return histories, integers(table["in_training"].cast(pa.uint8())).astype(bool)
+    # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.
+    return histories, np.concatenate([np.zeros(0, bool), *map(_bits, table["in_training"].chunks)])
+
+
+def _bits(chunk: pa.BooleanArray) -> NDArray[np.bool_]:
+    """The values of an array that lacks none."""
+    words = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)
+    bits = np.unpackbits(words, bitorder="little")[chunk.offset : chunk.offset + len(chunk)]
+    return bits.astype(bool)
