@@ -42,8 +42,10 @@ CASES = [("gmf", "fp32")] + [
 ]
 SETTINGS: dict[str, Any] = {"epochs": 6, "checkpoint_every_s": 0.0}
 BATCH_SIZES = {"vae": 15, "dae": 15}
-LONGEST_DELAY = 0.5
-"""Of the time a whole training takes: most are killed several times."""
+FIRST_DELAY = 0.5
+"""Longest delay of a first kill, of the time a whole training takes: most are killed often."""
+PATIENCE = 0.1
+"""Added with every kill, so that a training that gets no further in that time ends all the same."""
 
 
 @dataclass
@@ -73,7 +75,8 @@ class Campaign:
         """One training, killed and resumed until it ends by itself, held against the whole one."""
         path, kills = self.path_of(case, "killed"), []
         while True:
-            delay_s = chance.uniform(0.0, LONGEST_DELAY * whole_s)
+            longest_s = whole_s * (FIRST_DELAY + PATIENCE * len(kills))
+            delay_s = chance.uniform(0.0, longest_s)
             if not self.is_killed(lambda: self.train_or_resume(case), delay_s):
                 break
             kills.append(where_it_hit(path))
