@@ -309,6 +309,14 @@ def test_a_recommender_says_whose_it_is(popularity: Recommender) -> None:
     assert repr(popularity) == f"Recommender({str(popularity.run.path)!r}, popularity)"
 
 
+def test_a_recommender_needs_no_run(personal: Recommender) -> None:
+    users, items, histories = personal.run.users, personal.run.items, personal.run.histories
+    bare = Recommender(personal.model, users, items, histories)
+    everyone = users.ids()
+    assert bare.recommend(everyone, k=5) == personal.recommend(everyone, k=5)
+    assert repr(bare) == f"Recommender({type(personal.model).__name__})"
+
+
 def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
     user = trained_users(popularity)[:1]
     for run in (popularity.run, popularity.run.path, str(popularity.run.path)):

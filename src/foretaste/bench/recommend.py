@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +30,6 @@ from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import NeuralModel
 from foretaste.ops.device import resolve_device
 from foretaste.recommend.recommender import Recommender
-from foretaste.runs.run import Run
 
 _BATCH_SIZES = (1, 16, 256)
 _INPUTS = 64
@@ -41,29 +38,6 @@ _MOST_ROWS = 1024
 
 _KNOWN = "known users"
 _NEW = "new users"
-
-
-@dataclass(frozen=True, eq=False)
-class _MeasuredRun:
-    """What `Recommender` reads of a run, without a directory. Ids are the indexes."""
-
-    histories: Histories
-
-    @property
-    def num_train_users(self) -> int:
-        return self.histories.num_users
-
-    @property
-    def num_items(self) -> int:
-        return self.histories.num_items
-
-    @cached_property
-    def users(self) -> IdTable:
-        return IdTable.from_ids("user", range(self.histories.num_users))
-
-    @cached_property
-    def items(self) -> IdTable:
-        return IdTable.from_ids("item", range(self.histories.num_items))
 
 
 def bench_recommend(
@@ -88,7 +62,9 @@ def bench_recommend(
     sizes = options.batch_sizes or _BATCH_SIZES
     for size in sizes:
         check_calls_fit(size, min(options.k, shape.num_items), 2)
-    recommender = Recommender(cast(Run, _MeasuredRun(histories)), model)
+    users = IdTable.from_ids("user", range(histories.num_users))
+    items = IdTable.from_ids("item", range(histories.num_items))
+    recommender = Recommender(model, users, items, histories)
     are_known = subject.name == "neumf" and options.history_length is None
     kinds = (_KNOWN, _NEW) if are_known else (_NEW,)
     for kind in kinds:

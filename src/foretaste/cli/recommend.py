@@ -196,7 +196,7 @@ def _answers(
         from foretaste.recommend.ids import AskedUsers
 
         # Before anything is printed: an unknown user among the last would leave half an answer.
-        users = AskedUsers.of(recommender.run.users, asked.user_ids or [], asked.unknown)
+        users = AskedUsers.of(recommender.users, asked.user_ids or [], asked.unknown)
         for note in users.notes:
             say(notes, f"note: {note}")
         for some_ids in _parts(users.ids()):

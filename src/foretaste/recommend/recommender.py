@@ -1,4 +1,4 @@
-"""A run answering: known users, new users by their history, similar items."""
+"""A model answering: known users, new users by their history, similar items."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
+from foretaste.data.ids import IdTable
 from foretaste.errors import UnknownIdError
 from foretaste.models.base import RecommenderModel
 from foretaste.recommend.answers import COLUMNS, Answer, Kind, make_answers
@@ -38,7 +39,7 @@ from foretaste.runs.run import Run
 
 
 class Recommender:
-    """Recommends from one run, in the customer's own ids.
+    """Recommends from one model, in the customer's own ids.
 
     Every answer holds exactly k items or says why not. Items in the history are left out unless
     ``include_seen``; ``candidates`` restricts lists to what is, say, in stock, and ``exclude``
@@ -46,19 +47,37 @@ class Recommender:
     reason.
     """
 
-    def __init__(self, run: Run, model: RecommenderModel) -> None:
-        self.run = run
+    def __init__(
+        self,
+        model: RecommenderModel,
+        users: IdTable,
+        items: IdTable,
+        histories: Histories | Callable[[], Histories],
+        *,
+        run: Run | None = None,
+    ) -> None:
+        """Recommend with ``model``, whose rows are the first of ``users`` and of ``items``.
+
+        ``histories`` has one row per entry of ``users``, or reads them once users are asked for.
+        ``run`` is where all of it comes from, if it comes from one.
+        """
         self.model = model
+        self.users = users
+        self.items = items
+        self.run = run
+        self._all_histories = histories
 
     def __repr__(self) -> str:
+        if self.run is None:
+            return f"Recommender({type(self.model).__name__})"
         return f"Recommender({str(self.run.path)!r}, {self.run.config.model})"
 
     @classmethod
     def open(cls, run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:
         """Answer from a run, or the run at a path, on ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
-        if not isinstance(run, Run):
-            run = Run.open(run)
-        return cls(run, load_model(run, device))
+        opened = run if isinstance(run, Run) else Run.open(run)
+        model = load_model(opened, device)
+        return cls(model, opened.users, opened.items, lambda: opened.histories, run=opened)
 
     def recommend(
         self,
@@ -76,7 +95,7 @@ class Recommender:
         know raise UnknownIdError, whose ``ids`` they are; with ``unknown="skip"`` they have no
         answer, with ``unknown="popular"`` one in popularity order that says so.
         """
-        asked = AskedUsers.of(self.run.users, user_ids, unknown)
+        asked = AskedUsers.of(self.users, user_ids, unknown)
         maker = self._list_maker(k, exclude, candidates, include_seen)
         made = self._of_users(asked.user_index, maker)
         return self._answers("user", asked.ids(), made, maker)
@@ -109,7 +128,7 @@ class Recommender:
         """
         maker = SimilarListMaker(self.model, k=checked("k", k, Count))
         index = self._catalogue_index(as_ids("item_ids", item_ids))
-        lists, items = maker.make(index).lists, self.run.items
+        lists, items = maker.make(index).lists, self.items
         return make_answers("item", items.ids(index), lists, items, maker.reasons(lists))
 
     def similar_all(
@@ -128,12 +147,12 @@ class Recommender:
         """
         file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
         maker = SimilarListMaker(self.model, k=checked("k", k, Count))
-        index = np.arange(self.run.num_items)
+        index = np.arange(self.model.num_items)
         if item_ids is not None:
             index = self._catalogue_index(as_ids("item_ids", item_ids))
-        asked = pa.table({COLUMNS["item"]: self.run.items.table.column("id").take(index)})
+        asked = pa.table({COLUMNS["item"]: self.items.table.column("id").take(index)})
         return write_lists(
-            file, asked, self.run.items, maker, lambda rows: maker.make(index[rows]), progress
+            file, asked, self.items, maker, lambda rows: maker.make(index[rows]), progress
         )
 
     def recommend_all(
@@ -162,17 +181,16 @@ class Recommender:
         """
         file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
         maker = self._list_maker(k, exclude, candidates, include_seen)
-        users = self.run.users
         if user_ids is None:
-            asked = AskedUsers(users=users, user_index=np.arange(len(users)))
+            asked = AskedUsers(users=self.users, user_index=np.arange(len(self.users)))
         else:
-            asked = AskedUsers.of(users, user_ids, unknown)
+            asked = AskedUsers.of(self.users, user_ids, unknown)
 
         def make(rows: NDArray[np.int64]) -> Made:
             return self._of_users(asked.user_index[rows], maker)
 
         column = pa.table({"user_id": asked.column()})
-        return write_lists(file, column, self.run.items, maker, make, progress, asked.notes)
+        return write_lists(file, column, self.items, maker, make, progress, asked.notes)
 
     def recommend_all_for(
         self,
@@ -198,9 +216,9 @@ class Recommender:
         def make(rows: NDArray[np.int64]) -> Made:
             return self._of_histories([given.histories[row] for row in rows], maker)
 
-        export = write_lists(file, given.asked(), self.run.items, maker, make, progress)
+        export = write_lists(file, given.asked(), self.items, maker, make, progress)
         if export.num_users == export.num_popularity_lists > 0:
-            hint = f"nothing in the histories was seen in training; {examples(self.run.items)}"
+            hint = f"nothing in the histories was seen in training; {examples(self.items)}"
             return replace(export, notes=(*export.notes, hint))
         return export
 
@@ -208,7 +226,10 @@ class Recommender:
     def _histories(self) -> Histories:
         """The history of each user of the run, items of the catalogue only; an empty one follows,
         for users the run does not know."""
-        return self.run.histories.within(self.run.num_items).padded(len(self.run.users) + 1)
+        histories = self._all_histories
+        if callable(histories):
+            histories = histories()
+        return histories.within(self.model.num_items).padded(len(self.users) + 1)
 
     def _list_maker(
         self,
@@ -217,9 +238,7 @@ class Recommender:
         candidates: Iterable[Id] | None,
         include_seen: bool,
     ) -> ListMaker:
-        shelf = make_shelf(
-            self.run.items, self.run.num_items, candidates=candidates, exclude=exclude
-        )
+        shelf = make_shelf(self.items, self.model.num_items, candidates=candidates, exclude=exclude)
         k, include_seen = checked("k", k, Count), checked("include_seen", include_seen, bool)
         return ListMaker(self.model, shelf, k=k, include_seen=include_seen)
 
@@ -229,31 +248,31 @@ class Recommender:
         The row past the last stands for a user the run does not know.
         """
         lists = Lists.empty(len(user_index), maker.num_places)
-        is_trained = user_index < self.run.num_train_users
+        is_trained = user_index < self.model.num_users
         trained, new = np.flatnonzero(is_trained), np.flatnonzero(~is_trained)
         histories = self._histories
         lists.put(trained, maker.make(histories.rows(user_index[trained]), user_index[trained]))
         lists.put(new, maker.make(histories.rows(user_index[new]), None))
         num_known = histories.lengths()[user_index]
         own = [[] if known else [NOTHING_KNOWN] for known in num_known]
-        for row in np.flatnonzero(user_index == len(self.run.users)):
+        for row in np.flatnonzero(user_index == len(self.users)):
             own[row] = [UNKNOWN_USER]
         return Made(lists, num_known, own)
 
     def _of_histories(self, given: Sequence[Sequence[Id]], maker: ListMaker) -> Made:
         """Lists for new users."""
-        known, own = known_histories(self.run.items, self.run.num_items, given)
+        known, own = known_histories(self.items, self.model.num_items, given)
         return Made(maker.make(known, None), known.lengths(), own)
 
     def _answers(
         self, kind: Kind, asked: Sequence[Id | None], made: Made, maker: ListMaker
     ) -> list[Answer]:
         reasons = maker.reasons(made.lists, made.own)
-        return make_answers(kind, asked, made.lists, self.run.items, reasons)
+        return make_answers(kind, asked, made.lists, self.items, reasons)
 
     def _catalogue_index(self, ids: Sequence[Id]) -> NDArray[np.int64]:
-        index = lookup_all(self.run.items, ids)
-        unseen = list(compress(ids, index >= self.run.num_items))
+        index = lookup_all(self.items, ids)
+        unseen = list(compress(ids, index >= self.model.num_items))
         if unseen:
             raise UnknownIdError(
                 f"{len(unseen)} of {len(ids)} items were never seen in training, so nothing is "
