@@ -84,7 +84,7 @@ def test_the_guides_in_their_container(
     shutil.copytree(ml_20m, data / "ml-20m" / "extracted" / "ml-20m")
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", data)
+    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", data)
     for turn in (1, 2):
         for command in GUIDES:
             done = call(*shortened(command).replace("/data", str(data)).split())

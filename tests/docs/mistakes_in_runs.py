@@ -79,7 +79,7 @@ def train_another(path: str, other: str) -> None:
 @contextmanager
 def no_data_of_the_scripts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("foretaste.cli.legacy_paths.DATA", Path("nowhere"))
+        patch.setattr("foretaste.cli.nvidia_paths.DATA", Path("nowhere"))
         yield
 
 

@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(shapes, "_NAMED", shapes._NAMED | small)
     monkeypatch.setattr(shapes, "_NAMED_FOR_AUTOENCODERS", small)
     monkeypatch.setattr("foretaste.bench.inference._PAIRS", (64,))
-    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path / "data")
+    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
     archives = {f"/{name}.zip": movielens.archive(name) for name in SETS}
     for name in SETS:
         movielens.expect(monkeypatch, name, archives[f"/{name}.zip"])

@@ -14,8 +14,8 @@ from foretaste._util.memory import was_refused
 from foretaste._util.terminal import run_command, tell
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, note_given, spread_lists
 from foretaste.cli.console import TerminalConsole
-from foretaste.cli.legacy import modern
 from foretaste.cli.mistakes import explained
+from foretaste.cli.nvidia import modern
 from foretaste.errors import SettingError, UnsupportedError
 
 app = App(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from foretaste.cli.legacy import modern
-from foretaste.cli.legacy_tokens import NCF_MODELS, VAE_MODELS
+from foretaste.cli.nvidia import modern
+from foretaste.cli.nvidia_paths import NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.errors import ForetasteError
 from foretaste.runs import Run
 from tests.cli.conftest import Done, call
-from tests.cli.test_legacy import EVALUATIONS, TRAININGS
+from tests.cli.test_nvidia_options import EVALUATIONS, TRAININGS
 
 Foretaste = Callable[..., Done]
 
@@ -71,7 +71,6 @@ def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatc
         ("bench inference vae --inference_benchmark", ""),
         ("bench recommend vae --top_results 50", "--k 50"),
         ("bench recommend neumf --data data --topk 5", "--shape SHAPE --k 5"),
-        ("bench recommend vae --checkpoint_dir runs/vae", "--shape KEPT --hidden 32 --latent 8"),
     ],
 )
 def test_options_of_benchmarks(
@@ -81,16 +80,15 @@ def test_options_of_benchmarks(
     manifest = open_dataset("data").manifest
     sizes = f"{manifest.num_train_users}x{manifest.num_items}"
     options = options.replace("SHAPE", f"{sizes}x{manifest.num_interactions}")
-    options = options.replace("KEPT", f"{sizes}x{Run.open('runs/vae').histories.num_interactions}")
     assert ours(line).split() == [*line.split()[:3], *options.split()]
 
 
 def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> None:
-    """One user at a time, of a run's sizes, in the file that was asked for."""
+    """One user at a time, of a dataset's sizes, in the file that was asked for."""
     line = "train vae data --inference_benchmark --amp --checkpoint_dir runs/vae --device cpu"
     done = foretaste(f"{line} --calls 2 --repeats 1 --log_path {tmp_path}/rows.jsonl")
     assert done.status == 0, done.err
-    assert "note: --amp: changes nothing about what is measured" in done.err
+    assert "note: --amp, --checkpoint_dir: changes nothing about what is measured" in done.err
     (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     assert row["case"]["batch_size"] == 1
     assert "| foretaste | fp32 | 1 | new users |" in done.out
@@ -168,7 +166,6 @@ def test_the_vae_prepares_movielens_20m(tmp_path: Path) -> None:
         ),
         ("evaluate runs/gmf --mode train", "foretaste evaluate does not do what --mode train says"),
         ("bench train vae --test", "foretaste bench train vae does not do what --test says"),
-        ("bench recommend vae --checkpoint_dir runs/gmf", "runs/gmf is a run of gmf, not of vae"),
         ("train vae --data_dir runs", "--data-dir runs has no dataset in it"),
         (
             "train vae shoes --data_dir .",
@@ -222,7 +219,7 @@ def three(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         done = call("prepare", shop / "ratings.csv", "--protocol", protocol, "--data-dir", root)
         assert done.status == 0, done.err
         (root / "ratings").rename(root / protocol)
-    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", root)
+    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", root)
     monkeypatch.chdir(shop)
     return root
 
@@ -262,7 +259,7 @@ def test_our_own_words_still_need_a_dataset(three: Path) -> None:
 def test_without_any_dataset_it_is_said_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path / "data")
+    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         ForetasteError, match=r"neither .*/data nor datasets .*: foretaste prepare$"
@@ -303,7 +300,7 @@ def test_a_dataset_is_found_among_options(line: str) -> None:
 def test_a_mere_prepare_is_that_of_both_guides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path)
+    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path)
     ncf = ["prepare", "ml-20m", "--validation", "none", "--output", f"{tmp_path}/cache/ml-20m"]
     vae = ["prepare", "ml-20m", "--protocol", "held-out-users", "--output", f"{tmp_path}/ml-20m"]
     lines, notes = modern(["prepare"])
@@ -312,7 +309,7 @@ def test_a_mere_prepare_is_that_of_both_guides(
         "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
         f"both below {tmp_path}"
     ]
-    monkeypatch.setattr("foretaste.cli.legacy_paths.DATA", tmp_path / "none")
+    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "none")
     lines, _ = modern(["prepare"])
     assert [line[-1] for line in lines] == ["datasets/cache/ml-20m", "datasets/ml-20m"]
 
@@ -453,7 +450,6 @@ def test_old_words_without_amp_take_tf32_as_theirs_did(
         "train neumf data --load-checkpoint-path",
         "train neumf --mode test --load-checkpoint-path",
         "train vae --test --checkpoint_dir",
-        "bench recommend vae --checkpoint-dir",
         "evaluate",
     ],
 )
@@ -482,10 +478,6 @@ def test_a_checkpoint_in_a_run_is_the_run() -> None:
         ("", "--batch-sizes 1 --history-length 10 --shape ml-20m"),
         ("--batch-sizes 4", "--batch-sizes 4 --history-length 10 --shape ml-20m"),
         ("--shape 9x8x7", "--shape 9x8x7 --batch-sizes 1"),
-        (
-            "--checkpoint_dir runs/vae",
-            "--shape KEPT --hidden 32 --latent 8 --batch-sizes 1 --history-length 10",
-        ),
         ("--data_dir .", "--shape SHAPE --batch-sizes 1"),
     ],
 )
@@ -494,10 +486,9 @@ def test_the_inference_benchmark_asks_what_theirs_asked(
 ) -> None:
     """One user of ten random items, among as many as the reference has."""
     monkeypatch.chdir(shop)
-    manifest, run = open_dataset("data").manifest, Run.open("runs/vae")
+    manifest = open_dataset("data").manifest
     sizes = f"{manifest.num_train_users}x{manifest.num_items}"
     options = options.replace("SHAPE", f"{sizes}x{manifest.num_interactions}")
-    options = options.replace("KEPT", f"{sizes}x{run.histories.num_interactions}")
     assert ours(f"train vae --inference_benchmark {line}") == f"bench recommend vae {options}"
 
 
@@ -526,7 +517,7 @@ def test_the_page_maps_every_option(heading: str, options: str) -> None:
 
 
 def test_every_option_is_tried() -> None:
-    """Of theirs in a training that comes of it, in test_legacy.py."""
+    """Of theirs in a training that comes of it, in test_nvidia_options.py."""
     lines = " ".join(line for line, _ in TRAININGS.values())
     lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark --xla"
     tried = {part.partition("=")[0] for part in lines.split()}

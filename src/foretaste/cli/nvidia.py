@@ -1,0 +1,343 @@
+"""Command lines of NVIDIA's scripts, NCF and VAE-CF, put into our options by one table.
+
+What followed ``python ncf.py`` goes behind ``foretaste train neumf``, what followed ``python
+main.py`` behind ``foretaste train vae``; ``--mode test``, ``--test`` and ``--inference_benchmark``
+choose the command that does it here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from foretaste.cli.nvidia_line import Command, Line, take_options
+from foretaste.cli.nvidia_paths import (
+    NCF_MODELS,
+    VAE_MODELS,
+    check_run,
+    dataset,
+    dataset_in,
+    default_dataset,
+    other_dataset,
+    other_dataset_in,
+    prepared_as_in_the_guides,
+    prepared_in,
+    replace_as_theirs,
+    run,
+    run_of,
+    shape,
+    shape_in,
+    source,
+    start_from,
+)
+from foretaste.errors import SettingError
+
+Rule = str | Callable[[Line, str, str], None]
+"""Our option with its value (``{}`` is theirs), or a converter, which gets the line, the option as
+written and its value ("" for a flag)."""
+
+
+def idle(line: Line, written: str, value: str) -> None:
+    """Nothing but a note: the command has no part for the option."""
+    line.idle.append(written)
+
+
+def run_has(line: Line, written: str, value: str) -> None:
+    """A setting of the model, which the run must have been trained with."""
+    line.described.append((written, value))
+
+
+def half_precision(line: Line, written: str, value: str) -> None:
+    """bf16 where the device computes it, else fp16; a fixed loss scale asks for fp16."""
+    if line.written_for("--precision") == "--loss-scale":
+        return
+    from foretaste.ops.device import resolve_device
+    from foretaste.training.precision import half_precision as computed_on
+
+    device = resolve_device(line.value_of("--device") or "auto")
+    line.add(written, "--precision", computed_on(device))
+
+
+def fixed_loss_scale(line: Line, written: str, value: str) -> None:
+    """fp16 with that scale."""
+    line.add(written, "--loss-scale", value)
+    if not line.has("--precision"):
+        line.add(written, "--precision", "fp16")
+
+
+def measured_epochs(line: Line, written: str, value: str) -> None:
+    """Epochs to measure: those after the warm-up, which the scripts count among them."""
+    warm_up = line.value_of("--warmup") or "1"
+    if value.isdecimal() and warm_up.isdecimal():
+        value = str(max(1, int(value) - int(warm_up)))
+    line.add(written, "--repeats", value)
+
+
+class Row(NamedTuple):
+    """The rules of an option, by command; None where the command has the option itself."""
+
+    train: Rule | None = None
+    test: Rule | None = idle
+    bench_train: Rule | None = idle
+    bench_recommend: Rule | None = idle
+    bench_inference: Rule | None = idle
+
+
+_SAME_IN_BENCH = Row(bench_train=None, bench_recommend=None, bench_inference=None)
+_RUN_HAS = _SAME_IN_BENCH._replace(test=run_has)
+_EVALUATION_BATCH = Row("--evaluation-batch {}", "--evaluation-batch {}")
+_HITS = "--select-by hr@{}"
+
+_TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
+    (*NCF_MODELS, *VAE_MODELS): {
+        "--epochs -e": Row(bench_train=measured_epochs),
+        "--batch-size -b": Row(None, idle, None, "--batch-sizes {}", "--batch-sizes {}"),
+        "--seed -s --dropout": _SAME_IN_BENCH,
+        "--factors -f --layers --activation": _RUN_HAS,
+        "--learning-rate -l --beta1 --beta2 --eps --eval-after --verbose --trace": Row(),
+        "--target -t": Row(bench_train=None),
+        "--warm-up-epochs": Row(bench_train="--warmup {}"),
+        "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
+        "--xla": Row("--compile", bench_train="--compile"),
+        "--checkpoint-dir": Row("--run {}", run),
+        "--log-path": Row(None, None, "--output {}", "--output {}", "--output {}"),
+    },
+    NCF_MODELS: {
+        "--data": Row(dataset, other_dataset, shape, shape, shape),
+        "--load-checkpoint-path": Row(start_from, run),
+        "--amp --fp16": Row(
+            half_precision, bench_train=half_precision, bench_inference=half_precision
+        ),
+        "--valid-users-per-batch": _EVALUATION_BATCH,
+        "--valid-negative": Row(*("--candidates nvidia-{}",) * 3),
+        "--negative-samples": Row("--negatives {}", bench_train="--negatives {}"),
+        "-n": Row(bench_train=None),
+        "--no-neg-trick": Row("--verified-negatives", bench_train="--verified-negatives"),
+        "--topk": Row(_HITS, "--k {}", _HITS, "--k {}"),
+        "-k": Row(_HITS, None, _HITS, None),
+        "-b1": Row("--beta1 {}"),
+        "-b2": Row("--beta2 {}"),
+    },
+    VAE_MODELS: {
+        "--data-dir": Row(dataset_in, other_dataset_in, shape_in, shape_in, shape_in),
+        "--amp --fp16": Row(half_precision, bench_train=half_precision),
+        "--batch-size-train": Row("--batch-size {}", bench_train="--batch-size {}"),
+        "--batch-size-validation": _EVALUATION_BATCH,
+        "--validation-step": Row("--eval-every {}"),
+        "--total-anneal-steps": Row("--anneal-steps {}", bench_train="--anneal-steps {}"),
+        "--anneal-cap": Row(bench_train=None),
+        "--lam": Row("--l2 {}", bench_train="--l2 {}"),
+        "--lr": Row("--learning-rate {}"),
+        "--top-results": Row("--select-by ndcg@{}", "--k {}", idle, "--k {}"),
+    },
+}
+"""The scripts' options, by the models of their script."""
+
+_COLUMNS = {
+    "train": "train",
+    "evaluate": "test",
+    "bench train": "bench_train",
+    "bench recommend": "bench_recommend",
+    "bench inference": "bench_inference",
+}
+"""Columns of the table, by our command."""
+
+_FIRST = ("--loss-scale", "--warm-up-epochs")
+"""Options that the converters of others look for."""
+
+_MODES = {
+    "--mode train": "train",
+    "--mode test": "evaluate",
+    "--train": "train",
+    "--test": "evaluate",
+    "--inference-benchmark": "bench",
+}
+"""The scripts' choices of what to do, and the first word of ours."""
+
+_DOES = {
+    "train": {"train"},
+    "evaluate": {"evaluate"},
+    "bench train": {"train"},
+    "bench inference": {"bench", "evaluate"},
+    "bench recommend": {"bench", "evaluate"},
+}
+"""The choices that each command of ours fulfils."""
+
+
+def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The command lines to run, our options in the place of the scripts', and notes for the user.
+
+    One line, but for a mere ``prepare``: each guide has its own. Raises SettingError where two
+    options contradict each other, or name something that is not there.
+    """
+    typed = Command.of(tokens)
+    rest = list(tokens[len(typed.words) :]) if typed else []
+    if typed is None or not rest:
+        return prepared_as_in_the_guides() if typed == Command("prepare") else ([[*tokens]], [])
+    command, is_theirs = _choose(typed, rest)
+    is_test = command != typed and command.verb == "evaluate"
+    rules = _rules(command, is_test=is_test)
+    options = take_options(rules, rest)
+    if not (is_theirs or options or command.verb == "evaluate"):
+        return [[*tokens]], []
+    has_dataset = command != typed and rest and not rest[0].startswith("-")
+    path = rest.pop(0) if has_dataset else None
+    line = Line(command, typed.model, kept=rest)
+    if path is not None:
+        (other_dataset if is_test else shape)(line, "DATASET", path)
+    if typed.verb == "evaluate" and (checkpoint := line.take_place()):
+        line.put("RUN", run_of(checkpoint))
+    # With a precision, --loss-scale is our own option of that name.
+    own = "--loss-scale" if line.has("--precision") else None
+    is_theirs |= any(option.name != own for option in options)
+    for option in sorted(options, key=lambda option: option.name not in _FIRST):
+        rule = rules[option.name]
+        if isinstance(rule, str):
+            ours, _, value = rule.partition(" ")
+            line.add(option.written, ours, value.format(option.value) or None)
+        else:
+            rule(line, option.written, option.value)
+    if is_test:
+        check_run(line)
+        replace_as_theirs(line)
+    elif command != typed:
+        _ask_for_one_user(line)
+    elif is_theirs:
+        _train_as_theirs(line)
+    return [line.tokens()], [*line.notes, *_general_notes(line)] if is_theirs else []
+
+
+def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
+    """The rules of the options that a command has from its script, and idle ones of the other.
+
+    A script's command line may name options of training where it tests.
+    """
+    if command.verb == "prepare":
+        return {"--data-dir": prepared_in, "--path": source}
+    if command.verb not in _COLUMNS:
+        return {}
+    model = command.model
+    rules: dict[str, Rule] = {}
+    # The rows of the model's own script come last, so that they win.
+    for models, rows in sorted(_TABLE.items(), key=lambda entry: model in entry[0]):
+        for names, row in rows.items():
+            rule: Rule | None = getattr(row, _COLUMNS[command.verb])
+            is_foreign = model is not None and model not in models and rule is not idle
+            is_of_training = command.verb == "evaluate" and rule in (idle, run_has)
+            if rule is not None and not is_foreign and (is_test or not is_of_training):
+                rules.update(dict.fromkeys(names.split(), rule))
+    return rules
+
+
+def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
+    """The command that does what a script is asked for, and whether options asked for it.
+
+    These are removed from ``rest``. SettingError where no single command does it all.
+    """
+    if typed.verb not in _DOES:
+        return typed, False
+    names = {mode.split()[0] for mode in _MODES}
+    if typed.model in NCF_MODELS:
+        names = {"--mode"}
+    elif typed.model in VAE_MODELS:
+        names -= {"--mode"}
+    asked = {}
+    for option in take_options(names, rest):
+        mode = f"{option.name} {option.value}".strip()
+        if mode not in _MODES:
+            raise SettingError(f"--mode is {option.value!r}; use train or test")
+        asked[_MODES[mode]] = mode if option.value else option.written
+    # A training ends with the test part.
+    is_whole = typed.verb == "train" and asked.keys() == {"train", "evaluate"}
+    if is_whole or asked.keys() <= _DOES[typed.verb]:
+        return typed, bool(asked)
+    if typed.verb == "train" and len(asked) == 1:
+        is_test = "evaluate" in asked
+        return Command("evaluate") if is_test else Command("bench recommend", typed.model), True
+    raise SettingError(
+        f"foretaste {' '.join(typed.words)} does not do what {' and '.join(asked.values())} "
+        f"{'says' if len(asked) == 1 else 'say'}; give a command for each"
+    )
+
+
+def _ask_for_one_user(line: Line) -> None:
+    """Ask for one user at a time, of ten random items where no data are named."""
+    written = "--inference_benchmark"
+    if not line.has("--batch-sizes"):
+        line.add(written, "--batch-sizes", "1")
+    if not line.has("--shape"):
+        if not line.has("--history-length"):
+            line.add(written, "--history-length", "10")
+        line.add(written, "--shape", "ml-20m")
+
+
+def _train_as_theirs(line: Line) -> None:
+    """Take what the scripts took where nothing is said: data, tf32, and the places of results."""
+    command = line.command
+    if command.verb == "train" and line.place is None and line.kept_place() is None:
+        line.place = default_dataset(command.model)
+        line.notes.append(f"no DATASET: {line.place} is taken")
+    device = line.value_of("--device") or "auto"
+    is_trained = command.verb in ("train", "bench train") and command.model != "gmf"
+    # tf32 where the device computes it, as TensorFlow did there; else fp32, our default.
+    forbids_tf32 = device == "cpu" or os.environ.get(_TF32) == "0"
+    if is_trained and not line.has("--precision") and not forbids_tf32:
+        from foretaste.ops.device import resolve_device
+        from foretaste.training.precision import computes_tf32
+
+        if computes_tf32(resolve_device(device)):
+            line.add("the default", "--precision", "tf32")
+            line.notes.append(
+                "no --amp: products are computed in tf32, as theirs were on this GPU; --precision "
+                "fp32 computes them in full"
+            )
+    if command.verb == "train":
+        replace_as_theirs(line)
+
+
+_ACTS_HERE = {
+    "--l2": "acts here, as --l2: theirs was never applied, so 0 is what it amounted to",
+    "--dropout": "acts here: theirs was switched off even in training, so 0 is what it amounted to",
+    "--loss-scale": "acts here, in fp16: theirs was ignored",
+    "--target": "ends the training here once it is reached: theirs went on to the last epoch",
+}
+"""Our options that do what the scripts' of the same meaning did not."""
+
+_IDLE = {
+    "evaluate": "said of training, which is over; ranking is always computed in fp32",
+    "bench train": "changes nothing about what is measured",
+    "bench inference": "changes nothing about what is measured; answers are computed in fp32",
+    "bench recommend": "changes nothing about what is measured; answers are computed in fp32",
+}
+"""Reasons why options are idle, by our command."""
+
+_MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
+_TF32 = "NVIDIA_TF32_OVERRIDE"
+
+
+def _general_notes(line: Line) -> Iterator[str]:
+    """Notes on options that act here only, on the environment and on idle options."""
+    for option, text in _ACTS_HERE.items() if line.command.verb == "train" else ():
+        written, value = line.written_for(option), line.value_of(option)
+        is_theirs = written == "--lam" if option == "--l2" else line.script_model in NCF_MODELS
+        if written is not None and value is not None and is_theirs and not _is_zero(value):
+            yield f"{written} {value}: {text}"
+    if line.command.verb != "prepare":
+        for name, value in sorted(os.environ.items()):
+            if name.startswith(_MIXED_PRECISION) and value != "0":
+                yield f"{name}={value} is TensorFlow's: here it is --amp (--precision bf16 or fp16)"
+        if _TF32 in os.environ:
+            yield (
+                f"{_TF32}={os.environ[_TF32]} is for CUDA's own libraries: what a training "
+                "computes in is --precision fp32 or tf32 here"
+            )
+    if line.idle:
+        yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"
+
+
+def _is_zero(value: str) -> bool:
+    with suppress(ValueError):
+        return float(value) == 0
+    return False

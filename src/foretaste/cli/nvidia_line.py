@@ -1,0 +1,181 @@
+"""A command line of NVIDIA's scripts while its options are taken out and ours are added."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from foretaste.cli.arguments import SHORT_NAMES, is_metric, is_numbers, take_numbers
+from foretaste.errors import SettingError
+
+_FLAGS = frozenset(
+    {
+        *("--amp", "--fp16", "--xla", "--no-neg-trick", "--verbose", "--trace"),
+        *("--train", "--test", "--inference-benchmark"),
+        *("--compile", "--tensorboard", "--overwrite", "--verified-negatives", "--cuda-graphs"),
+        *("--quiet", "-q", "--definitions"),
+    }
+)
+"""Options of the scripts, and of ours beside them, that take no value."""
+
+_NUM_WORDS = {"train": 2, "bench": 3, "evaluate": 1, "prepare": 1}
+
+_LONG_NAMES = {short: f"--{name.replace('_', '-')}" for name, short in SHORT_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Command:
+    """The words before the first option."""
+
+    verb: str
+    """``train``, ``evaluate``, ``bench inference``, ..."""
+
+    model: str | None = None
+
+    @classmethod
+    def of(cls, tokens: Sequence[str]) -> Command | None:
+        """The command of a command line; None where the scripts had none like it."""
+        words = tokens[: _NUM_WORDS.get(tokens[0], 0)] if tokens else ()
+        if not words or any(word.startswith("-") for word in words):
+            return None
+        return cls(words[0]) if len(words) == 1 else cls(" ".join(words[:-1]), words[-1])
+
+    @property
+    def words(self) -> list[str]:
+        return [*self.verb.split(), *([self.model] if self.model else [])]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the scripts, as it was found."""
+
+    written: str
+    name: str
+    """The same with hyphens for underscores."""
+    value: str
+    """Empty for a flag; numbers of a list with spaces between them."""
+
+
+def take_options(names: Collection[str], tokens: list[str]) -> list[Option]:
+    """Remove the options that have these names, with their values, from ``tokens``."""
+    taken, kept = [], []
+    while tokens:
+        token = tokens.pop(0)
+        name = canonical(token)
+        if name not in names:
+            kept.append(token)
+            continue
+        written, equals, value = token.partition("=")
+        if name == "--layers" and not equals:
+            value = " ".join(take_numbers(tokens))
+        elif name not in _FLAGS and not equals:
+            if not tokens or tokens[0].startswith("--"):
+                raise SettingError(f"{written} needs a value")
+            value = tokens.pop(0)
+        taken.append(Option(written, name, value))
+    tokens += kept
+    return taken
+
+
+def canonical(token: str) -> str:
+    """The name of an option as we write it, without a value that follows an equals sign."""
+    name = token.partition("=")[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+def long_name(token: str) -> str:
+    """The name of an option that has a short one."""
+    name = canonical(token)
+    return _LONG_NAMES.get(name, name)
+
+
+@dataclass
+class Line:
+    """Our command line as it grows, where no option is given twice."""
+
+    command: Command
+    script_model: str | None
+    """The model of the command as it was typed, which may have become another."""
+    kept: list[str]
+    """Tokens that are ours already."""
+    added: list[str] = field(default_factory=list)
+    place: str | None = None
+    """The dataset, run or source that goes before the options."""
+    idle: list[str] = field(default_factory=list)
+    """Options without a part in this command."""
+    described: list[tuple[str, str]] = field(default_factory=list)
+    """Options, with their values, that a run must have been trained with."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences for the user on data and settings that were chosen."""
+    _options: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    """Our options by name: the words for each, and its value."""
+
+    def __post_init__(self) -> None:
+        for number, token in enumerate(self.kept):
+            if token.startswith("-"):
+                _, equals, value = token.partition("=")
+                following = next(iter(self.kept[number + 1 :]), None)
+                entry = (canonical(token), value if equals else following)
+                self._options.setdefault(long_name(token), entry)
+
+    def has(self, option: str) -> bool:
+        return option in self._options
+
+    def written_for(self, option: str) -> str | None:
+        """The words for one of our options; None where it is not there."""
+        return self._options.get(option, (None, None))[0]
+
+    def value_of(self, option: str) -> str | None:
+        return self._options.get(option, (None, None))[1]
+
+    def kept_place(self) -> str | None:
+        """The dataset, run or source among the kept tokens."""
+        number = self._number_of_place()
+        return None if number is None else self.kept[number]
+
+    def take_place(self) -> str | None:
+        """The same, removed from them."""
+        number = self._number_of_place()
+        return None if number is None else self.kept.pop(number)
+
+    def _number_of_place(self) -> int | None:
+        """The index of the first word that is no option's value, no number and no metric."""
+        takes_value = False
+        for number, token in enumerate(self.kept):
+            if is_numbers(token) or is_metric(token):
+                takes_value = False
+            elif token.startswith("-"):
+                name = canonical(token)
+                takes_value = not ("=" in token or name in _FLAGS or name.startswith("--no-"))
+            elif not takes_value:
+                return number
+            else:
+                takes_value = False
+        return None
+
+    def add(self, written: str, option: str, value: str | None = None) -> None:
+        """Give ``option``, for which ``written`` stood; SettingError where something else did."""
+        # Two names of one option of theirs.
+        written = "--amp" if written == "--fp16" else written
+        if self._options.get(option) == (written, value):
+            return
+        for name in (option, f"--no-{option.removeprefix('--')}"):
+            if other := self.written_for(name):
+                raise SettingError(
+                    f"{other} and {written} both say what {option} is; leave out one of them"
+                )
+        self._options[option] = (written, value)
+        self.added += [option] if value is None else [option, value]
+
+    def put(self, written: str, place: str) -> None:
+        """Name the dataset, run or source of the command."""
+        taken = self.place or self.kept_place()
+        if taken not in (None, place):
+            raise SettingError(f"{written} {place} and {taken} name two; leave out one of them")
+        if taken is None:
+            self.place = place
+
+    def tokens(self) -> list[str]:
+        """The whole command line."""
+        place = [] if self.place is None else [self.place]
+        return [*self.command.words, *place, *self.kept, *self.added]

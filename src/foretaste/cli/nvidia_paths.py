@@ -1,0 +1,265 @@
+"""Options of NVIDIA's scripts that name a path, and the datasets and runs that they lead to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from foretaste.cli.nvidia_line import Line, long_name
+from foretaste.data.manifest import FILE_NAME, Manifest
+from foretaste.errors import RunError, SettingError
+
+NCF_MODELS = ("neumf", "gmf", "mlp")
+VAE_MODELS = ("vae", "dae")
+"""Models of the two scripts."""
+
+DATA = Path("/data")
+"""The scripts' own folder of data, mounted in their containers."""
+
+SUCCESSOR = Path("datasets")
+"""The folder of data here."""
+
+_RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
+"""The unpacked data of the VAE's guide, below ``--data_dir``."""
+
+_TF_CHECKPOINT = re.compile(r"\.ckpt(-\d+)?(\.(index|meta|data-\d+-of-\d+))?$")
+
+
+def source(line: Line, written: str, value: str) -> None:
+    """The word before the options."""
+    line.put(written, value)
+
+
+def dataset(line: Line, written: str, value: str) -> None:
+    """The dataset, or its successor where the scripts' own folder is not there."""
+    line.put(written, _found(line, written, value))
+
+
+def dataset_in(line: Line, written: str, value: str) -> None:
+    """The only dataset there, or the one that is named."""
+    line.put(written, dataset_below(value, line.script_model, line.take_place()))
+
+
+def run(line: Line, written: str, value: str) -> None:
+    """The run, by its directory or a checkpoint's name."""
+    line.put(written, run_of(value))
+
+
+def start_from(line: Line, written: str, value: str) -> None:
+    """A run whose weights to begin with."""
+    line.add(written, "--from", run_of(value))
+
+
+def other_dataset(line: Line, written: str, value: str) -> None:
+    """The place of a run's dataset."""
+    line.add(written, "--dataset", _found(line, written, value))
+
+
+def other_dataset_in(line: Line, written: str, value: str) -> None:
+    """The only dataset there, as the place of a run's dataset."""
+    line.add(written, "--dataset", dataset_below(value, line.script_model))
+
+
+def shape(line: Line, written: str, value: str) -> None:
+    """Generated data of a dataset's size; the dataset itself for the time to a target."""
+    path = _found(line, written, value)
+    manifest = Manifest.read(Path(path))
+    sizes = manifest.num_train_users, manifest.num_items, manifest.num_interactions
+    line.add(written, "--shape", "x".join(map(str, sizes)))
+    if line.command.verb == "bench train" and line.has("--target"):
+        line.add(written, "--dataset", path)
+
+
+def shape_in(line: Line, written: str, value: str) -> None:
+    """Generated data of the size of the only dataset there."""
+    shape(line, written, dataset_below(value, line.script_model))
+
+
+def prepared_in(line: Line, written: str, value: str) -> None:
+    """Directory of datasets; MovieLens 20M with the VAE's split where no source is named."""
+    name = line.kept_place()
+    if name is None:
+        name = "ml-20m"
+        line.put(written, name)
+        if not line.has("--protocol"):
+            line.add(written, "--protocol", "held-out-users")
+        if (raw := raw_ml_20m(value)) and not line.has("--source-dir"):
+            line.add(written, "--source-dir", raw)
+    line.add(written, "--output", str(place_in(value, Path(name).name.partition(".")[0])))
+
+
+def prepared_as_in_the_guides() -> tuple[list[list[str]], list[str]]:
+    """The lines of a mere ``prepare``, MovieLens 20M for either script; and a note on it."""
+    root = root_to_fill()
+    ncf = place_in(str(root / "cache"), "ml-20m")
+    raw = raw_ml_20m(str(root))
+    start = ["prepare", "ml-20m", *(("--source-dir", raw) if raw else ())]
+    lines = [
+        [*start, "--validation", "none", "--output", str(ncf)],
+        [*start, "--protocol", "held-out-users", "--output", str(place_in(str(root), "ml-20m"))],
+    ]
+    return lines, [
+        "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
+        f"both below {root}"
+    ]
+
+
+def check_run(line: Line) -> None:
+    """SettingError where no run is named, or it was trained with other settings than said."""
+    if line.place is None:
+        raise SettingError(
+            "a test needs the run to test: --load-checkpoint-path RUN or --checkpoint-dir RUN"
+        )
+    if not line.described:
+        return
+    _, settings = _settings_of_run(line.place)
+    for written, value in line.described:
+        found = settings.get(long_name(written).removeprefix("--"))
+        kept = " ".join(map(str, found)) if isinstance(found, list) else str(found)
+        if value.replace(",", " ").split() != kept.split():
+            raise SettingError(
+                f"{written} is {value}, but {line.place} was trained with {kept}; "
+                "leave it out: the run keeps its own"
+            )
+
+
+def replace_as_theirs(line: Line) -> None:
+    """Write over run, log and results, as the scripts did; not over a run of another model."""
+    from foretaste.runs.copies import results_in
+    from foretaste.runs.paths import CONFIG
+
+    run_path, log, results = map(line.value_of, ("--run", "--log-path", "--results-dir"))
+    taken = []
+    if run_path and (Path(run_path) / CONFIG).is_file():
+        if _settings_of_run(run_path)[0] != line.command.model:
+            return
+        taken.append(run_path)
+    if log and Path(log).is_file() and Path(log).stat().st_size > 0:
+        taken.append(log)
+    if results and results_in(Path(results)):
+        taken.append(results)
+    if taken and not line.has("--overwrite"):
+        line.add("the script", "--overwrite")
+        line.notes.append(f"{', '.join(taken)}: replaced once this is finished (--overwrite)")
+
+
+def run_of(path: str) -> str:
+    """The run of a checkpoint: of ``RUN/model.ckpt``, RUN.
+
+    RunError for a checkpoint of TensorFlow.
+    """
+    from foretaste.runs.paths import CONFIG
+
+    checkpoint = Path(path)
+    named = _TF_CHECKPOINT.search(checkpoint.name)
+    is_part = named and (named[3] or checkpoint.with_name(f"{checkpoint.name}.index").exists())
+    if is_part or (not (checkpoint / CONFIG).exists() and any(checkpoint.glob("*.ckpt*.index"))):
+        raise RunError(
+            f"{path} is a checkpoint of TensorFlow, which cannot be read here: train the model "
+            "again, on the same data, and name the run's directory"
+        )
+    return str(checkpoint.parent) if named and not checkpoint.exists() else path
+
+
+def root_to_fill() -> Path:
+    """The folder for data without a place of their own."""
+    return DATA if DATA.is_dir() and os.access(DATA, os.W_OK) else SUCCESSOR
+
+
+def default_dataset(model: str | None) -> str:
+    """The dataset of a training that names none; SettingError where there is none, or several."""
+    for root in (DATA, SUCCESSOR):
+        if any(_datasets_below(root)):
+            return dataset_below(str(root), model)
+    raise SettingError(
+        f"DATASET is needed and not given, and neither {DATA} nor {SUCCESSOR} has a dataset in it; "
+        "make one: foretaste prepare"
+    )
+
+
+def dataset_below(directory: str, model: str | None, name: str | None = None) -> str:
+    """The dataset ``name`` in a directory of datasets, or the only one there; of several, the only
+    one of the protocol that the model's script has.
+
+    SettingError where there is none, or the name does not tell several apart.
+    """
+    root = Path(directory)
+    if name is not None:
+        place = place_in(directory, name)
+        if (place / FILE_NAME).is_file():
+            return str(place)
+        raise SettingError(
+            f"{place} is not a dataset; make it: foretaste prepare {name} --data-dir {root}"
+        )
+    found = list(_datasets_below(root))
+    if not found:
+        raise SettingError(
+            f"--data-dir {root} has no dataset in it; make one: foretaste prepare ml-20m "
+            f"--protocol held-out-users --data-dir {root}"
+        )
+    fitting = found if len(found) == 1 else _of_protocol(found, model)
+    if len(fitting) == 1:
+        return str(fitting[0])
+    names = ", ".join(sorted(map(str, fitting or found)))
+    raise SettingError(f"the folder {root} has several datasets; name one: {names}")
+
+
+def place_in(directory: str, name: str) -> Path:
+    """The place of the dataset ``name`` in a directory, beside raw files of that name."""
+    place = Path(directory, name)
+    is_taken = place.is_dir() and not (place / FILE_NAME).is_file()
+    return place / "prepared" if is_taken else place
+
+
+def _datasets_below(root: Path) -> Iterator[Path]:
+    for depth in ("", "*/", "*/*/"):
+        for manifest in root.glob(depth + FILE_NAME):
+            if not any(part.startswith(".") for part in manifest.relative_to(root).parts):
+                yield manifest.parent
+
+
+def _of_protocol(datasets: Iterable[Path], model: str | None) -> list[Path]:
+    """Those split as the script of a model has it."""
+    wanted = "held-out-users" if model in VAE_MODELS else "leave-one-out"
+    return [path for path in datasets if Manifest.read(path).protocol.startswith(wanted)]
+
+
+def raw_ml_20m(directory: str) -> str | None:
+    """The unpacked data set of the VAE's guide; None where it is not there."""
+    raw = Path(directory) / _RAW_ML_20M
+    return str(raw) if raw.is_dir() else None
+
+
+def _settings_of_run(path: str) -> tuple[str, dict[str, Any]]:
+    """The model of a run and its settings; RunError where there is no such run."""
+    from foretaste.runs.config import read_run_config
+    from foretaste.runs.paths import CONFIG
+
+    if not (Path(path) / CONFIG).is_file():
+        raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
+    config = read_run_config(Path(path) / CONFIG)
+    return config.model, dict(config.model_config)
+
+
+def _found(line: Line, written: str, path: str) -> str:
+    """A dataset that is there.
+
+    Where the scripts' own folder lacks it, the only one of that name and of the model's protocol.
+    """
+    missing = Path(path)
+    if missing.exists() or not missing.is_relative_to(DATA):
+        return path
+    named = [
+        dataset
+        for root in (DATA, SUCCESSOR)
+        for dataset in _datasets_below(root)
+        if dataset.name == missing.name or dataset.name.startswith(f"{missing.name}-")
+    ]
+    fitting = _of_protocol(named, line.script_model)
+    if len(fitting) != 1:
+        return path
+    line.notes.append(f"{written} {path} is not there: {fitting[0]} is taken")
+    return str(fitting[0])
