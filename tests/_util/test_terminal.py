@@ -1,12 +1,13 @@
-"""Text made safe for a terminal; how a command ends is tested with the commands."""
+"""Text made safe for a terminal, and shared cores; exit statuses are tested with the commands."""
 
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
-from foretaste._util.terminal import printable, printable_lines
+from foretaste._util.terminal import printable, printable_lines, share_cores
 
 HOSTILE = [
     ("\x1b]0;owned\x07", r"\u001b]0;owned\u0007"),
@@ -34,3 +35,23 @@ def test_other_text_is_shown_as_it_is(text: str) -> None:
 
 def test_lines_stay_lines() -> None:
     assert printable_lines("one\x1b\ntwo\r\n") == "one\\u001b\ntwo\\u000d\n"
+
+
+@pytest.fixture(autouse=True)
+def no_choice_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+
+
+def test_waiting_threads_spin_briefly() -> None:
+    share_cores()
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_what_was_chosen_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "7")
+    before = dict(os.environ)
+    share_cores()
+    assert dict(os.environ) == before

@@ -13,7 +13,7 @@ import foretaste.bench.memory
 import foretaste.training.memory
 from foretaste.bench.measure import Latency, Spread, latencies, timed
 from foretaste.bench.memory import PeakMemory
-from tests._util.test_locks import loaded_anew
+from tests._util.test_files import loaded_anew
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste._util.regular import file_sha256
+from foretaste._util.files import file_sha256
 from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, GivenSplit, Manifest, PrepareConfig, prepare, verify_dataset
 from foretaste.data.manifest import Part

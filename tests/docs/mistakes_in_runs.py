@@ -52,7 +52,7 @@ def no_memory() -> Iterator[None]:
 @contextmanager
 def no_tensorboard() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("foretaste.runs.tensorboard.find_spec", lambda name: None)
+        patch.setattr("foretaste.runs.log_copies.find_spec", lambda name: None)
         yield
 
 

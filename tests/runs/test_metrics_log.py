@@ -9,7 +9,7 @@ import pytest
 
 from foretaste.errors import RunError
 from foretaste.runs import MetricsLog, Run
-from foretaste.runs.log_lines import UNITS, first_line, line_after, previous_of
+from foretaste.runs.metrics_log import UNITS, first_line, line_after, previous_of
 
 
 def test_the_first_line_declares_names_and_units(run: Run) -> None:
@@ -64,7 +64,7 @@ def test_a_torn_last_line_is_left_out_and_then_dropped(run: Run) -> None:
         (b"\0\0\xff", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b'{"event": "epoch"}', 'is torn or was changed: its text does not match its "sha256"'),
-        (b" " * (1 << 20), "is longer than 1 MiB"),
+        (b" " * (16 << 20), "is longer than 16 MiB"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: bytes, said: str) -> None:
@@ -136,3 +136,17 @@ def test_what_is_no_log_has_no_last_events(tmp_path: Path, text: str) -> None:
         return
     with pytest.raises(RunError, match="one of its last lines"):
         log.last_events(2)
+
+
+def test_a_line_that_no_reader_takes_is_not_written(run: Run) -> None:
+    before = run.log.path.read_bytes()
+    with pytest.raises(RunError, match=r"'epoch' is too long for a log: it has 16,777,\d{3} bytes"):
+        run.log.append("epoch", metrics={"ndcg@10": "0" * (16 << 20)})
+    assert run.log.path.read_bytes() == before
+
+
+def test_a_long_line_is_written_and_read(run: Run) -> None:
+    run.log.append("epoch", metrics={"ndcg@10": "0" * (15 << 20)})
+    run.log.append("epoch", epoch=2)
+    assert [event["event"] for event in run.log.read()][-2:] == ["epoch", "epoch"]
+    assert run.log.last_events(2) == run.log.read()[-2:]

@@ -16,7 +16,7 @@ from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError
 from foretaste.runs import Run, verify, verify_run
 from foretaste.runs.config import WrittenFile
-from foretaste.runs.log_lines import previous_of
+from foretaste.runs.metrics_log import previous_of
 from tests.runs.tiny import edit_config, flip_byte, make_run, parameters
 
 FILES = ["config.json", "users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]

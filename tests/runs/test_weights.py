@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import Run, load_model, verify
-from foretaste.runs.tensor_file import SignedTensors, read_tensors
+from foretaste.runs.checkpoint_files import SignedTensors, read_tensors
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
 VAE = {"hidden": (8, 6), "latent": 4}
@@ -76,7 +76,7 @@ def test_a_failed_save_keeps_the_earlier_weights(
         path.write_bytes(b"half")
         raise error("no space left on device")
 
-    monkeypatch.setattr("foretaste.runs.tensor_file.save_file", fail)
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
     with pytest.raises(RunError, match=r"best\.safetensors cannot be written: no space left"):
         run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
     assert sorted(run.path.iterdir()) == before

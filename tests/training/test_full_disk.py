@@ -12,7 +12,7 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.models.vae.config import DAEConfig
-from foretaste.runs import Run, tensor_file
+from foretaste.runs import Run
 from foretaste.training import Progress, TrainingConfig, resume, train
 from foretaste.training.progress import EpochReport
 from tests.training.trainings import numbers_of, weights_of
@@ -79,7 +79,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 def test_no_room_for_the_log_is_one_message_too(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensor_file, "save_file", lambda *_, **__: None)
+    monkeypatch.setattr("safetensors.torch.save_file", lambda *_, **__: None)
     path = tmp_path / "run"
 
     class NoRoomForALine(Progress):

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs import Run
-from foretaste.runs.copies import LogCopy
+from foretaste.runs.log_copies import LogCopy
 from foretaste.training import LogConfig, Progress, resume, train
 from foretaste.training.clock import Clock
 from foretaste.training.logs import check_logs
@@ -129,8 +129,8 @@ def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
 @pytest.mark.parametrize(
     "place",
     [
-        "foretaste.runs.copies.LogCopy.begin",
-        "foretaste.runs.copies.Results.begin",
+        "foretaste.runs.log_copies.LogCopy.begin",
+        "foretaste.runs.log_copies.Results.begin",
         "foretaste.runs.metrics_log.atomic_file",
     ],
 )
@@ -262,7 +262,7 @@ def test_a_trace_needs_steps(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_a_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.runs.tensorboard.find_spec", lambda name: None)
+    monkeypatch.setattr("foretaste.runs.log_copies.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "foretaste\[report\]"'):
         check_logs(LogConfig(tensorboard=True), in_steps=True)
 

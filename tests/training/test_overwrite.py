@@ -12,8 +12,8 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, RunError, SettingError
 from foretaste.runs import Run, replacement
-from foretaste.runs.copies import Results
 from foretaste.runs.lock import training_lock
+from foretaste.runs.log_copies import Results
 from foretaste.training import LogConfig, resume
 from foretaste.training.progress import EpochReport, Progress, TrainingSummary
 from tests.training.test_interruption import Killing

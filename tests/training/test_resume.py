@@ -19,7 +19,7 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
 from foretaste.runs import Run, verify
-from foretaste.runs.tensor_file import SignedTensors
+from foretaste.runs.checkpoint_files import SignedTensors
 from foretaste.training import LogConfig, Progress, TrainingConfig, resume
 from foretaste.training.batches import Batch
 from foretaste.training.checkpoints import Checkpoints

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from foretaste._util.locks import locked_file
+from foretaste._util.files import locked_file
 
 _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
 """Said where a file system flushes files only."""

@@ -1,14 +1,21 @@
-"""How numbers and values are written for people."""
+"""Numbers, values and suggestions as messages have them."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from datetime import timedelta
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
 
 _LONGEST_SHOWN = 200
 
+_NUM_ENTRIES_READ = 10_000
+
 
 def counted(count: int, noun: str) -> str:
-    """How many there are of something: 1 user, 2,000 users."""
+    """A number of things: 1 user, 2,000 users."""
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -44,3 +51,20 @@ def shown(value: object) -> str:
     if not isinstance(value, str):
         text = " ".join(text.split())
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def did_you_mean(path: Path, *, holding: str = "") -> str:
+    """``; did you mean runs/vae?``, by the names beside a path that is not there; else nothing.
+
+    With ``holding``, only directories that have a file of this name are suggested.
+    """
+    if any(sign in path.name for sign in "*?["):
+        return ""
+    # A folder that cannot be read, or a path that the system has no words for, has no names.
+    with suppress(OSError, ValueError):
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in islice(entries, _NUM_ENTRIES_READ)]
+        for name in get_close_matches(path.name, names, n=10):
+            if not holding or (path.parent / name / holding).is_file():
+                return f"; did you mean {path.parent / name}?"
+    return ""

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from foretaste._util.cores import share_cores
-from foretaste._util.terminal import run_command, tell
+from foretaste._util.terminal import run_command, share_cores, tell
 from foretaste.bench.commands import BENCHMARKS, MODELS, model_settings, run_benchmark
 from foretaste.bench.rows import Row, read_rows
 from foretaste.bench.tables import summary, tables

@@ -9,9 +9,8 @@ from functools import partial
 from cyclopts import App, CycloptsError
 
 from foretaste import __version__
-from foretaste._util.cores import share_cores
 from foretaste._util.memory import was_refused
-from foretaste._util.terminal import run_command, tell
+from foretaste._util.terminal import run_command, share_cores, tell
 from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, note_given, spread_lists
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.mistakes import explained

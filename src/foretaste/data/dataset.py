@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import bring_back
-from foretaste._util.nearest import did_you_mean
+from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import AnyPath, checked
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable

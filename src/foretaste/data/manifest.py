@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.files import read_document
 from foretaste._util.formatting import shown
-from foretaste._util.regular import read_document
 from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import DatasetError

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste._util.locks import try_lock
+from foretaste._util.files import try_lock
 from foretaste.data.directory import why_not_written, written_whole
 from foretaste.data.downloads import download, file_md5
 from foretaste.errors import InputError, SettingError

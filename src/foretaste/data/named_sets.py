@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.nearest import did_you_mean
+from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import PrepareConfig
 from foretaste.errors import InputError, SettingError
 

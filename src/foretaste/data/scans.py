@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste._util.files import file_sha256
 from foretaste._util.formatting import shown
-from foretaste._util.regular import file_sha256
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.csv_files import compression_of, quoted, refuse_long_lines
 from foretaste.data.dialects import Dialect, read_dialect, refuse_nul

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.nearest import did_you_mean
+from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import FileFormat
 from foretaste.data.directory import is_name_text
 from foretaste.data.folders import fixed_folder, with_folder_columns

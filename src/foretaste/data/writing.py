@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from foretaste._util.regular import file_sha256
+from foretaste._util.files import file_sha256
 from foretaste.data import steps
 from foretaste.data.casts import Kind
 from foretaste.data.csv_files import quoted

@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from foretaste._util.formatting import shown
-from foretaste._util.nearest import did_you_mean
+from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import AnyPath, checked
 from foretaste.errors import InputError
 from foretaste.recommend.ids import Id

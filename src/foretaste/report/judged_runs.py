@@ -15,7 +15,7 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.report.tables import metric_rows
-from foretaste.runs.origin import dataset_of
+from foretaste.runs.loading import dataset_of
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:

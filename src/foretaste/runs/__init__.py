@@ -9,9 +9,8 @@ from foretaste._util.lazy import lazy_names
 if TYPE_CHECKING:
     from foretaste.runs.config import DatasetReference, RunConfig
     from foretaste.runs.listing import ListedRun, list_runs
-    from foretaste.runs.loading import load_model
+    from foretaste.runs.loading import dataset_of, load_model
     from foretaste.runs.metrics_log import MetricsLog
-    from foretaste.runs.origin import dataset_of
     from foretaste.runs.paths import default_run_name, unused_run_path
     from foretaste.runs.run import Run
     from foretaste.runs.verification import verify, verify_run
@@ -22,7 +21,7 @@ _MODULE_OF = {
     "MetricsLog": "metrics_log",
     "Run": "run",
     "RunConfig": "config",
-    "dataset_of": "origin",
+    "dataset_of": "loading",
     "default_run_name": "paths",
     "list_runs": "listing",
     "load_model": "loading",

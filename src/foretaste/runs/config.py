@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import foretaste
-from foretaste._util.regular import file_sha256, has_content, read_document
+from foretaste._util.files import file_sha256, has_content, read_document
 from foretaste._util.settings import check_settings, fields_of, from_document
 from foretaste._util.signed_json import check_signed, signed_text
 from foretaste.errors import RunError, SettingError
-from foretaste.runs.files import reading
+from foretaste.runs.paths import reading
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.nearest import did_you_mean
+from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.errors import RunError
 from foretaste.runs.config import RunConfig, read_run_config

@@ -1,27 +1,52 @@
-"""From a run directory back to the model it holds."""
+"""From a run directory back to the dataset it was trained on and the model it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from foretaste._util.atomic import bring_back
 from foretaste._util.settings import checked, from_document
-from foretaste.errors import RunError, SettingError
+from foretaste.data.dataset import Dataset, open_dataset
+from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
 from foretaste.ops.device import resolve_device
+from foretaste.runs.checkpoint_files import WEIGHTS
 from foretaste.runs.config import RunConfig
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
-from foretaste.runs.weights import WEIGHTS
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from foretaste.models.base import RecommenderModel
+
+
+def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
+    """The dataset a run was trained on: ``dataset``, which may be its directory; unless given,
+    opened where it was then.
+
+    Raises DatasetError where it is not there any more, or holds other data: its users and items
+    would be others, even where they are as many.
+    """
+    reference = run.config.dataset
+    if not isinstance(dataset, Dataset):
+        path = Path(reference.path) if dataset is None else checked("dataset", dataset, Path)
+        bring_back(path)
+        if dataset is None and not path.is_dir():
+            raise DatasetError(
+                f"{run.path} was trained on {path}, which is not there any more; "
+                "say where it is now with --dataset"
+            )
+        dataset = open_dataset(path)
+    if dataset.manifest.digest != reference.digest:
+        raise DatasetError(
+            f"{dataset.path} does not hold what {run.path} was trained on: its digest is "
+            f"{dataset.manifest.digest[:12]}, that of {reference.name} was "
+            f"{reference.digest[:12]}; prepare it with the same input, settings and seed"
+        )
+    return dataset
 
 
 def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
@@ -30,17 +55,17 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     Raises RunError where the settings or the weights are not those of such a model, naming the
     first that differs.
     """
-    place = checked("device", device, torch.device | str)
-    if not isinstance(place, torch.device):
-        place = resolve_device(place)
-    settings = model_config(run.config, run.path / CONFIG)
-    made_of = (run.config.model, settings, run.num_train_users, run.num_items)
-    check_model_fits(*made_of, place)
-    model = build_model(*made_of)
+    device = checked("device", device, torch.device | str)
+    if not isinstance(device, torch.device):
+        device = resolve_device(device)
+    config = model_config(run.config, run.path / CONFIG)
+    definition = (run.config.model, config, run.num_train_users, run.num_items)
+    check_model_fits(*definition, device)
+    model = build_model(*definition)
     weights = run.load_weights()
-    _check_weights(run, model.state_dict(), weights)
+    _check_weights(run, model, weights)
     model.load_state_dict(weights)
-    return model.to(place).eval()
+    return model.to(device).eval()
 
 
 def model_config(config: RunConfig, path: Path) -> Any:
@@ -54,25 +79,19 @@ def model_config(config: RunConfig, path: Path) -> Any:
         raise RunError(f"{path}: {error}") from error
 
 
-def _check_weights(run: Run, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    path = run.path / WEIGHTS
+def _check_weights(run: Run, model: RecommenderModel, found: dict[str, torch.Tensor]) -> None:
+    path, name_of_model, expected = run.path / WEIGHTS, run.config.model, model.state_dict()
     if missing := sorted(expected.keys() - found.keys()):
-        raise RunError(f"{path} lacks {missing[0]!r}, which {run.config.model} needs")
+        raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
     if foreign := sorted(found.keys() - expected.keys()):
-        raise RunError(f"{path} holds {foreign[0]!r}, which {run.config.model} does not have")
+        raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")
     for name, tensor in expected.items():
         if found[name].shape != tensor.shape:
             raise RunError(
                 f"{path}: {name!r} has shape {list(found[name].shape)}, "
-                f"{run.config.model} expects {list(tensor.shape)}"
+                f"{name_of_model} expects {list(tensor.shape)}"
             )
-        if not _is_finite(found[name]):
+        # In one pass, without a tensor of the same size.
+        extremes = torch.aminmax(found[name]) if tensor.numel() else ()
+        if not all(torch.isfinite(extreme) for extreme in extremes):
             raise RunError(f"{path}: {name!r} holds numbers that are not finite")
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """Whether every number is; in one pass, without a tensor of the same size."""
-    if not tensor.numel():
-        return True
-    lowest, highest = torch.aminmax(tensor)
-    return bool(torch.isfinite(lowest) & torch.isfinite(highest))

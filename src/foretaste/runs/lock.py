@@ -10,10 +10,9 @@ from pathlib import Path
 from socket import gethostname
 from typing import IO
 
-from foretaste._util.locks import try_lock
-from foretaste._util.regular import open_own
+from foretaste._util.files import open_own, try_lock
 from foretaste.errors import RunError
-from foretaste.runs.files import writing
+from foretaste.runs.paths import writing
 
 LOCK = "training.lock"
 

@@ -1,32 +1,156 @@
-"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens."""
+"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens.
+
+The last key of a line is the sha256 of all text before it, and the one before names the digest of
+the line before. So no line can be changed, taken out or moved without notice.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import accumulate, count, pairwise
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.regular import open_own, open_regular
+from foretaste._util.files import open_own, open_regular
+from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import RunError
-from foretaste.runs.files import reading, writing
-from foretaste.runs.log_lines import (
-    checked_line,
-    first_line,
-    line_after,
-    previous_of,
-)
+from foretaste.runs.paths import reading, writing
 
-_MAX_LINE = 1 << 20
-"""Bytes; lines have a few KiB."""
+UNITS = {
+    "event": "kind of event",
+    "time": "ISO 8601, UTC",
+    "epoch": "epochs, counted from 1",
+    "step": "optimizer steps since the start",
+    "num_epochs": "epochs",
+    "num_warm_up_epochs": "epochs left out of minima, means and samples_per_s",
+    "num_steps": "optimizer steps",
+    "num_samples": "samples",
+    "num_parameters": "parameters",
+    "num_users": "users",
+    "num_items": "items",
+    "num_interactions": "interactions",
+    "loss": "mean over samples (neumf, gmf, mlp) or users (vae, dae), nats",
+    "evaluation": "protocol, candidates, counts and metrics of one evaluation",
+    "beta": "weight of the KL term, 0 to 1",
+    "loss_scale": "factor on the loss (fp16)",
+    "num_skipped_steps": "optimizer steps left out since the start, gradients not finite (fp16)",
+    "metrics": "by name@k: value with its 95 % interval (low, high), 0 to 1",
+    "select_by": "name of the metric that chooses the epoch",
+    "best_epoch": "epochs, counted from 1",
+    "best_value": "of select_by, 0 to 1",
+    "target_epoch": "first epoch that reached the target, counted from 1",
+    "target_s": "seconds from the start to the evaluation that reached it, compiling included",
+    "elapsed_s": "seconds",
+    "train_s": "seconds",
+    "compile_s": "seconds, before the first epoch",
+    "samples_per_s": "samples per second",
+    "started_from": "runs whose weights it began with, and users and items found there",
+    "versions": "of what decides the numbers",
+    "hardware": "that decides the numbers: name of the GPU, or number of CPU threads",
+    "stopped_because": "why training ended",
+    "min_epoch_s": "seconds",
+    "avg_epoch_s": "seconds",
+    "min_evaluation_s": "seconds, of an epoch's evaluation",
+    "avg_evaluation_s": "seconds, of an epoch's evaluation",
+    "evaluated_users_per_s": "users per second",
+    "evaluated_samples_per_s": "(user, candidate) pairs per second",
+    "selection_split": "held-out part that chose the epoch",
+    "memory_mib": "MiB",
+    "best_weights": "epoch and sha256 of the weights that best.safetensors has from now on",
+    "previous": "first digits of the sha256 of the line before",
+    "sha256": "of this line's text up to here",
+}
+"""Every name an event may carry at its top level, with its unit or meaning."""
+
+PREVIOUS = "previous"
+"""The key before the last: what the digest of the line before begins with, empty in the first."""
+
+_NUM_DIGITS = 16
+
+_MAX_LINE = 16 << 20
+"""Bytes; lines have a few KiB, an evaluation of thousands of metrics has a few MiB."""
+
+
+def first_line() -> str:
+    """The line that declares names and units."""
+    schema = {"event": "schema", "not finite": "null", "units": UNITS}
+    return signed_text({**schema, PREVIOUS: ""})
+
+
+def is_first_line(line: str) -> bool:
+    """True for the first line of a log of any version."""
+    with suppress(ValueError):
+        values = json.loads(line)
+        return isinstance(values, dict) and values.get("event") == "schema"
+    return False
+
+
+def line_after(previous: str, event: str, **values: Any) -> str:
+    """An event of the present time, as a log has it after the line that ``previous_of`` names."""
+    undeclared = values.keys() - UNITS.keys()
+    assert not undeclared, f"declare in UNITS first: {sorted(undeclared)}"
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = signed_text(_finite({"event": event, "time": time, **values, PREVIOUS: previous}))
+    if len(line.encode()) > _MAX_LINE:
+        raise RunError(
+            f"the event {event!r} is too long for a log: it has {len(line.encode()):,} bytes, and "
+            f"a line has {_MAX_LINE >> 20} MiB at most; ask for fewer metrics at a time"
+        )
+    return line
+
+
+def previous_of(line: str | bytes) -> str:
+    """The name of a line in the one after it."""
+    return str(json.loads(line)[SHA256])[:_NUM_DIGITS]
+
+
+def event_of(line: str) -> dict[str, Any]:
+    """The event of a line, without what signs it."""
+    return _unsigned(json.loads(line))
+
+
+def _unsigned(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in (PREVIOUS, SHA256)}
+
+
+def checked_line(content: bytes, previous: str) -> tuple[str, dict[str, Any]]:
+    """A line and its event; ValueError says why it is none after the one named ``previous``."""
+    try:
+        line = content.decode()
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"is not a JSON object: {values!s:.80}")
+    try:
+        check_signed(line)
+    except ValueError as error:
+        raise ValueError(f"is torn or was changed: {error}") from error
+    if values.get(PREVIOUS) != previous:
+        raise ValueError("does not follow the line before it: lines were taken out or moved")
+    return line, _unsigned(values)
+
+
+def _finite(value: Any) -> Any:
+    """The same JSON value with null for every number that JSON cannot write."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
 
 
 class Follower(Protocol):
-    """Keeps what a log says somewhere else too; lines are as the log has them."""
+    """Callback that keeps the lines of a log somewhere else too."""
 
     def begin(self, lines: list[str]) -> None:
         """These are the lines that the log goes on from."""
@@ -37,7 +161,7 @@ class Follower(Protocol):
         ...
 
     def close(self) -> None:
-        """No more will be told."""
+        """No line follows."""
         ...
 
 
@@ -50,8 +174,8 @@ class MetricsLog:
 
     @contextmanager
     def followed_by(self, *followers: Follower) -> Iterator[None]:
-        """Within, ``followers`` are told of what the log is cut to, which it must be, and then of
-        what is written."""
+        """Within, ``followers`` get the lines that the log is cut to, which it must be, and then
+        every line that is written."""
         self._followers = followers
         try:
             yield
@@ -72,12 +196,16 @@ class MetricsLog:
         is dropped first.
         """
         with writing(self.path), open_own(self.path, "r+b") as file:
-            end, previous = _end(file)
+            end, last = _last_lines(file, 1)
+            try:
+                previous = previous_of(last[-1])
+            except (LookupError, ValueError, TypeError):
+                raise OSError(errno.EINVAL, "its last line is none of a log") from None
             line = line_after(previous, event, **values)
             file.truncate(end)
             file.seek(end)
             file.write(line.encode())
-        self._tell(line)
+        self._forward(line)
 
     def flush(self) -> int:
         """The length in bytes, once everything written so far is on the disk."""
@@ -108,7 +236,7 @@ class MetricsLog:
         added = [line_after(previous_of(lines[-1]), event, **values)] if event else []
         with writing(self.path), atomic_file(self.path) as temporary:
             temporary.write_bytes("".join([*lines, *added]).encode())
-        self._tell(*added)
+        self._forward(*added)
 
     def read(self) -> list[dict[str, Any]]:
         """Every event, the schema first; a torn last line is left out.
@@ -123,14 +251,9 @@ class MetricsLog:
         Raises RunError where one was changed or does not follow the one before it.
         """
         with reading(self.path), open_regular(self.path) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 2 * _MAX_LINE))
-            *lines, _ = file.read().split(b"\n")
+            _, lines = _last_lines(file, count + 1)
         try:
-            return [
-                checked_line(line + b"\n", previous_of(before))[1]
-                for before, line in pairwise(lines[-count - 1 :])
-            ]
+            return [checked_line(line, previous_of(before))[1] for before, line in pairwise(lines)]
         except (LookupError, ValueError, TypeError) as error:
             raise RunError(f"{self.path}: one of its last lines {error}") from error
 
@@ -140,15 +263,15 @@ class MetricsLog:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it tells of a training that came to its end."""
+        """True where a training came to its end."""
         return any(event["event"] == "summary" for event in self.read_sound())
 
     def has_torn_line(self) -> bool:
-        """Whether something that is no whole line follows the last one."""
+        """True where something that is no whole line follows the last one."""
         num_bytes = sum(len(line.encode()) for line in self.lines())
         return num_bytes < self.path.stat().st_size
 
-    def _tell(self, *lines: str) -> None:
+    def _forward(self, *lines: str) -> None:
         for follower in self._followers:
             for line in lines:
                 follower.add(line)
@@ -166,6 +289,8 @@ class MetricsLog:
             for number in count(1):
                 content = file.readline(_MAX_LINE)
                 try:
+                    if len(content) == _MAX_LINE and not content.endswith(b"\n"):
+                        raise ValueError(f"is longer than {_MAX_LINE >> 20} MiB")
                     if not content.endswith(b"\n"):
                         _check_is_torn(content, previous)
                         return
@@ -176,22 +301,19 @@ class MetricsLog:
                 yield line, event
 
 
-def _end(file: IO[bytes]) -> tuple[int, str]:
-    """Where the last whole line ends, and what its digest begins with."""
-    size = file.seek(0, os.SEEK_END)
-    begin = file.seek(max(0, size - 2 * _MAX_LINE))
-    *lines, _ = file.read().split(b"\n")
-    try:
-        previous = previous_of(lines[-1])
-    except (LookupError, ValueError, TypeError):
-        raise OSError(errno.EINVAL, "its last line is none of a log") from None
-    return begin + sum(len(line) + 1 for line in lines), previous
+def _last_lines(file: IO[bytes], num_lines: int) -> tuple[int, list[bytes]]:
+    """The end of the last whole line, and the last lines, ``num_lines`` at most."""
+    size, length = file.seek(0, os.SEEK_END), 1 << 16
+    while True:
+        begin = file.seek(max(0, size - length))
+        *lines, rest = file.read().split(b"\n")
+        if begin == 0 or len(lines) > num_lines or length > (num_lines + 1) * _MAX_LINE:
+            return size - len(rest), [line + b"\n" for line in lines[-num_lines:]]
+        length *= 2
 
 
 def _check_is_torn(rest: bytes, previous: str) -> None:
     """ValueError where what follows the last whole line is not what a killed writer leaves."""
-    if len(rest) == _MAX_LINE:
-        raise ValueError(f"is longer than {_MAX_LINE >> 20} MiB")
     try:
         checked_line(rest[:-1] + b"\n", previous)
     except ValueError:

@@ -1,8 +1,10 @@
-"""Where runs and their files are: names that are not taken, and how a path is gone on with."""
+"""Paths of runs and of their files: names that are free, and errors that name what fails."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -40,3 +42,23 @@ def unused_run_path(root: Path, name: str) -> Path:
         path = root / f"{name}-{number}"
         number += 1
     return path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """RunError where ``path`` is missing, is no regular file or cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing: the run is not whole") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """RunError where ``path`` cannot be written, such as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error

@@ -16,10 +16,9 @@ from pathlib import Path
 from foretaste._util.atomic import is_empty_directory, replace_directory
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT
-from foretaste.runs.files import writing
 from foretaste.runs.lock import training_lock
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import CONFIG, METRICS, check_is_new, resume_command
+from foretaste.runs.paths import CONFIG, METRICS, check_is_new, resume_command, writing
 from foretaste.runs.run import Run
 
 _MARK = f'"format": "{FORMAT}"'.encode()

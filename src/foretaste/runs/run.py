@@ -11,19 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory, bring_back, remove_leftovers
-from foretaste._util.nearest import did_you_mean
-from foretaste._util.regular import file_sha256, open_regular
+from foretaste._util.files import file_sha256, open_regular
+from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError
+from foretaste.runs.checkpoint_files import (
+    KEPT,
+    STATE,
+    WEIGHTS,
+    BestWeights,
+    SignedTensors,
+    read_tensors,
+)
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
-from foretaste.runs.files import reading, remove
 from foretaste.runs.histories_file import read_histories, write_histories
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import CONFIG, METRICS, check_is_new
-from foretaste.runs.weights import KEPT, WEIGHTS, BestWeights
+from foretaste.runs.paths import CONFIG, METRICS, check_is_new, reading, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +38,6 @@ if TYPE_CHECKING:
 
     from foretaste.data.dataset import Dataset
 
-STATE = "resume.safetensors"
 USERS = "users.parquet"
 ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
@@ -40,7 +45,7 @@ HISTORIES = "histories.parquet"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SavedState:
-    """What a training goes on from."""
+    """The state that a training goes on from."""
 
     tensors: dict[str, Tensor]
     """All that changes from update to update, by name."""
@@ -60,7 +65,13 @@ class Run:
         self.path = path
         self.config = config
         self.log = MetricsLog(path / METRICS)
-        self._weights = BestWeights(path, self.log, _owner_of(config))
+        owner = {
+            "model": config.model,
+            "dataset_digest": config.dataset.digest,
+            "num_users": config.dataset.num_train_users,
+            "num_items": config.dataset.num_items,
+        }
+        self._weights = BestWeights(path, self.log, owner)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.config.model})"
@@ -106,7 +117,9 @@ class Run:
         if not os.path.lexists(path / CONFIG):
             raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
         run = cls(path, read_run_config(path / CONFIG))
-        run._check_files()
+        run.check_is_there(METRICS)
+        for name in (USERS, ITEMS, HISTORIES):
+            run.check_is_unchanged(name)
         return run
 
     @cached_property
@@ -151,7 +164,7 @@ class Run:
 
     @property
     def has_weights(self) -> bool:
-        """Whether there are weights."""
+        """True where there are weights."""
         return self._weights.are_there
 
     @property
@@ -161,7 +174,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether its training came to its end."""
+        """True where its training came to its end."""
         return self.log.is_finished
 
     @property
@@ -200,7 +213,8 @@ class Run:
         first = self.log.lines()[:1]
         if not first:
             raise RunError(f"{self.log.path} is torn or was changed: it has no line to begin with")
-        remove(self.path / WEIGHTS)
+        with writing(self.path / WEIGHTS):
+            (self.path / WEIGHTS).unlink(missing_ok=True)
         self.log.cut(first)
 
     def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
@@ -213,8 +227,6 @@ class Run:
 
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
-        from foretaste.runs.tensor_file import SignedTensors
-
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         SignedTensors(tensors, self._state_owner() | note).write(self.path / STATE)
 
@@ -223,8 +235,6 @@ class Run:
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
-        from foretaste.runs.tensor_file import read_tensors
-
         if not os.path.lexists(self.path / STATE):
             return None
         try:
@@ -238,7 +248,8 @@ class Run:
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
-        remove(self.path / STATE)
+        with writing(self.path / STATE):
+            (self.path / STATE).unlink(missing_ok=True)
 
     def check_is_there(self, name: str) -> None:
         """RunError where a file of the directory is missing, is no regular file or not readable."""
@@ -258,11 +269,6 @@ class Run:
     def _state_owner(self) -> dict[str, Any]:
         return {"config_sha256": file_sha256(self.path / CONFIG)}
 
-    def _check_files(self) -> None:
-        self.check_is_there(METRICS)
-        for name in (USERS, ITEMS, HISTORIES):
-            self.check_is_unchanged(name)
-
     def _id_table(self, name: str, expected: int) -> IdTable:
         table = IdTable.read(self.path / name)
         if len(table) != expected:
@@ -270,13 +276,3 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
-
-
-def _owner_of(config: RunConfig) -> dict[str, Any]:
-    """What the weights of a run say of whose they are; equal runs have equal ones."""
-    return {
-        "model": config.model,
-        "dataset_digest": config.dataset.digest,
-        "num_users": config.dataset.num_train_users,
-        "num_items": config.dataset.num_items,
-    }

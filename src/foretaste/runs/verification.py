@@ -9,19 +9,18 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from foretaste._util.atomic import bring_back
-from foretaste._util.nearest import did_you_mean
-from foretaste._util.regular import open_own
+from foretaste._util.files import open_own
+from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
+from foretaste.runs.checkpoint_files import STATE, WEIGHTS, WeightsRecord
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
-from foretaste.runs.files import reading
 from foretaste.runs.lock import LOCK, lock_holder
-from foretaste.runs.log_lines import UNITS
-from foretaste.runs.paths import CONFIG, METRICS
-from foretaste.runs.run import HISTORIES, ITEMS, STATE, USERS, Run
-from foretaste.runs.weights import WEIGHTS, WeightsRecord
+from foretaste.runs.metrics_log import UNITS
+from foretaste.runs.paths import CONFIG, METRICS, reading
+from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
 
 
 def verify(path: Path | str) -> Verification:

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from foretaste.errors import RunError
-from foretaste.runs.run import STATE, Run
+from foretaste.runs.checkpoint_files import STATE
+from foretaste.runs.run import Run
 from foretaste.training.reporting import conditions
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step

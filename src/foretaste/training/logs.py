@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste.errors import RunError, SettingError
-from foretaste.runs.copies import LogCopy, Results, check_log_path, check_results_dir
+from foretaste.runs.log_copies import (
+    TENSORBOARD,
+    LogCopy,
+    Results,
+    TensorBoard,
+    check_log_path,
+    check_results_dir,
+    check_tensorboard,
+)
 from foretaste.runs.paths import resume_command
 from foretaste.runs.replacement import in_its_place, place_to_take
 from foretaste.runs.run import Run
-from foretaste.runs.tensorboard import DIRECTORY, TensorBoard, check_tensorboard
 from foretaste.training.config import LogConfig
 from foretaste.training.progress import Progress, Several
 
@@ -90,7 +97,7 @@ def logged(run: Run, logs: LogConfig, progress: Progress) -> Iterator[Progress]:
 def _followers(run: Run, logs: LogConfig) -> Iterator[Follower]:
     yield from _copies(run, logs)
     if logs.tensorboard:
-        yield TensorBoard(run.path / DIRECTORY)
+        yield TensorBoard(run.path / TENSORBOARD)
 
 
 def _copies(run: Run, logs: LogConfig) -> Iterator[Follower]:

@@ -9,7 +9,7 @@ from foretaste._util.settings import checked, given_or_default
 from foretaste.errors import RunError, SettingError
 from foretaste.models.registry import CLOSED_FORMS
 from foretaste.ops.device import resolve_device
-from foretaste.runs.origin import dataset_of
+from foretaste.runs.loading import dataset_of
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.replacement import place_to_take
 from foretaste.runs.run import Run

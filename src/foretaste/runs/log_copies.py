@@ -1,24 +1,26 @@
-"""What a run's log says, kept outside the run too: a copy of it, and two summaries."""
+"""Copies of a run's log: its lines in another file, two summaries, TensorBoard's event files."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.regular import read_document
-from foretaste.errors import SettingError
-from foretaste.runs.files import writing
-from foretaste.runs.log_lines import (
+from foretaste._util.files import read_document
+from foretaste.errors import MissingExtraError, RunError, SettingError
+from foretaste.runs.metrics_log import (
     event_of,
     first_line,
     is_first_line,
     line_after,
     previous_of,
 )
+from foretaste.runs.paths import writing
 
 if TYPE_CHECKING:
     from foretaste.runs.run import Run
@@ -27,6 +29,9 @@ _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
 _CHANGES_RESULTS = ("evaluation", "summary")
 _WHY = "nothing is written over without --overwrite (overwrite=True in Python)"
+
+TENSORBOARD = "tensorboard"
+"""The directory of event files within the run directory."""
 
 
 def check_log_path(path: Path, lines: Collection[str] = (), *, overwrite: bool = False) -> None:
@@ -59,7 +64,7 @@ def check_results_dir(directory: Path, run: Run | None = None, *, overwrite: boo
     """
     _check_can_be_made(directory, f"results_dir is {directory}")
     found = results_in(directory)
-    if found and not overwrite and not (run and _are_of(run, directory)):
+    if found and not overwrite and not (run and _has_results_of(run, directory)):
         raise SettingError(
             f"results_dir is {directory}, which has {' and '.join(found)} already; "
             f"{_WHY}: name another directory or remove them"
@@ -71,16 +76,19 @@ def results_in(directory: Path) -> list[str]:
     return [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
 
 
-def _check_can_be_made(directory: Path, said: str) -> None:
-    """SettingError, which begins with what was ``said``, where a file stands in the way."""
+def _check_can_be_made(directory: Path, setting: str) -> None:
+    """SettingError, which begins with the ``setting``, where a file stands in the way."""
     found = next(part for part in (directory, *directory.absolute().parents) if part.exists())
     if not found.is_dir():
-        raise SettingError(f"{said}, but {found} is not a directory")
+        raise SettingError(f"{setting}, but {found} is not a directory")
 
 
-def _are_of(run: Run, directory: Path) -> bool:
-    """Whether every event is in the run's log, and none only in that of a run it was copied from;
-    before any, whether the settings name the run."""
+def _has_results_of(run: Run, directory: Path) -> bool:
+    """True where every event in a directory of results is in the log of the run.
+
+    An event that only the log of another run has, even one that this was copied from, makes it
+    False. Before any event, the settings must name the run.
+    """
     events = run.log.read_sound()
     try:
         document = json.loads(read_document(directory / _METRICS))
@@ -102,52 +110,46 @@ def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
 
 
 class LogCopy:
-    """The log itself, line by line."""
+    """Callback that writes the lines of a log to another file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._open: TextIO | None = None
+        self._pipe: TextIO | None = None
 
     def begin(self, lines: list[str]) -> None:
+        text = "".join(lines)
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.exists() and not self.path.is_file():
                 # The reader of a pipe that is closed goes away, and opening it again would wait
                 # for another.
-                self._open = self._open or self.path.open("w", encoding="utf-8", newline="\n")
-                self._write_open("".join(lines))
+                self._pipe = self._pipe or self.path.open("w", encoding="utf-8", newline="\n")
+                self._pipe.write(text)
+                self._pipe.flush()
             elif self.path.is_symlink():
-                self._write(self.path, lines)
+                self.path.write_text(text, encoding="utf-8", newline="\n")
             else:
                 with atomic_file(self.path) as temporary:
-                    self._write(temporary, lines)
-
-    @staticmethod
-    def _write(path: Path, lines: list[str]) -> None:
-        path.write_text("".join(lines), encoding="utf-8", newline="\n")
-
-    def _write_open(self, text: str) -> None:
-        assert self._open is not None
-        self._open.write(text)
-        self._open.flush()
+                    temporary.write_text(text, encoding="utf-8", newline="\n")
 
     def add(self, line: str) -> None:
         with writing(self.path):
-            if self._open is not None:
-                self._write_open(line)
+            if self._pipe is not None:
+                self._pipe.write(line)
+                self._pipe.flush()
                 return
             with self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(line)
 
     def close(self) -> None:
-        if self._open is not None:
+        if self._pipe is not None:
             with writing(self.path):
-                self._open.close()
-            self._open = None
+                self._pipe.close()
+            self._pipe = None
 
 
 class Results:
-    """``args.json``, the settings, and ``metrics.json``, the events so far by their kind."""
+    """Callback that keeps ``args.json``, the settings, and ``metrics.json``, the events by kind."""
 
     def __init__(self, directory: Path, settings: Mapping[str, Any]) -> None:
         self.directory = directory
@@ -186,3 +188,58 @@ class Results:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         with atomic_file(self.directory / name) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def check_tensorboard() -> None:
+    """MissingExtraError where TensorBoard is not installed."""
+    if find_spec("tensorboard") is None:
+        raise MissingExtraError(
+            'tensorboard is asked for and not installed; pip install "foretaste[report]"'
+        )
+
+
+class TensorBoard:
+    """Callback that writes the numbers of a log as scalars of event files, by epoch.
+
+    The files are made anew where the log begins anew.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._writer: Any = None
+
+    def begin(self, lines: list[str]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        if self.directory.is_symlink() or (self.directory.exists() and not self.directory.is_dir()):
+            raise RunError(
+                f"{self.directory} is no directory of the run's own: nothing is written there; "
+                "remove it"
+            )
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self._writer = SummaryWriter(self.directory)
+        for line in lines:
+            self.add(line)
+
+    def add(self, line: str) -> None:
+        event = event_of(line)
+        scalars: dict[str, float] = {}
+        if event["event"] == "epoch":
+            scalars = {
+                name: value
+                for name, value in event.items()
+                if isinstance(value, int | float) and name not in ("epoch", "step")
+            }
+        elif event["event"] == "evaluation":
+            found = event["evaluation"]
+            scalars = {
+                f"{found['split']}/{name}".replace("@", "_at_"): metric["value"]
+                for name, metric in found["metrics"].items()
+            }
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, event["epoch"] or 0)
+        self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

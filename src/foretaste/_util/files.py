@@ -1,0 +1,151 @@
+"""Files of a directory that may come from elsewhere: opened only where they are regular, and held
+by one process at a time.
+
+A pipe is not waited for, a device not read, a long file not taken for a document; and nothing is
+written through a link. An OSError says what stands in a file's place.
+
+The system holds the locks, so a file that a dead process left behind keeps nobody out.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import sys
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _HELD_BY_ANOTHER = PermissionError
+else:
+    import fcntl
+
+    _HELD_BY_ANOTHER = BlockingIOError
+
+MAX_DOCUMENT_MIB = 16
+"""Documents are a few KiB; a manifest that lists a thousand source files has a quarter of one."""
+
+# Windows has neither, and opens nothing there that would be waited for.
+_NOT_WAITING: int = getattr(os, "O_NONBLOCK", 0)
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+
+_BEYOND_CONTENT = 1 << 30
+"""Position of the lock under Windows, which lets nobody read locked bytes; the file names its
+holder."""
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open for reading a regular file, or the one that a link leads to."""
+
+    def opener(name: str, flags: int) -> int:
+        # Before it is opened too: a device may act on being opened, a socket only refuses.
+        _check_is_regular(name, os.stat(name))  # noqa: PTH116
+        return _descriptor(name, flags)
+
+    return open(path, "rb", opener=opener)
+
+
+def open_own(path: Path, mode: str) -> IO[bytes]:
+    """Open in a binary mode a regular file that is no link."""
+
+    def opener(name: str, flags: int) -> int:
+        if os.path.lexists(name) or not flags & os.O_CREAT:
+            _check_is_regular(name, os.lstat(name))
+        return _descriptor(name, flags | _NO_LINK)
+
+    return open(path, mode, opener=opener)
+
+
+def read_document(path: Path) -> str:
+    """The UTF-8 text of a regular file, every line end as it is."""
+    with open_regular(path) as file:
+        content = file.read((MAX_DOCUMENT_MIB << 20) + 1)
+    if len(content) > MAX_DOCUMENT_MIB << 20:
+        raise OSError(errno.EFBIG, f"it is longer than {MAX_DOCUMENT_MIB} MiB", str(path))
+    return content.decode()
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a regular file's bytes, in hexadecimal."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def has_content(path: Path, num_bytes: int, sha256: str) -> bool:
+    """True where a regular file has this length and digest; one of another length is not read."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size != num_bytes:
+            return False
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+
+
+def _descriptor(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | _NOT_WAITING, 0o666)
+    try:
+        _check_is_regular(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_is_regular(path: str, status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise OSError(
+            errno.EINVAL, f"it is {_KINDS.get(kind, 'none')}, not a regular file", str(path)
+        )
+
+
+def try_lock(descriptor: int, *, without_locks: bool = True) -> bool:
+    """Lock an open file until it is closed; False where another process has it.
+
+    ``without_locks`` is the answer where the file system knows no locks.
+    """
+    try:
+        if sys.platform == "win32":
+            os.lseek(descriptor, _BEYOND_CONTENT, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except _HELD_BY_ANOTHER:
+        return False
+    except OSError:
+        return without_locks
+    finally:
+        if sys.platform == "win32":
+            os.lseek(descriptor, 0, os.SEEK_SET)
+    return True
+
+
+def locked_file(path: Path, *, without_locks: bool) -> int | None:
+    """A descriptor of the file at ``path``, made if need be, that is this process's until closed.
+
+    None where another process has it, or removed the directory or the file before it was locked.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+    except FileNotFoundError:
+        return None
+    with suppress(FileNotFoundError):
+        if try_lock(descriptor, without_locks=without_locks) and os.path.samestat(
+            os.fstat(descriptor), path.lstat()
+        ):
+            return descriptor
+    os.close(descriptor)
+    return None
