@@ -187,7 +187,7 @@ def run(chosen: list[str]) -> int:
     """Try every case; prints the findings and the counts."""
     # Imported once, before any process is split off: a case is then a tenth of a second.
     import foretaste.bench.train
-    import foretaste.evaluation.evaluate
+    import foretaste.evaluation.evaluator
     import foretaste.recommend
     import foretaste.report
     import foretaste.training.trainer  # noqa: F401

@@ -39,7 +39,7 @@ import foretaste.cli.evaluate
 import foretaste.cli.recommend
 import foretaste.cli.train
 import foretaste.cli.verify
-import foretaste.evaluation.evaluate
+import foretaste.evaluation.evaluator
 import foretaste.recommend.recommender
 import foretaste.training.trainer
 from foretaste.cli.app import main as run_command_line

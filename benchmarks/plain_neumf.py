@@ -17,7 +17,7 @@ from foretaste.bench.plain_neumf import PlainNeuMFTraining
 from foretaste.bench.shapes import parse_shape
 from foretaste.bench.subject import Subject
 from foretaste.bench.train import default_batch_size, needed_part
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
 from foretaste.ops.device import resolve_device
 

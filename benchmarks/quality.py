@@ -23,7 +23,7 @@ import torch
 
 import foretaste
 from foretaste.data import Dataset, open_dataset, prepare
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.runs import Run, load_model
 
 SOURCES = {"ml-100k": "ml-100k/ratings.csv", "ml-1m": "ml-1m/ratings.parquet"}

@@ -30,7 +30,7 @@ import foretaste
 from foretaste.bench.plain_neumf import PlainNeuMFTraining, drawn_samples
 from foretaste.bench.plain_vae import PlainVAETraining
 from foretaste.data import Dataset, prepare
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors

@@ -17,8 +17,7 @@ from foretaste.bench.plain_vae import PlainVAE, PlainVAERanker, PlainVAETraining
 from foretaste.bench.shapes import shape_of
 from foretaste.bench.subject import Subject
 from foretaste.data.histories import Histories
-from foretaste.evaluation.places import ABSENT
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import ABSENT, to_device
 from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.config import VAEConfig

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from foretaste.data import HeldOut, Histories
 from foretaste.evaluation.definitions import METRICS
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
 from tests.docs.pages import page, table_rows

@@ -13,7 +13,7 @@ from foretaste.evaluation.candidates import (
     repeats,
 )
 from foretaste.evaluation.config import CandidateRule
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import hash_words
 from tests.evaluation.worlds import histories

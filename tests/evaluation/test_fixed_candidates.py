@@ -13,7 +13,7 @@ import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
 from foretaste.training.judging import check_candidates
 from tests.evaluation.worlds import TableModel, held_out, histories
@@ -21,7 +21,7 @@ from tests.evaluation.worlds import TableModel, held_out, histories
 NUM_USERS, NUM_ITEMS, K = 80, 50, 5
 
 
-def judge(model: TableModel, dataset: Dataset) -> Evaluation:
+def measure(model: TableModel, dataset: Dataset) -> Evaluation:
     return evaluate(
         model,
         dataset.heldout("test"),
@@ -75,13 +75,13 @@ def test_the_paper_would_get_the_same_numbers(
     rule: str,
     at_once: int,
 ) -> None:
-    monkeypatch.setattr("foretaste.evaluation.ranking._CANDIDATES_AT_ONCE", at_once)
+    monkeypatch.setattr("foretaste.evaluation.evaluator._CANDIDATES_AT_ONCE", at_once)
     config = PrepareConfig(target_in_candidates=rule)  # type: ignore[arg-type]
     dataset = prepare(tmp_path / "tiny.train.rating", tmp_path / "out", config)
     assert dataset.items.ids() == list(range(NUM_ITEMS))
     scores = np.random.default_rng(1).permutation(NUM_USERS * NUM_ITEMS).astype(np.float32)
     scores = scores.reshape(NUM_USERS, NUM_ITEMS)
-    found = judge(TableModel(torch.tensor(scores)), dataset)
+    found = measure(TableModel(torch.tensor(scores)), dataset)
     if rule == "drop":
         negatives = {user: given for user, given in negatives.items() if user % 10}
     hr, ndcg = as_the_paper_measures(scores, negatives)

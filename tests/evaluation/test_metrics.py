@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.metrics import (
-    TargetPlaces,
+    TargetRanks,
     hr,
     mrr,
     ndcg,
@@ -23,10 +23,10 @@ from tests.evaluation.worlds import TableModel, random_held_out
 ON_ARRAYS = {"hr": hr, "ndcg": ndcg, "recall": recall, "recall_all": recall_all, "mrr": mrr}
 
 
-def places(rows: list[list[tuple[int, int]]], num_targets: list[int] | None = None) -> TargetPlaces:
+def ranks(rows: list[list[tuple[int, int]]], num_targets: list[int] | None = None) -> TargetRanks:
     """One list of (above, tied) per user."""
     flat = [place for row in rows for place in row]
-    return TargetPlaces(
+    return TargetRanks(
         user_T=np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
         above_T=np.array([above for above, _ in flat], dtype=np.int64),
         tied_T=np.array([tied for _, tied in flat], dtype=np.int64),
@@ -39,7 +39,7 @@ def discount(place: int) -> float:
 
 
 def test_one_target_without_ties() -> None:
-    found = user_metrics(places([[(0, 1)], [(2, 1)], [(3, 1)]]), (3,))
+    found = user_metrics(ranks([[(0, 1)], [(2, 1)], [(3, 1)]]), (3,))
     assert found["hr@3"].tolist() == [1, 1, 0]
     assert found["recall@3"].tolist() == [1, 1, 0]
     assert found["mrr@3"] == pytest.approx([1, 1 / 3, 0])
@@ -47,8 +47,8 @@ def test_one_target_without_ties() -> None:
 
 
 def test_several_targets_and_the_two_recalls() -> None:
-    # Four targets in places 1, 3, 4 and 9.
-    found = user_metrics(places([[(0, 1), (2, 1), (3, 1), (8, 1)]]), (3, 10))
+    # Four targets in ranks 1, 3, 4 and 9.
+    found = user_metrics(ranks([[(0, 1), (2, 1), (3, 1), (8, 1)]]), (3, 10))
     assert found["recall@3"] == pytest.approx([2 / 3])
     assert found["recall_all@3"] == pytest.approx([2 / 4])
     ideal = discount(1) + discount(2) + discount(3)
@@ -61,23 +61,23 @@ def test_several_targets_and_the_two_recalls() -> None:
 
 
 def test_a_tie_across_the_end_of_the_list() -> None:
-    # One target among four equal scores in places 2..5, lists of three: places 2 and 3 count.
-    found = user_metrics(places([[(1, 4)]]), (3,))
+    # One target among four equal scores in ranks 2..5, lists of three: ranks 2 and 3 count.
+    found = user_metrics(ranks([[(1, 4)]]), (3,))
     assert found["hr@3"] == pytest.approx([2 / 4])
     assert found["mrr@3"] == pytest.approx([(1 / 2 + 1 / 3) / 4])
     assert found["ndcg@3"] == pytest.approx([(discount(2) + discount(3)) / 4])
 
 
 def test_two_targets_in_one_tie() -> None:
-    # Places 1..4 hold two targets; both miss the first two places in one of six ways.
-    found = user_metrics(places([[(0, 4), (0, 4)]]), (2,))
+    # Ranks 1..4 hold two targets; both miss the first two ranks in one of six ways.
+    found = user_metrics(ranks([[(0, 4), (0, 4)]]), (2,))
     assert found["hr@2"] == pytest.approx([5 / 6])
     assert found["recall@2"] == pytest.approx([1 / 2])
     assert found["mrr@2"] == pytest.approx([1 / 2 + (1 / 2 * 2 / 3) / 2])
 
 
 def test_targets_unseen_in_training_are_misses() -> None:
-    found = user_metrics(places([[(0, 1)], []], num_targets=[2, 1]), (10,))
+    found = user_metrics(ranks([[(0, 1)], []], num_targets=[2, 1]), (10,))
     assert found["recall@10"].tolist() == [0.5, 0]
     assert found["ndcg@10"] == pytest.approx([1 / (1 + discount(2)), 0])
     assert found["hr@10"].tolist() == [1, 0]
@@ -85,7 +85,7 @@ def test_targets_unseen_in_training_are_misses() -> None:
 
 
 def test_lists_longer_than_the_candidates() -> None:
-    found = user_metrics(places([[(4, 1)]]), (1000,))
+    found = user_metrics(ranks([[(4, 1)]]), (1000,))
     assert found["hr@1000"].tolist() == [1]
     assert found["ndcg@1000"] == pytest.approx([discount(5)])
 
@@ -130,7 +130,7 @@ def test_closed_forms_equal_the_mean_over_all_orders(
         for score, target in zip(scores, is_target, strict=True)
         if target
     ]
-    found = user_metrics(places([of_targets]), (k,))
+    found = user_metrics(ranks([of_targets]), (k,))
     for name, value in brute_force(scores, is_target, k).items():
         assert found[f"{name}@{k}"][0] == pytest.approx(value, abs=1e-12), name
 
@@ -141,16 +141,16 @@ def test_many_users_at_once_equal_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
         [(int(above), int(tied)) for above, tied in generator.integers(1, 9, size=(size, 2))]
         for size in generator.integers(1, 5, size=50)
     ]
-    together = user_metrics(places(rows), (2, 5))
+    together = user_metrics(ranks(rows), (2, 5))
     monkeypatch.setattr("foretaste.evaluation.metrics._CELLS_AT_ONCE", 35)
-    in_pieces = user_metrics(places(rows), (2, 5))
+    in_pieces = user_metrics(ranks(rows), (2, 5))
     for name, values in together.items():
         assert values.tolist() == in_pieces[name].tolist()
-        assert values.tolist() == [user_metrics(places([row]), (2, 5))[name][0] for row in rows]
+        assert values.tolist() == [user_metrics(ranks([row]), (2, 5))[name][0] for row in rows]
 
 
 def test_metrics_of_arrays_worked_by_hand() -> None:
-    # First row: relevant in places 2 and 4. Second: one of three equal scores in places 2 to 4.
+    # First row: relevant in ranks 2 and 4. Second: one of three equal scores in ranks 2 to 4.
     scores = [[0.9, 0.7, 0.5, 0.2], [0.8, 0.6, 0.6, 0.6]]
     relevant = [[False, True, False, True], [False, False, True, False]]
     assert hr(scores, relevant, 3) == pytest.approx([1, 2 / 3])
@@ -195,7 +195,7 @@ def test_metrics_of_arrays_are_those_of_evaluate(seed: int, num_levels: int, k: 
     generator = np.random.default_rng(seed)
     heldout = random_held_out(generator, num_users=8, num_items=12, most_targets=4)
     scores = generator.integers(num_levels, size=(8, 12)).astype(np.float32)
-    judged = evaluate(
+    evaluated = evaluate(
         TableModel(torch.tensor(scores)),
         heldout,
         num_train_users=8,
@@ -208,7 +208,7 @@ def test_metrics_of_arrays_are_those_of_evaluate(seed: int, num_levels: int, k: 
     relevant[heldout.target.row_index(), heldout.target.item_index] = True
     for name, metric in ON_ARRAYS.items():
         found = metric(scores, relevant, k)
-        assert found.tolist() == judged.per_user[f"{name}@{k}"].tolist()
+        assert found.tolist() == evaluated.per_user[f"{name}@{k}"].tolist()
         assert ((found >= 0) & (found <= 1)).all()
 
 

@@ -8,9 +8,8 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.compare import compare_evaluations, paired_difference
 from foretaste.evaluation.config import CandidateRule, EvaluationConfig, checked_lengths
 from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
-from foretaste.evaluation.evaluate import evaluate
-from foretaste.evaluation.intervals import mean_interval, wilson_interval
-from foretaste.evaluation.result import Evaluation, Metric
+from foretaste.evaluation.evaluator import evaluate
+from foretaste.evaluation.result import Evaluation, Metric, mean_interval, wilson_interval
 from tests.evaluation.worlds import TableModel, held_out
 
 
@@ -30,7 +29,7 @@ def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: obje
     )
 
 
-def test_a_metric_that_was_not_measured_is_told_from_those_that_were() -> None:
+def test_a_metric_that_was_not_measured_is_refused_naming_those_that_were() -> None:
     evaluation = small_evaluation(torch.rand(20, 6))
     with pytest.raises(SettingError, match=r"'ndcg@7' was not measured; there are .*ndcg@1, 2; "):
         evaluation["ndcg@7"]

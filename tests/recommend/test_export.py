@@ -160,13 +160,13 @@ def test_text_ids_and_no_titles(tmp_path: Path, text: Recommender) -> None:
 
 
 def test_progress_ends_with_all_users(tmp_path: Path, popularity: Recommender) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     popularity.recommend_all(
-        tmp_path / "lists.csv", k=1, progress=lambda done, total: told.append((done, total))
+        tmp_path / "lists.csv", k=1, progress=lambda done, total: calls.append((done, total))
     )
-    assert len(told) > 1
-    assert told == sorted(told)
-    assert told[-1] == (len(HISTORIES), len(HISTORIES))
+    assert len(calls) > 1
+    assert calls == sorted(calls)
+    assert calls[-1] == (len(HISTORIES), len(HISTORIES))
 
 
 def test_short_lists_are_counted(tmp_path: Path, popularity: Recommender) -> None:

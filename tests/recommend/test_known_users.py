@@ -323,7 +323,7 @@ def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
         assert load(run, "cpu").recommend(user) == popularity.recommend(user)
 
 
-def test_more_lists_than_fit_are_told_beforehand(
+def test_more_lists_than_fit_are_refused_beforehand(
     popularity: Recommender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretaste.recommend.lists._ALWAYS_FREE", 0)

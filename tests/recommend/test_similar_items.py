@@ -25,13 +25,13 @@ def test_the_item_itself_is_left_out(personal: Recommender) -> None:
 
 
 def test_the_file_of_all_has_what_each_answer_has(personal: Recommender, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     export = personal.similar_all(
-        tmp_path / "all.parquet", k=4, progress=lambda *counts: told.append(counts)
+        tmp_path / "all.parquet", k=4, progress=lambda *counts: calls.append(counts)
     )
     num_items = personal.run.num_items
     assert (export.num_users, export.num_rows) == (num_items, 4 * num_items)
-    assert told[-1] == (num_items, num_items)
+    assert calls[-1] == (num_items, num_items)
     answers = personal.similar_items(personal.run.items.ids()[:num_items], k=4)
     table = pq.read_table(tmp_path / "all.parquet")
     expected = to_table(answers)

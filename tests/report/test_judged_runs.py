@@ -68,7 +68,7 @@ def test_other_data_in_the_place_of_its_own_is_refused_unless_named(tmp_path: Pa
     assert evaluate_run(run, other).matching is not None
 
 
-def test_a_run_and_its_dataset_may_be_named_by_their_places(tmp_path: Path) -> None:
+def test_a_run_and_its_dataset_may_be_named_by_their_paths(tmp_path: Path) -> None:
     dataset = shop(tmp_path / "shop", 1)
     run = make_run(tmp_path / "run", dataset)
     expected = evaluate_run(run, dataset).metrics

@@ -13,7 +13,7 @@ from foretaste.data import Dataset, prepare
 from foretaste.data.dataset import HeldOut
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import Evaluation
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.report import compare_runs, evaluate_run
 from foretaste.report.other_data import _Places, match
 from foretaste.runs import Run, load_model
@@ -89,7 +89,7 @@ MORE = [
 
 
 def hits(run: Run, dataset: Dataset, trained: set[tuple[int, int]], k: int) -> dict[int, float]:
-    """Hits of popularity by user, worked out from ids: the definition, told once more."""
+    """Hits of popularity by user, worked out from ids: by the definition."""
     heldout = dataset.heldout("test")
     users = [int(value) for value in dataset.users.ids(heldout.user_index)]
     names = [int(value) for value in dataset.items.ids()]

@@ -12,7 +12,7 @@ import pytest
 
 import foretaste
 from foretaste.data import Dataset, prepare
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.neumf.config import MLPConfig, SamplingConfig
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.runs import Run, load_model

@@ -13,7 +13,7 @@ import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError, SettingError
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.models import NeuralModel, build_model
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.runs import Run, load_model

@@ -19,7 +19,7 @@ from foretaste.bench.memory import PeakMemory, load_libraries
 from foretaste.bench.plain_neumf import PlainNeuMFTraining
 from foretaste.bench.plain_vae import PlainVAETraining
 from foretaste.errors import TrainingError
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.neumf.config import NeuMFConfig
 
 if TYPE_CHECKING:

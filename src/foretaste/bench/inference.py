@@ -22,7 +22,7 @@ from foretaste.bench.shapes import parse_shape
 from foretaste.bench.subject import Subject
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
-from foretaste.evaluation.scoring import scoring, to_device
+from foretaste.evaluation.ranking import scoring, to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF

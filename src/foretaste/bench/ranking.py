@@ -17,7 +17,7 @@ from foretaste.bench.rows import OURS, PLAIN, Recorder
 from foretaste.bench.subject import Subject
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel
 from foretaste.recommend.lists import ListMaker
 from foretaste.recommend.shelf import Shelf

@@ -26,7 +26,7 @@ from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.errors import SettingError
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel
 from foretaste.ops.device import resolve_device
 from foretaste.recommend.recommender import Recommender

@@ -10,8 +10,8 @@ import torch
 
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
+from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
-from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig

@@ -18,9 +18,9 @@ from foretaste.data.dataset import HeldOut, open_dataset
 from foretaste.data.histories import Histories
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import parse_metric
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
+from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
-from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import RecommenderModel
 from foretaste.training.progress import EpochReport
 

@@ -20,7 +20,7 @@ from foretaste.bench.subject import OurTraining, Subject
 from foretaste.bench.target import bench_target
 from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import sample_negatives

@@ -30,7 +30,7 @@ class FitConfig:
     """What held-out items are ranked against: full, sampled-N, nvidia-N or fixed."""
 
     evaluation_batch: int | None = TrainingConfig.evaluation_batch
-    """Users ranked at once; as many as fit 64 MiB of scores unless given."""
+    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given."""
 
     def training(self) -> TrainingConfig:
         """The same as training settings."""

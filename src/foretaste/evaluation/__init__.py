@@ -1,7 +1,4 @@
-"""How good a model is: candidates, ranking, metrics with their intervals, comparisons.
-
-`foretaste.evaluation.evaluate.evaluate` does the work; the other names are handed on from here.
-"""
+"""Evaluation of models: candidates, ranking, metrics with their intervals, comparisons."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ if TYPE_CHECKING:
     from foretaste.evaluation.compare import Difference, compare_evaluations, paired_difference
     from foretaste.evaluation.config import CandidateRule, EvaluationConfig
     from foretaste.evaluation.definitions import metric_name, parse_metric
+    from foretaste.evaluation.evaluator import evaluate
     from foretaste.evaluation.result import Evaluation, Metric
 
 _MODULE_OF = {
@@ -22,6 +20,7 @@ _MODULE_OF = {
     "EvaluationConfig": "config",
     "Metric": "result",
     "compare_evaluations": "compare",
+    "evaluate": "evaluator",
     "metric_name": "definitions",
     "paired_difference": "compare",
     "parse_metric": "definitions",
@@ -34,6 +33,7 @@ __all__ = [
     "EvaluationConfig",
     "Metric",
     "compare_evaluations",
+    "evaluate",
     "metric_name",
     "paired_difference",
     "parse_metric",

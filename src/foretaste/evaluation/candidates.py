@@ -82,7 +82,7 @@ def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def repeats(value_BN: Tensor) -> Tensor:
-    """Which values occurred before in their row, bool [B, N]."""
+    """True for values that occurred before in their row, bool [B, N]."""
     sorted_BN, order_BN = value_BN.sort(dim=1, stable=True)
     same_BN = torch.zeros_like(value_BN, dtype=torch.bool)
     same_BN[:, 1:] = sorted_BN[:, 1:] == sorted_BN[:, :-1]

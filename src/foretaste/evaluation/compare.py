@@ -1,4 +1,4 @@
-"""Whether one model is better than another on the same users."""
+"""Paired differences between two evaluations of the same users."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.intervals import mean_interval
-from foretaste.evaluation.result import Evaluation
+from foretaste.evaluation.result import Evaluation, mean_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,7 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """True where the interval leaves out zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 

@@ -1,4 +1,4 @@
-"""What to measure: the candidates a held-out item is ranked against, and how deep."""
+"""Settings of an evaluation: candidates to rank a held-out item against, and list lengths."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CandidateRule:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What `evaluate` measures."""
+    """Settings of `evaluate`."""
 
     candidates: str = "full"
     """What a held-out item is ranked against: `full` (the catalogue without the user's known
@@ -50,10 +50,10 @@ class EvaluationConfig:
     left out) or `fixed` (those that came with the dataset)."""
 
     k: Lengths = (10, 20, 50, 100)
-    """Lengths of the lists that are judged: each metric is given at each of them."""
+    """Lengths of the lists: each metric is given at each of them."""
 
     evaluation_batch: Count | None = None
-    """Users ranked at once; as many as fit 64 MiB of scores unless given."""
+    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -55,7 +55,7 @@ def lengths_of(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def describe_candidates(candidates: str, split: str) -> str:
-    """What a held-out item of ``split`` was ranked against, in words."""
+    """Candidates that a held-out item of ``split`` was ranked against, in words."""
     rule = CandidateRule.parse(candidates)
     known = "training, fold-in and validation" if split == "test" else "training and fold-in"
     if rule.kind == "full":

@@ -4,11 +4,11 @@
 `evaluate` comes to the same numbers by the same code, `user_metrics`.
 
 A target with ``above`` candidates scored higher and ``tied`` scored the same (itself included)
-lies anywhere in places above + 1 .. above + tied with equal chance (McSherry & Najork 2008,
+has any of the ranks above + 1 .. above + tied with equal chance (McSherry & Najork 2008,
 "Computing information retrieval performance measures efficiently in the presence of tied
 scores"). So a constant scorer scores what chance scores.
 
-Shape suffixes: U users, C candidates per user, T targets of all users, P places of the longest
+Shape suffixes: U users, C candidates per user, T targets of all users, P ranks of the longest
 list.
 """
 
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import checked_lengths
 from foretaste.evaluation.definitions import metric_name
-from foretaste.evaluation.places import ABSENT, place_targets, top_list
+from foretaste.evaluation.ranking import ABSENT, target_ranks, top_k
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -57,7 +57,7 @@ def ndcg(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
     """Normalised discounted cumulative gain of each user, with a gain of 1.
 
     NDCG@k = DCG@k / ideal, DCG@k = sum of 1 / log2(1 + rank(t)) over relevant t of rank <= k, ideal
-    = the same over places 1 .. min(k, relevant) (Järvelin & Kekäläinen 2002). Arguments and result
+    = the same over ranks 1 .. min(k, relevant) (Järvelin & Kekäläinen 2002). Arguments and result
     are those of `hr`.
     """
     return _at_length("ndcg", scores, relevant, k)
@@ -90,16 +90,25 @@ def mrr(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
 
 
 def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    (asked,) = checked_lengths((k,))
-    score, is_relevant = _checked(scores, relevant)
-    num_users, num_candidates = math.prod(score.shape[:-1]), score.shape[-1]
-    length = max(1, min(asked, num_candidates))
-    rows = (num_users, num_candidates)
-    places = _places(score.reshape(rows), is_relevant.reshape(rows), length)
-    return user_metrics(places, (length,))[metric_name(kind, length)].reshape(score.shape[:-1])
+    (k,) = checked_lengths((k,))
+    score, is_relevant = _as_arrays(scores, relevant)
+    shape, num_candidates = score.shape[:-1], score.shape[-1]
+    length = max(1, min(k, num_candidates))
+    score_UC = np.ascontiguousarray(score.reshape(math.prod(shape), num_candidates))
+    is_relevant_UC = is_relevant.reshape(score_UC.shape)
+    score_tensor = torch.from_numpy(score_UC)
+    above_UC, tied_UC = target_ranks(top_k(score_tensor, length), score_tensor)
+    user_T, column_T = np.nonzero(is_relevant_UC & (score_UC > ABSENT))
+    ranks = TargetRanks(
+        user_T=user_T,
+        above_T=above_UC.numpy()[user_T, column_T],
+        tied_T=tied_UC.numpy()[user_T, column_T],
+        num_targets_U=is_relevant_UC.sum(-1),
+    )
+    return user_metrics(ranks, (length,))[metric_name(kind, length)].reshape(shape)
 
 
-def _checked(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+def _as_arrays(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
     """Both as arrays of one shape; SettingError says which row cannot be ranked."""
     score = _numbers("scores", scores).astype(np.float64, copy=False)
     given = _numbers("relevant", relevant)
@@ -111,13 +120,13 @@ def _checked(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np
     is_relevant = given.astype(np.bool_)
     if not np.array_equal(is_relevant, given):
         raise SettingError("relevant has other values than true and false: relevance has no grades")
-    for what, is_wrong in (
+    for problem, is_wrong in (
         ("a score that is not a number", np.isnan(score).any(-1)),
         ("no relevant candidate; leave such users out", ~is_relevant.any(-1)),
     ):
         if is_wrong.any():
             row = int(np.flatnonzero(is_wrong)[0])
-            raise SettingError(f"row {row} (of {is_wrong.size}, from 0) has {what}")
+            raise SettingError(f"row {row} (of {is_wrong.size}, from 0) has {problem}")
     return score, is_relevant
 
 
@@ -139,28 +148,15 @@ def _numbers(name: str, given: ArrayLike) -> NDArray[Any]:
     )
 
 
-def _places(score_UC: Floats, is_relevant_UC: NDArray[np.bool_], num_places: int) -> TargetPlaces:
-    """Where the relevant candidates of each user come out."""
-    score = torch.from_numpy(np.ascontiguousarray(score_UC))
-    above_UC, tied_UC = place_targets(top_list(score, num_places), score)
-    user_T, column_T = np.nonzero(is_relevant_UC & (score_UC > ABSENT))
-    return TargetPlaces(
-        user_T=user_T,
-        above_T=above_UC.numpy()[user_T, column_T],
-        tied_T=tied_UC.numpy()[user_T, column_T],
-        num_targets_U=is_relevant_UC.sum(-1),
-    )
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TargetPlaces:
-    """Where the targets of U users came out among each user's candidates."""
+class TargetRanks:
+    """Ranks of the targets of U users among each user's candidates."""
 
     user_T: Integers
     """The user of each target that could be ranked, in [0, U)."""
 
     above_T: Integers
-    """Candidates of this user scored higher; exact below the longest list judged."""
+    """Candidates of this user scored higher; exact within the longest list."""
 
     tied_T: Integers
     """Candidates scored the same, the target itself included: at least 1."""
@@ -169,80 +165,80 @@ class TargetPlaces:
     """Held-out items of each user, those that training never saw included: at least 1."""
 
 
-def user_metrics(places: TargetPlaces, k: Sequence[int]) -> dict[str, Floats]:
+def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
     """Values [U] in [0, 1] of HR, NDCG, Recall, plain recall and MRR at each list length.
 
     - ``hr@k``: chance that any target is among the first k
-    - ``ndcg@k``: DCG@k / ideal DCG over min(k, targets); DCG@k = sum of 1 / log2(1 + place)
+    - ``ndcg@k``: DCG@k / ideal DCG over min(k, targets); DCG@k = sum of 1 / log2(1 + rank)
     - ``recall@k``: targets among the first k / min(k, targets) (Liang et al. 2018)
     - ``recall_all@k``: targets among the first k / targets
-    - ``mrr@k``: 1 / place of the first target, 0 beyond k
+    - ``mrr@k``: 1 / rank of the first target, 0 beyond k
     """
     # A list longer than all there is to list is no other list: nothing lies behind.
-    last_T = places.above_T + places.tied_T
-    longest = max(1, int(last_T.max(initial=1)), int(places.num_targets_U.max(initial=1)))
+    last_T = ranks.above_T + ranks.tied_T
+    longest = max(1, int(last_T.max(initial=1)), int(ranks.num_targets_U.max(initial=1)))
     lengths = [min(length, longest) for length in k]
-    count_of_places = np.arange(max(lengths) + 1, dtype=np.float64)
+    count_to_rank = np.arange(max(lengths) + 1, dtype=np.float64)
     discounts = 1 / np.log2(np.arange(2, max(lengths) + 2))
-    dcg_of_places = np.concatenate(([0.0], np.cumsum(discounts)))
-    hr_UK, mrr_UK = _first_target(places, lengths)
+    dcg_to_rank = np.concatenate(([0.0], np.cumsum(discounts)))
+    hr_UK, mrr_UK = _first_target(ranks, lengths)
     values: dict[str, Floats] = {}
-    for column, (asked, length) in enumerate(zip(k, lengths, strict=True)):
-        ideal_U = np.minimum(places.num_targets_U, length)
-        hits_U = _expected_sum(places, count_of_places, length)
-        dcg_U = _expected_sum(places, dcg_of_places, length)
+    for column, (named, length) in enumerate(zip(k, lengths, strict=True)):
+        ideal_U = np.minimum(ranks.num_targets_U, length)
+        hits_U = _expected_sum(ranks, count_to_rank, length)
+        dcg_U = _expected_sum(ranks, dcg_to_rank, length)
         values |= {
-            metric_name("hr", asked): hr_UK[:, column],
-            metric_name("ndcg", asked): np.minimum(dcg_U / dcg_of_places[ideal_U], 1.0),
-            metric_name("recall", asked): np.minimum(hits_U / ideal_U, 1.0),
-            metric_name("recall_all", asked): np.minimum(hits_U / places.num_targets_U, 1.0),
-            metric_name("mrr", asked): mrr_UK[:, column],
+            metric_name("hr", named): hr_UK[:, column],
+            metric_name("ndcg", named): np.minimum(dcg_U / dcg_to_rank[ideal_U], 1.0),
+            metric_name("recall", named): np.minimum(hits_U / ideal_U, 1.0),
+            metric_name("recall_all", named): np.minimum(hits_U / ranks.num_targets_U, 1.0),
+            metric_name("mrr", named): mrr_UK[:, column],
         }
     return values
 
 
-def _expected_sum(places: TargetPlaces, gain_to_place: Floats, length: int) -> Floats:
-    """Expected gain [U] of all targets of a user; ``gain_to_place[p]`` sums places 1..p."""
-    first_T = np.minimum(places.above_T, length)
-    last_T = np.minimum(places.above_T + places.tied_T, length)
-    gain_T = (gain_to_place[last_T] - gain_to_place[first_T]) / places.tied_T
-    sum_U = np.zeros(len(places.num_targets_U))
-    np.add.at(sum_U, places.user_T, gain_T)
+def _expected_sum(ranks: TargetRanks, gain_to_rank: Floats, length: int) -> Floats:
+    """Expected gain [U] of all targets of a user; ``gain_to_rank[p]`` sums ranks 1..p."""
+    first_T = np.minimum(ranks.above_T, length)
+    last_T = np.minimum(ranks.above_T + ranks.tied_T, length)
+    gain_T = (gain_to_rank[last_T] - gain_to_rank[first_T]) / ranks.tied_T
+    sum_U = np.zeros(len(ranks.num_targets_U))
+    np.add.at(sum_U, ranks.user_T, gain_T)
     return sum_U
 
 
-def _first_target(places: TargetPlaces, k: Sequence[int]) -> tuple[Floats, Floats]:
+def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]:
     """HR and MRR [U, lengths]: both ask only for the first target of a user.
 
     It is one of the r targets in the user's highest group of t equal scores that holds any. Its
-    place within the group is above j with chance (t - r)/t · (t - r - 1)/(t - 1) · ... (j factors).
+    rank within the group is above j with chance (t - r)/t · (t - r - 1)/(t - 1) · ... (j factors).
     """
-    above_U, tied_U, targets_U = _first_groups(places)
-    place_P = np.arange(1, max(k) + 1)
+    above_U, tied_U, targets_U = _first_groups(ranks)
+    rank_P = np.arange(1, max(k) + 1)
     at_K = np.asarray(k) - 1
     hr_UK = np.empty((len(above_U), len(k)))
     mrr_UK = np.empty_like(hr_UK)
     num_at_once = max(1, _CELLS_AT_ONCE // max(k))
     for start in range(0, len(above_U), num_at_once):
         users = slice(start, start + num_at_once)
-        passed_UP = place_P - 1 - above_U[users, None]
+        passed_UP = rank_P - 1 - above_U[users, None]
         left_UP = tied_U[users, None] - passed_UP
         others_UP = np.maximum(left_UP - targets_U[users, None], 0)
         not_here_UP = np.where(passed_UP < 0, 1.0, others_UP / np.maximum(left_UP, 1))
         not_yet_UP = np.cumprod(not_here_UP, axis=1)
         first_here_UP = -np.diff(not_yet_UP, axis=1, prepend=1.0)
         hr_UK[users] = 1.0 - not_yet_UP[:, at_K]
-        mrr_UK[users] = np.cumsum(first_here_UP / place_P, axis=1)[:, at_K]
+        mrr_UK[users] = np.cumsum(first_here_UP / rank_P, axis=1)[:, at_K]
     return hr_UK, mrr_UK
 
 
-def _first_groups(places: TargetPlaces) -> tuple[Integers, Integers, Integers]:
+def _first_groups(ranks: TargetRanks) -> tuple[Integers, Integers, Integers]:
     """Each user's highest group with a target [U]: candidates above, its size, its targets."""
-    num_users = len(places.num_targets_U)
+    num_users = len(ranks.num_targets_U)
     above_U = np.full(num_users, _BELOW_EVERY_LIST)
-    np.minimum.at(above_U, places.user_T, places.above_T)
-    in_first_T = places.above_T == above_U[places.user_T]
-    user_F = places.user_T[in_first_T]
+    np.minimum.at(above_U, ranks.user_T, ranks.above_T)
+    in_first_T = ranks.above_T == above_U[ranks.user_T]
+    user_F = ranks.user_T[in_first_T]
     tied_U = np.ones(num_users, dtype=np.int64)
-    tied_U[user_F] = places.tied_T[in_first_T]
+    tied_U[user_F] = ranks.tied_T[in_first_T]
     return above_U, tied_U, np.bincount(user_F, minlength=num_users)

@@ -1,11 +1,13 @@
-"""Ranks the held-out items of all users, batch by batch, on the model's device.
+"""Ranking for evaluation and recommendation: known users or fold-in, scores, mask, top k.
 
-Shape suffixes: B users, T targets per user, P places of the longest list, I items.
+Shape suffixes: B users, C candidates per user, I items of the catalogue, K places of the longest
+list, T targets per user, N entries of all histories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,30 +17,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretaste._util.memory import require_memory
-from foretaste.evaluation.config import CandidateRule
-from foretaste.evaluation.metrics import TargetPlaces
-from foretaste.evaluation.places import ABSENT, TopList, place_targets, top_list
-from foretaste.evaluation.scoring import (
-    Scored,
-    score_fixed,
-    score_full,
-    score_sampled,
-    scoring,
-    to_device,
-)
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.memory import free_on
-from foretaste.ops.precision_flags import float32_products
-from foretaste.ops.spans import span
+from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
-    from foretaste.data.dataset import HeldOut
+    from foretaste.data.histories import Histories
 
-_SCORES_AT_ONCE = 1 << 24
-"""Scores of one batch when ranking the catalogue: 64 MiB of float32."""
-_CANDIDATES_AT_ONCE = 1 << 16
-"""Candidates of one batch otherwise; each may cost a row of activations in a model's tower."""
+ABSENT = float("-inf")
+"""The score of what is not a candidate: known items, repeats and padding."""
 
+_SCORE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
+"""Memory for the scores of one batch of users; masks and selection take a few times that."""
+_MAX_USERS = 8192
 _BYTES_PER_SCORE = 12
 """Of a batch's scores: float32, as they come, with known items out, and ordered."""
 
@@ -53,131 +44,106 @@ def check_ranking_fits(num_users: int, num_candidates: int, device: torch.device
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ranked:
-    """What ranking all users found."""
-
-    places: TargetPlaces
-    best_place_I: NDArray[np.int64]
-    """The best place (from 0) of each catalogue item in any user's list, and the number of places
-    where it is in none; told of ``full`` candidates only."""
-    num_samples: int
-    """Pairs of a user and a candidate, as `Scored` counts them."""
-    num_short: int
-    """Users with fewer negatives to draw from than asked for."""
+def users_at_once(num_candidates: int, device: torch.device) -> int:
+    """Number of users whose scores fit the memory set aside for one batch."""
+    budget = _SCORE_BYTES.get(device.type, _SCORE_BYTES["cpu"])
+    return max(1, min(_MAX_USERS, budget // (4 * max(1, num_candidates))))
 
 
-class Ranker:
-    """Ranks users against candidates of one rule and gathers where their targets came out.
+def user_batches(
+    user_index: NDArray[np.integer], num_train_users: int, at_once: int
+) -> Iterator[NDArray[np.int64]]:
+    """Rows of ``user_index`` with users known from training, then rows with new ones."""
+    is_known = user_index < num_train_users
+    for rows in (np.flatnonzero(is_known), np.flatnonzero(~is_known)):
+        for start in range(0, len(rows), at_once):
+            yield rows[start : start + at_once]
 
-    Its arguments are those of `evaluate`; ``num_places`` is the longest list.
+
+def state_of(
+    model: RecommenderModel,
+    user_index: NDArray[np.integer],
+    histories: HistoryTensors,
+    num_train_users: int,
+) -> UserState:
+    """State of one batch of `user_batches`: of known users, or folded in from their histories."""
+    if user_index[0] >= num_train_users:
+        return model.fold_in(histories)
+    user_index_B = torch.tensor(user_index, dtype=torch.int64, device=model.device)
+    return model.user_state(user_index_B, histories)
+
+
+@contextmanager
+def scoring(model: RecommenderModel) -> Iterator[None]:
+    """Within: evaluation mode, no gradients, no autocast."""
+    was_training = model.training
+    if was_training:  # setting the mode, even to what it is, makes models forget what they cached
+        model.eval()
+    try:
+        with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+            yield
+    finally:
+        if was_training:
+            model.train()
+
+
+def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
+    """``histories`` as tensors on ``device``."""
+    return HistoryTensors.from_numpy(
+        histories.offsets, histories.item_index, histories.num_items, device
+    )
+
+
+def without_items(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
+    """Scores of the catalogue, `ABSENT` for the items of each user's history."""
+    entries = (histories.row_index(), histories.item_index.long())
+    return score_BI.index_put(entries, score_BI.new_tensor(ABSENT))
+
+
+@dataclass(frozen=True, eq=False)
+class TopK:
+    """The highest scored candidates of B users, ordered by score, then candidate number."""
+
+    score_BK: Tensor
+    candidate_BK: Tensor
+    """Column of the candidate, int64."""
+    num_at_last_B: Tensor
+    """How many of all candidates score as the last of the list does, int64."""
+
+
+def top_k(score_BC: Tensor, k: int) -> TopK:
+    """The first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
+    k = min(k, score_BC.shape[1])
+    # one place more tells which lists are cut among equals: only there are all candidates counted
+    score_BN, candidate_BN = score_BC.topk(min(k + 1, score_BC.shape[1]))
+    score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]
+    last_B1 = score_BK[:, -1:]
+    at_last_BK = score_BK == last_B1
+    num_at_last_B = at_last_BK.sum(1)
+    cut_B = (score_BN[:, k:] == last_B1).any(1)
+    if bool(cut_B.any()):
+        # of the candidates that score as the last place does, those of the lowest columns stay
+        equal_RC = score_BC[cut_B] == last_B1[cut_B]
+        room_R1 = num_at_last_B[cut_B][:, None]
+        stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
+        candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
+        num_at_last_B[cut_B] = equal_RC.sum(1)
+    if bool((score_BK[:, 1:] == score_BK[:, :-1]).any()):
+        candidate_BK, order_BK = candidate_BK.sort(dim=1)
+        score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
+        candidate_BK = candidate_BK.gather(1, order_BK)
+    return TopK(score_BK, candidate_BK, num_at_last_B)
+
+
+def target_ranks(top: TopK, target_score_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Candidates above each target, and candidates tied with it (itself included), int64 [B, T].
+
+    The list is searched, not all candidates: a target that is not in it is given as many above as
+    the list is long, and one tied.
     """
-
-    def __init__(
-        self,
-        model: RecommenderModel,
-        heldout: HeldOut,
-        rule: CandidateRule,
-        *,
-        num_places: int,
-        num_train_users: int,
-        seed: int,
-        batch: int | None = None,
-    ) -> None:
-        self._model = model
-        self._heldout = heldout
-        self._rule = rule
-        self._num_places = num_places
-        self._num_train_users = num_train_users
-        self._seed = seed
-        self._batch = batch
-        self._best_place_I = torch.full((model.num_items,), num_places, device=model.device)
-        self._num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
-        self._num_short = torch.zeros_like(self._num_samples)
-        self._batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
-        if batch is not None:
-            columns = model.num_items if rule.kind == "full" else self._most_candidates()
-            check_ranking_fits(min(batch, heldout.num_users), columns, model.device)
-
-    def run(self, progress: Callable[[int, int], None] | None) -> Ranked:
-        """Rank every user of ``heldout``; ``progress`` hears (users done, users in all)."""
-        num_done = 0
-        with scoring(self._model):
-            for rows in self._row_batches():
-                with span("evaluate"), float32_products(self._model.device):
-                    self._rank(rows)
-                num_done += len(rows)
-                if progress is not None:
-                    progress(num_done, self._heldout.num_users)
-        return Ranked(
-            places=self._places(),
-            best_place_I=self._best_place_I.cpu().numpy(),
-            num_samples=int(self._num_samples),
-            num_short=int(self._num_short),
-        )
-
-    def _row_batches(self) -> Iterator[NDArray[np.int64]]:
-        """Rows of known users, then rows of new ones, as many at once as was asked for."""
-        num_at_once = self._batch or self._most_at_once()
-        is_known = self._heldout.user_index < self._num_train_users
-        for rows in (np.flatnonzero(is_known), np.flatnonzero(~is_known)):
-            for start in range(0, len(rows), num_at_once):
-                yield rows[start : start + num_at_once]
-
-    def _most_at_once(self) -> int:
-        """Users of a batch, as memory allows."""
-        if self._rule.kind == "full":
-            return max(1, _SCORES_AT_ONCE // self._model.num_items)
-        return max(1, _CANDIDATES_AT_ONCE // self._most_candidates())
-
-    def _most_candidates(self) -> int:
-        """Targets and negatives of a user, at most."""
-        most_targets = int(self._heldout.target.lengths().max())
-        given = self._heldout.candidates
-        if self._rule.kind == "fixed" and given is not None:
-            return most_targets + int(given.lengths().max())
-        return most_targets + self._rule.num_draws(self._model.num_items)
-
-    def _rank(self, rows: NDArray[np.int64]) -> None:
-        batch = self._heldout.rows(rows)
-        scored = self._score(batch)
-        top = top_list(scored.score_BC, self._num_places)
-        above_BT, tied_BT = place_targets(top, scored.target_score_BT)
-        real_BT = scored.is_target_BT
-        user_T = np.repeat(rows, batch.target.within(self._model.num_items).lengths())
-        self._batches.append((user_T, above_BT[real_BT].cpu(), tied_BT[real_BT].cpu()))
-        self._num_samples += scored.num_samples
-        self._num_short += scored.num_short
-        if self._rule.kind == "full":
-            self._note_places(top)
-
-    def _score(self, batch: HeldOut) -> Scored:
-        state = self._user_state(batch)
-        if self._rule.kind == "full":
-            return score_full(self._model, state, batch)
-        if self._rule.kind == "fixed":
-            return score_fixed(self._model, state, batch)
-        return score_sampled(self._model, state, batch, self._rule, self._seed)
-
-    def _user_state(self, batch: HeldOut) -> UserState:
-        history = to_device(batch.history, self._model.device)
-        if batch.user_index[0] >= self._num_train_users:
-            return self._model.fold_in(history)
-        user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=self._model.device)
-        return self._model.user_state(user_index_B, history)
-
-    def _note_places(self, top: TopList) -> None:
-        place_P = torch.arange(top.score_BP.shape[1], device=self._model.device)
-        place_BP = torch.where(top.score_BP == ABSENT, self._num_places, place_P)
-        self._best_place_I.scatter_reduce_(
-            0, top.candidate_BP.flatten(), place_BP.flatten(), reduce="amin"
-        )
-
-    def _places(self) -> TargetPlaces:
-        users, aboves, ties = zip(*self._batches, strict=True)
-        return TargetPlaces(
-            user_T=np.concatenate(users),
-            above_T=torch.cat(aboves).numpy(),
-            tied_T=torch.cat(ties).numpy(),
-            num_targets_U=self._heldout.target.lengths(),
-        )
+    ascending_BK = top.score_BK.flip(1)
+    num_lower_BT = torch.searchsorted(ascending_BK, target_score_BT.contiguous())
+    num_up_to_BT = torch.searchsorted(ascending_BK, target_score_BT.contiguous(), right=True)
+    at_last_BT = target_score_BT == top.score_BK[:, -1:]
+    tied_BT = torch.where(at_last_BT, top.num_at_last_B[:, None], num_up_to_BT - num_lower_BT)
+    return top.score_BK.shape[1] - num_up_to_BT, tied_BT.clamp_(min=1)

@@ -1,7 +1,8 @@
-"""What an evaluation found: numbers with their intervals, and what they stand for."""
+"""Result of an evaluation: metrics with 95 % intervals over users, and what they were of."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste._util.formatting import compact
+from foretaste._util.formatting import compact, counted
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import (
     INTERVALS,
@@ -18,7 +19,29 @@ from foretaste.evaluation.definitions import (
     describe_candidates,
     parse_metric,
 )
-from foretaste.evaluation.matching import Matching
+
+Interval = tuple[float, float] | tuple[None, None]
+
+_Z_95 = 1.96
+
+
+def mean_interval(values: NDArray[np.float64]) -> Interval:
+    """Mean ± 1.96 standard errors of values of independent users; (None, None) below two."""
+    if len(values) < 2:
+        return None, None
+    mean = float(values.mean())
+    half_width = _Z_95 * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return mean - half_width, mean + half_width
+
+
+def wilson_interval(share: float, num_users: int) -> Interval:
+    """Wilson's score interval (1927) of a share of users; stays within [0, 1]."""
+    z_squared = _Z_95 * _Z_95
+    centre = share + z_squared / (2 * num_users)
+    spread = share * (1 - share) / num_users + z_squared / (4 * num_users * num_users)
+    half_width = _Z_95 * math.sqrt(max(0.0, spread))
+    scale = 1 + z_squared / num_users
+    return max(0.0, (centre - half_width) / scale), min(1.0, (centre + half_width) / scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +58,58 @@ class Metric:
         return f"{self.name} {self.value:.4f}{interval}"
 
 
-def _no_users() -> NDArray[np.int32]:
-    return np.zeros(0, dtype=np.int32)
+@dataclass(frozen=True, kw_only=True)
+class Matching:
+    """How a run was matched by id with a dataset; users are those that were counted."""
+
+    run: str
+    """Directory of the run."""
+
+    is_own_dataset: bool
+    """True if the run was trained on the dataset, and one that it is compared with was not."""
+
+    num_users_trained: int
+    """Users that the run was trained on."""
+
+    num_users_folded_in: int
+    """Users that it was not trained on, answered from their history in the dataset."""
+
+    num_users_without_history: int
+    """Users of whom no item is known to the run, answered in popularity order."""
+
+    num_items: int
+    """Items of the run's catalogue: the candidates."""
+
+    num_items_shared: int
+    """Items of the dataset's catalogue that the run was trained on."""
+
+    num_dataset_items: int
+    """Items of the dataset's catalogue."""
+
+    num_pairs_left_out: int
+    """Held-out pairs that the run, or another it is compared with, was trained on."""
+
+    num_earlier_runs: int
+    """Runs whose weights it began with; what those were trained on is not known here."""
+
+    def lines(self) -> list[str]:
+        """Lines to print beside the numbers."""
+        lines = [
+            f"{self.run}: {'trained' if self.is_own_dataset else 'not trained'} on this dataset, "
+            f"matched by id; {counted(self.num_users_trained, 'user')} trained on, "
+            f"{self.num_users_folded_in:,} folded in from their history; "
+            f"{self.num_users_without_history:,} of them all have none: popularity order",
+            f"{self.run}: candidates are of its own catalogue, {counted(self.num_items, 'item')}, "
+            f"which has {self.num_items_shared:,} of the dataset's {self.num_dataset_items:,}",
+            f"{counted(self.num_pairs_left_out, 'held-out pair')} that were trained on are left "
+            "out, as targets and as candidates",
+        ]
+        if self.num_earlier_runs:
+            lines.append(
+                f"{self.run}: began with the weights of {counted(self.num_earlier_runs, 'run')}; "
+                "what was learned there may include held-out pairs"
+            )
+        return lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +148,9 @@ class Evaluation:
     elapsed_s: float
     """Wall-clock time of scoring and ranking, in seconds."""
 
-    user_index: NDArray[np.int32] = field(default_factory=_no_users, repr=False, compare=False)
+    user_index: NDArray[np.int32] = field(
+        default_factory=lambda: np.zeros(0, dtype=np.int32), repr=False, compare=False
+    )
     """The users counted, [num_users]; not kept by `as_dict`."""
 
     per_user: dict[str, NDArray[np.float64]] = field(
@@ -92,7 +167,12 @@ class Evaluation:
     def __getitem__(self, name: str) -> float:
         """The value of a metric: ``evaluation["ndcg@10"]``; SettingError names those there are."""
         if name not in self.metrics:
-            raise SettingError(f"metric {name!r} was not measured; there are {self._names()}")
+            lengths: dict[str, list[str]] = {}
+            for measured in self.metrics:
+                kind, k = parse_metric(measured)
+                lengths.setdefault(kind, []).append(str(k))
+            there = "; ".join(f"{kind}@{', '.join(found)}" for kind, found in lengths.items())
+            raise SettingError(f"metric {name!r} was not measured; there are {there}")
         return self.metrics[name].value
 
     def __str__(self) -> str:
@@ -150,34 +230,19 @@ class Evaluation:
         return f"{about}, {self.num_users:,} users"
 
     def _circumstances(self) -> list[str]:
-        matching = self.matching.lines() if self.matching else []
-        return matching + [line for count, line in self._counted() if count]
-
-    def _names(self) -> str:
-        """The metrics by kind: ``hr@5, 10; ndcg@5, 10``."""
-        lengths: dict[str, list[str]] = {}
-        for name in self.metrics:
-            kind, k = parse_metric(name)
-            lengths.setdefault(kind, []).append(str(k))
-        return "; ".join(f"{kind}@{', '.join(found)}" for kind, found in lengths.items())
-
-    def _counted(self) -> list[tuple[int, str]]:
-        return [
-            (
-                self.num_users_without_target,
-                f"{self.num_users_without_target:,} users without any held-out item are left out",
-            ),
-            (
-                self.num_unseen_targets,
-                f"{self.num_unseen_targets:,} held-out items were never seen in training and "
-                "count as misses",
-            ),
-            (
-                self.num_short_candidate_lists,
-                f"{self.num_short_candidate_lists:,} users have fewer negatives than asked for "
-                "and were ranked against what there is",
-            ),
-        ]
+        lines = self.matching.lines() if self.matching else []
+        if count := self.num_users_without_target:
+            lines.append(f"{count:,} users without any held-out item are left out")
+        if count := self.num_unseen_targets:
+            lines.append(
+                f"{count:,} held-out items were never seen in training and count as misses"
+            )
+        if count := self.num_short_candidate_lists:
+            lines.append(
+                f"{count:,} users have fewer negatives than asked for and were ranked against "
+                "what there is"
+            )
+        return lines
 
 
 _NOT_IN_JSON = {"metrics", "matching", "user_index", "per_user", "dataset_digest"}

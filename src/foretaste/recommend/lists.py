@@ -15,8 +15,7 @@ from torch import Tensor
 
 from foretaste._util.memory import free_bytes, require_memory
 from foretaste.data.histories import Histories
-from foretaste.evaluation.places import ABSENT, top_list
-from foretaste.evaluation.scoring import scoring, to_device
+from foretaste.evaluation.ranking import ABSENT, scoring, to_device, top_k
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precision_flags import products_as_set
@@ -68,12 +67,12 @@ class Lists:
         """
         if num_places == 0:
             return cls.empty(len(score_BC), 0)
-        top = top_list(score_BC, num_places)
-        item_index_BK = top.candidate_BP
+        top = top_k(score_BC, num_places)
+        item_index_BK = top.candidate_BK
         if item_index_C is not None:
             item_index_BK = item_index_C[item_index_BK]
-        length_B = (top.score_BP != ABSENT).sum(dim=1)
-        return cls(item_index_BK.cpu().numpy(), top.score_BP.cpu().numpy(), length_B.cpu().numpy())
+        length_B = (top.score_BK != ABSENT).sum(dim=1)
+        return cls(item_index_BK.cpu().numpy(), top.score_BK.cpu().numpy(), length_B.cpu().numpy())
 
     def put(self, rows: NDArray[np.int64], part: Lists) -> None:
         """Fill the given rows from ``part``, one for one."""

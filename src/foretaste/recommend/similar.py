@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foretaste.evaluation.places import ABSENT
-from foretaste.evaluation.scoring import scoring
+from foretaste.evaluation.ranking import ABSENT, scoring
 from foretaste.models.base import RecommenderModel
 from foretaste.ops.precision_flags import products_as_set
 from foretaste.recommend.lists import Lists, Made, batches

@@ -71,7 +71,7 @@ def _evaluate(
     matched: Matched | None,
 ) -> Evaluation:
     """Metrics of a run on a split of its own dataset, or on what was ``matched`` of another."""
-    from foretaste.evaluation.evaluate import evaluate
+    from foretaste.evaluation.evaluator import evaluate
     from foretaste.runs.loading import load_model
 
     manifest = dataset.manifest

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.data.histories import Histories
 from foretaste.errors import DatasetError
-from foretaste.evaluation.matching import Matching
+from foretaste.evaluation.result import Matching
 from foretaste.runs.run import Run
 
 

@@ -12,8 +12,7 @@ import torch
 
 from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError, TrainingError
-from foretaste.evaluation.ranking import check_ranking_fits
-from foretaste.evaluation.scoring import to_device
+from foretaste.evaluation.ranking import check_ranking_fits, to_device
 from foretaste.models.base import ClosedFormModel, NeuralModel, RecommenderModel
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import SamplingConfig

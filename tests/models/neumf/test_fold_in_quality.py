@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretaste.data import Dataset, GenerateConfig, PrepareConfig, generate, prepare
-from foretaste.evaluation.evaluate import evaluate
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.runs import load_model
 from foretaste.training import TrainingConfig, train

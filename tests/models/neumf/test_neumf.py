@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.scoring import scoring
+from foretaste.evaluation.ranking import scoring
 from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
 from foretaste.models.neumf.model import NeuMF

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from foretaste.data.dataset import HeldOut
 from foretaste.errors import DatasetError, SettingError, TrainingError, UnsupportedError
-from foretaste.evaluation.evaluate import evaluate, validation_rows
+from foretaste.evaluation.evaluator import evaluate, validation_rows
+from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
-from foretaste.evaluation.scoring import to_device
 from foretaste.models.base import RecommenderModel
 from foretaste.models.baselines.config import PopularityConfig
 from foretaste.models.baselines.popularity import Popularity
@@ -20,7 +20,7 @@ from tests.evaluation.worlds import TableModel, held_out, histories, random_held
 RULES = ["full", "sampled-3", "sampled-1000", "nvidia-5"]
 
 
-def judge(model: RecommenderModel, heldout: HeldOut, **options: Any) -> Evaluation:
+def measure(model: RecommenderModel, heldout: HeldOut, **options: Any) -> Evaluation:
     defaults = {"num_train_users": model.num_users, "protocol": "leave-one-out", "seed": 1}
     return evaluate(model, heldout, **({"k": (1, 3, 10)} | defaults | options))
 
@@ -34,7 +34,7 @@ def test_one_target_worked_by_hand() -> None:
     # User 0 knows item 0: target 2 comes second. User 1's target comes first.
     # User 2's target ties with items 1 and 2 behind item 3: it is in the first 3 of 4 2 in 3 times.
     heldout = held_out([[0], [0], [0]], [[2], [4], [4]], num_items=5)
-    found = judge(TableModel(scores), heldout, k=[3, 1])
+    found = measure(TableModel(scores), heldout, k=[3, 1])
     per_user = found.per_user
     assert per_user["hr@1"].tolist() == [0, 1, 0]
     assert per_user["hr@3"] == pytest.approx([1, 1, 2 / 3])
@@ -54,7 +54,7 @@ def test_other_targets_of_a_user_compete_with_a_target() -> None:
     scores = torch.tensor([[1.0, 2, 3, 4, 5, 6]])
     heldout = held_out([[5]], [[3, 4]], num_items=6)
     for candidates in ("full", "sampled-3"):
-        found = values(judge(TableModel(scores), heldout, candidates=candidates, k=(1, 2)))
+        found = values(measure(TableModel(scores), heldout, candidates=candidates, k=(1, 2)))
         assert found["recall@1"] == 1
         assert found["recall_all@1"] == 0.5
         assert found["recall@2"] == found["ndcg@2"] == 1
@@ -68,7 +68,7 @@ def test_a_constant_scorer_scores_what_chance_scores(candidates: str) -> None:
         [[(user + 4) % 9] for user in range(num_users)],
         num_items=num_items,
     )
-    found = judge(TableModel(torch.zeros(num_users, num_items)), heldout, candidates=candidates)
+    found = measure(TableModel(torch.zeros(num_users, num_items)), heldout, candidates=candidates)
     if candidates != "nvidia-6":
         assert found["hr@1"] == pytest.approx(1 / 7)
         assert found["hr@3"] == pytest.approx(3 / 7)
@@ -85,7 +85,7 @@ def test_the_perfect_order_scores_one(candidates: str) -> None:
     heldout = random_held_out(generator, num_users=30, num_items=20, most_targets=12)
     scores = torch.rand(30, 20)
     scores[heldout.target.row_index(), heldout.target.item_index] += 1
-    found = values(judge(TableModel(scores), heldout, candidates=candidates))
+    found = values(measure(TableModel(scores), heldout, candidates=candidates))
     perfect = {name for name in found if name.split("@")[0] in {"hr", "ndcg", "recall", "mrr"}}
     assert len(perfect) == 12
     assert {name: found[name] for name in perfect} == pytest.approx(dict.fromkeys(perfect, 1.0))
@@ -107,8 +107,8 @@ def test_values_are_shares_and_do_not_depend_on_the_names_of_items(
     )
     new_scores = np.empty_like(scores)
     new_scores[:, new_name] = scores
-    found = judge(TableModel(torch.tensor(scores)), heldout)
-    again = judge(TableModel(torch.tensor(new_scores)), renamed)
+    found = measure(TableModel(torch.tensor(scores)), heldout)
+    again = measure(TableModel(torch.tensor(new_scores)), renamed)
     for name, metric in found.metrics.items():
         assert 0 <= metric.value <= 1
         if not name.startswith("coverage") or num_levels == 180:
@@ -123,12 +123,13 @@ def test_batches_of_any_size_give_the_same(
     heldout = random_held_out(generator, num_users=53, num_items=25, most_targets=5)
     model = TableModel(torch.randint(6, (53, 25)).float())
     heard: list[tuple[int, int]] = []
-    together = judge(model, heldout, candidates=candidates)
+    together = measure(model, heldout, candidates=candidates)
     for scores_at_once in (1, 300):
-        monkeypatch.setattr("foretaste.evaluation.ranking._SCORES_AT_ONCE", scores_at_once)
-        monkeypatch.setattr("foretaste.evaluation.ranking._CANDIDATES_AT_ONCE", scores_at_once)
+        budget = {"cpu": 4 * scores_at_once}
+        monkeypatch.setattr("foretaste.evaluation.ranking._SCORE_BYTES", budget)
+        monkeypatch.setattr("foretaste.evaluation.evaluator._CANDIDATES_AT_ONCE", scores_at_once)
         heard.clear()
-        apart = judge(
+        apart = measure(
             model, heldout, candidates=candidates, progress=lambda *done: heard.append(done)
         )
         assert values(apart) == values(together)
@@ -139,16 +140,16 @@ def test_batches_of_any_size_give_the_same(
 def test_validation_targets_are_no_candidates_of_the_test() -> None:
     scores = torch.tensor([[9.0, 8, 7, 0]])
     with_known = held_out([[0]], [[2]], known=[[0, 1]], num_items=4)
-    assert judge(TableModel(scores), with_known)["hr@1"] == 1
+    assert measure(TableModel(scores), with_known)["hr@1"] == 1
     without = held_out([[0]], [[2]], num_items=4)
-    assert judge(TableModel(scores), without)["hr@1"] == 0
+    assert measure(TableModel(scores), without)["hr@1"] == 0
 
 
 def test_what_does_not_count_is_counted() -> None:
     heldout = held_out(
         [[0], [1], [2], [3]], [[1], [], [5, 4], [0, 5]], num_items=5, num_all_items=6
     )
-    found = judge(TableModel(torch.zeros(4, 5)), heldout, candidates="sampled-4")
+    found = measure(TableModel(torch.zeros(4, 5)), heldout, candidates="sampled-4")
     assert found.num_users == 3
     assert found.num_users_without_target == 1
     assert found.num_unseen_targets == 2
@@ -174,14 +175,14 @@ def test_samples_are_pairs_of_a_user_and_a_candidate(candidates: str, num_sample
         [[0], [1], [2], [3]], [[1, 2], [], [4], [0, 5]], num_items=5, num_all_items=6
     )
     model = TableModel(torch.zeros(4, 5))
-    assert judge(model, heldout, candidates=candidates).num_samples == num_samples
-    assert judge(model, heldout, candidates=candidates, batch=1).num_samples == num_samples
+    assert measure(model, heldout, candidates=candidates).num_samples == num_samples
+    assert measure(model, heldout, candidates=candidates, batch=1).num_samples == num_samples
 
 
 def test_users_whose_targets_are_all_unseen_are_misses() -> None:
     heldout = held_out([[0], [1]], [[3], [4]], num_items=3, num_all_items=5)
     for candidates in RULES:
-        found = judge(TableModel(torch.zeros(2, 3)), heldout, candidates=candidates)
+        found = measure(TableModel(torch.zeros(2, 3)), heldout, candidates=candidates)
         assert found["hr@10"] == found["ndcg@10"] == 0
         assert found.num_users == found.num_unseen_targets == 2
 
@@ -198,16 +199,16 @@ def test_users_unseen_in_training_are_folded_in() -> None:
         known=histories([[2], [2], [0], [0]], 3),
         target=heldout.target,
     )
-    assert judge(model, heldout).per_user["hr@1"].tolist() == [1, 1, 1, 0]
+    assert measure(model, heldout).per_user["hr@1"].tolist() == [1, 1, 1, 0]
     assert model.num_folded_in == 2
 
 
 def test_a_subset_of_users_gives_their_values() -> None:
     heldout = random_held_out(np.random.default_rng(4), num_users=30, num_items=15, most_targets=3)
     model = TableModel(torch.rand(30, 15))
-    everyone = judge(model, heldout, candidates="sampled-5")
+    everyone = measure(model, heldout, candidates="sampled-5")
     rows = np.array([3, 17, 29])
-    some = judge(model, heldout, candidates="sampled-5", users=rows)
+    some = measure(model, heldout, candidates="sampled-5", users=rows)
     assert some.user_index.tolist() == rows.tolist()
     assert some.per_user["ndcg@3"].tolist() == everyone.per_user["ndcg@3"][rows].tolist()
 
@@ -228,20 +229,20 @@ def test_scores_that_cannot_be_ranked_are_refused(bad: float, candidates: str) -
     scores[1, 2] = bad
     heldout = held_out([[0], [0]], [[1], [2]], num_items=5)
     with pytest.raises(TrainingError, match="table gives scores that are not finite"):
-        judge(TableModel(scores), heldout, candidates=candidates)
+        measure(TableModel(scores), heldout, candidates=candidates)
 
 
 def test_mistakes_are_named() -> None:
     model = TableModel(torch.zeros(1, 3))
     heldout = held_out([[0]], [[1]], num_items=3)
     with pytest.raises(SettingError, match="candidates is 'sampled-0'"):
-        judge(model, heldout, candidates="sampled-0")
+        measure(model, heldout, candidates="sampled-0")
     with pytest.raises(SettingError, match="k is"):
-        judge(model, heldout, k=(0, 10))
+        measure(model, heldout, k=(0, 10))
     with pytest.raises(DatasetError, match="knows 3 items, this dataset's catalogue has 4"):
-        judge(model, held_out([[0]], [[1]], num_items=4))
+        measure(model, held_out([[0]], [[1]], num_items=4))
     with pytest.raises(DatasetError, match="test part holds no user"):
-        judge(model, held_out([[0]], [[]], num_items=3))
+        measure(model, held_out([[0]], [[]], num_items=3))
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -250,7 +251,7 @@ def test_the_model_is_left_as_it_was() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
     for mode in (True, False):
         model.train(mode)
-        judge(model, heldout)
+        measure(model, heldout)
         assert model.training is mode
     assert torch.backends.cuda.matmul.fp32_precision == before
 
@@ -262,7 +263,7 @@ def test_popularity_is_ranked_from_what_training_users_have() -> None:
     model.fit(to_device(heldout.history, torch.device("cpu")))
     # Counts 3 2 1 1 0. Of what each user lacks: user 1's target ties for first with item 3,
     # user 2's ties for second with it, user 3's is second.
-    found = judge(model, heldout, k=(1, 2)).per_user
+    found = measure(model, heldout, k=(1, 2)).per_user
     assert found["hr@1"] == pytest.approx([1, 1 / 2, 0, 0])
     assert found["hr@2"] == pytest.approx([1, 1, 1 / 2, 1])
 
@@ -274,35 +275,37 @@ def test_devices_agree(device: str) -> None:
     heldout = random_held_out(np.random.default_rng(5), num_users=40, num_items=30, most_targets=4)
     scores = torch.randint(8, (40, 30)).float()
     for candidates in RULES:
-        here = judge(TableModel(scores), heldout, candidates=candidates)
-        there = judge(TableModel(scores).to(device), heldout, candidates=candidates)
+        here = measure(TableModel(scores), heldout, candidates=candidates)
+        there = measure(TableModel(scores).to(device), heldout, candidates=candidates)
         assert values(here) == values(there)
 
 
 @pytest.mark.parametrize("candidates", RULES)
-def test_users_ranked_at_once_change_nothing_but_how_often_it_is_told(candidates: str) -> None:
+def test_users_ranked_at_once_change_nothing_but_how_often_progress_is_called(
+    candidates: str,
+) -> None:
     generator = np.random.default_rng(5)
     heldout = random_held_out(generator, num_users=10, num_items=40, most_targets=3)
     model = TableModel(torch.from_numpy(generator.normal(size=(10, 40))).float())
-    told: list[tuple[int, int]] = []
-    found = judge(
+    calls: list[tuple[int, int]] = []
+    found = measure(
         model,
         heldout,
         candidates=candidates,
         batch=4,
-        progress=lambda done, users: told.append((done, users)),
+        progress=lambda done, users: calls.append((done, users)),
     )
-    assert told == [(4, 10), (8, 10), (10, 10)]
-    assert values(found) == values(judge(model, heldout, candidates=candidates))
+    assert calls == [(4, 10), (8, 10), (10, 10)]
+    assert values(found) == values(measure(model, heldout, candidates=candidates))
 
 
 @pytest.mark.parametrize("candidates", ["full", "sampled-3", "nvidia-5"])
 def test_lists_longer_than_all_there_is_are_whole_rankings(candidates: str) -> None:
-    """However long: nothing is made for places where nothing can stand."""
+    """However long: nothing is made for ranks that no item can have."""
     generator = np.random.default_rng(6)
     heldout = random_held_out(generator, num_users=12, num_items=30, most_targets=5)
     model = TableModel(torch.randint(6, (12, 30)).float())
-    found = judge(model, heldout, candidates=candidates, k=(30, 10**18)).metrics
+    found = measure(model, heldout, candidates=candidates, k=(30, 10**18)).metrics
     for kind in ("hr", "ndcg", "recall", "recall_all", "mrr"):
         assert found[f"{kind}@{10**18}"].value == found[f"{kind}@30"].value
 
@@ -311,7 +314,7 @@ def test_more_distinct_negatives_than_items_are_all_there_are() -> None:
     generator = np.random.default_rng(7)
     heldout = random_held_out(generator, num_users=12, num_items=30, most_targets=5)
     model = TableModel(torch.randint(6, (12, 30)).float())
-    few, many = (judge(model, heldout, candidates=f"sampled-{n}") for n in (30, 9_999_999))
+    few, many = (measure(model, heldout, candidates=f"sampled-{n}") for n in (30, 9_999_999))
     assert values(few) == values(many)
 
 
@@ -319,6 +322,6 @@ def test_users_ranked_at_once_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     heldout = random_held_out(np.random.default_rng(8), num_users=10, num_items=40, most_targets=3)
     model = TableModel(torch.zeros(10, 40))
     monkeypatch.setattr("foretaste.evaluation.ranking.free_on", lambda device: 4 * 40 * 12)
-    judge(model, heldout, batch=4)
+    measure(model, heldout, batch=4)
     with pytest.raises(UnsupportedError, match=r"ranking 40 items for 10 users at once .*; lower"):
-        judge(model, heldout, batch=10**18)
+        measure(model, heldout, batch=10**18)
