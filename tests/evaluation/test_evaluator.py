@@ -318,6 +318,12 @@ def test_more_distinct_negatives_than_items_are_all_there_are() -> None:
     assert values(few) == values(many)
 
 
+def test_the_package_hands_on_the_function_whatever_was_imported_before() -> None:
+    import foretaste.evaluation.evaluator
+
+    assert foretaste.evaluation.evaluate is evaluate
+
+
 def test_users_ranked_at_once_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     heldout = random_held_out(np.random.default_rng(8), num_users=10, num_items=40, most_targets=3)
     model = TableModel(torch.zeros(10, 40))
