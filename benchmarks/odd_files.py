@@ -37,8 +37,8 @@ import torch
 import foretaste
 import foretaste.cli.evaluate
 import foretaste.cli.recommend
+import foretaste.cli.runs
 import foretaste.cli.train
-import foretaste.cli.verify
 import foretaste.evaluation.evaluator
 import foretaste.recommend.recommender
 import foretaste.training.trainer

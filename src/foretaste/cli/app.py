@@ -11,9 +11,14 @@ from cyclopts import App, CycloptsError
 from foretaste import __version__
 from foretaste._util.memory import was_refused
 from foretaste._util.terminal import run_command, share_cores, tell
-from foretaste.cli.arguments import DEFAULTS, check_whole_numbers, note_given, spread_lists
+from foretaste.cli.arguments import (
+    DEFAULTS,
+    check_whole_numbers,
+    explained,
+    note_given,
+    spread_lists,
+)
 from foretaste.cli.console import TerminalConsole
-from foretaste.cli.mistakes import explained
 from foretaste.cli.nvidia import modern
 from foretaste.errors import SettingError, UnsupportedError
 
@@ -81,10 +86,14 @@ _LOWER = {
     "compare": "lower --evaluation-batch",
     "recommend": "lower -k, or ask for fewer users at once",
 }
-"""What takes less memory, by verb."""
+"""Ways to take less memory, by verb."""
+
+_MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}
+"""Modules of verbs that share one."""
 
 for position, (verb, text) in enumerate(_VERBS.items()):
-    app.command(f"foretaste.cli.{verb}:{verb}", name=verb, help=text, sort_key=position)
+    module = f"foretaste.cli.{_MODULES.get(verb, verb)}"
+    app.command(f"{module}:{verb}", name=verb, help=text, sort_key=position)
 
 
 def main(tokens: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How command lines are read: short names, lists of numbers, names and ids, whole numbers."""
+"""Rules of every command line: short names, lists, whole numbers, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from contextvars import ContextVar
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
-from cyclopts import CoercionError, Parameter
+from cyclopts import (
+    App,
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 if TYPE_CHECKING:
-    from cyclopts import App, ArgumentCollection
+    from cyclopts import ArgumentCollection
     from cyclopts.field_info import FieldInfo
 
 SHORT_NAMES = {
@@ -60,7 +68,7 @@ def _as_typed(default: Any) -> str | None:
 
 
 DEFAULTS = Parameter(short_alias=_short_name, negative_iterable=(), show_default=_as_typed)
-"""What holds for every option of every command."""
+"""Rules of every option of every command."""
 
 FLAG = Parameter(negative="", show_default=False)
 """An option that is given or not, without a value."""
@@ -75,7 +83,10 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
     the first.
     """
     rest = list(tokens)
-    belonging = _belonging(tokens)
+    verb, place, *_ = (*tokens, "-", "-")
+    belongs: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, is_metric)
+    if not place.startswith("-"):
+        belongs |= dict.fromkeys(ID_LISTS.get(verb, ()), _is_word)
     spread: list[str] = []
     while rest:
         token = rest.pop(0)
@@ -90,8 +101,8 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
             names = value if equals else rest.pop(0)
             # A name may be a mere -, which only stands behind an equals sign.
             spread += [f"{name}={part}" for part in names.split(",")]
-        elif name in belonging and not equals:
-            words = _take(rest, belonging[name])
+        elif name in belongs and not equals:
+            words = _take(rest, belongs[name])
             spread += [part for word in words for part in (name, word)] or [name]
         else:
             spread.append(token)
@@ -101,15 +112,6 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
 def take_numbers(rest: list[str]) -> list[str]:
     """Remove and return the numbers that ``rest`` begins with."""
     return _take(rest, is_numbers)
-
-
-def _belonging(tokens: Sequence[str]) -> dict[str, Callable[[str], bool]]:
-    """What tells which words belong to a list of metrics or ids, by the option before them."""
-    belonging: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, is_metric)
-    verb, place, *_ = (*tokens, "-", "-")
-    if not place.startswith("-"):
-        belonging |= dict.fromkeys(ID_LISTS.get(verb, ()), _is_word)
-    return belonging
 
 
 def _take(rest: list[str], belongs: Callable[[str], bool]) -> list[str]:
@@ -127,7 +129,7 @@ def is_metric(word: str) -> bool:
 
 
 def _is_word(word: str) -> bool:
-    """Whether it is no option."""
+    """True of all but options."""
     return not word.startswith("-") or is_numbers(word)
 
 
@@ -160,3 +162,70 @@ def given_settings(config: Any) -> dict[str, Any]:
 def kinds_of(hint: Any) -> set[Any]:
     """The types and values that a hint is made of: ``int | Literal["auto"]`` has int and auto."""
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
+
+
+_OTHER_NAMES = {"--lr": "--learning-rate"}
+"""Options by the names that other programs have for them."""
+
+_NOWHERE = {
+    "--weight-column": "No model here weighs rows: an interaction happened or it did not, whatever "
+    "its rating or count. --rating-column COLUMN --min-rating N leaves low ones out.",
+}
+"""Options that other programs have, and the reason why there are none here."""
+
+
+def explained(app: App, error: CycloptsError) -> str:
+    """The message for a command line of ``app`` that cannot be read, and where help is."""
+    words = ["foretaste", *(error.command_chain or ())]
+    unused = " ".join(error.unused_tokens or ())
+    message = str(error)
+    if isinstance(error, UnknownOptionError):
+        message = _unknown_option(app, words, error) or message
+    elif isinstance(error, CoercionError):
+        kinds = kinds_of(error.argument.hint) if error.argument is not None else set()
+        number = "a number" if float in kinds else "a whole number" if int in kinds else None
+        if number is not None and error.token is not None and error.token.keyword is not None:
+            auto = " or auto" if "auto" in kinds else ""
+            message = f"{error.token.keyword} takes {number}{auto}, not {error.token.value!r}."
+    elif isinstance(error, MissingArgumentError):
+        assert error.argument is not None
+        stray = f", and nothing is known to do with {unused!r}" if unused else ""
+        message = f"{error.argument.name} is needed and not given{stray}."
+        if error.keyword is not None:
+            message = f"{error.keyword} needs a value."
+    elif isinstance(error, UnusedCliTokensError):
+        message = f"Nothing is known to do with {unused!r}."
+        if words[-1] in ID_LISTS:
+            message += " Several ids may follow an option where the run stands before it."
+            message += " Behind an equals sign stands one alone."
+    return f"{message}\nSee {' '.join(words)} --help."
+
+
+def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> str | None:
+    """The message for an option that the command of these words lacks and another has.
+
+    None where no command has it.
+    """
+    option = (error.token.keyword or error.token.value).replace("_", "-")
+    if option in _NOWHERE:
+        return f"Unknown option: {option}. {_NOWHERE[option]}"
+    ours = _OTHER_NAMES.get(option)
+    if any(ours in argument.names for argument in error.argument_collection):
+        return f"Unknown option: {option}. Say {ours}."
+    place = option.removeprefix("--").upper()
+    if any(place == argument.name for argument in error.argument_collection):
+        return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
+    for word in words[1:-1]:
+        app = app[word]
+    beside = " ".join(words[:-1])
+    if option in list(app):
+        return f"{option} is a command of its own: begin with {beside} {option}."
+    owners = []
+    for name in app:
+        if not name.startswith("-") and app[name].default_command is not None:
+            arguments = app[name].assemble_argument_collection(default_parameter=DEFAULTS)
+            if any(option in argument.names for argument in arguments if argument.parse):
+                owners.append(name)
+    if not owners:
+        return None
+    return f"Unknown option: {option}, which belongs to {beside} {', '.join(owners)}."

@@ -1,12 +1,14 @@
-"""Where commands print: tables and colours on a terminal, plain lines in a pipe or a file."""
+"""Printing: tables and colours on a terminal, plain lines in a pipe or a file."""
 
 from __future__ import annotations
 
+import csv
+import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -14,7 +16,13 @@ from rich.text import Text
 from foretaste._util.terminal import printable, printable_lines
 
 if TYPE_CHECKING:
+    from foretaste.report.tables import Grid
     from foretaste.runs import Run
+
+MetricsFormat = Literal["table", "markdown", "csv", "json"]
+
+DEFINED_ELSEWHERE = "definitions: --definitions prints them here, docs/metrics.md has them all"
+"""Below numbers whose definitions are not printed with them."""
 
 _PIPE_WIDTH = 200
 """Columns a table may take where no terminal sets a limit."""
@@ -71,15 +79,42 @@ def say_next(console: Console, *commands: tuple[object, ...], heading: str = "Ne
         say(console, f"  {shlex.join(map(str, command))}", style="cyan")
 
 
-class Counted(Protocol):
-    """Told how many of how many are done."""
+def print_metrics(
+    records: Sequence[Mapping[str, Any]],
+    grids: Sequence[tuple[str, Grid]],
+    notes: Sequence[str],
+    format: MetricsFormat,
+) -> None:
+    """Print evaluations.
 
-    def __call__(self, num_done: int, num_all: int) -> None: ...
+    ``grids``, each below its heading, and ``notes`` are for people; ``csv`` and ``json`` hold the
+    ``records``, one per metric and run.
+    """
+    if format == "csv":
+        writer = csv.DictWriter(
+            sys.stdout, list(records[0]) if records else [], lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(records)
+        return
+    if format == "json":
+        print(printable_lines(json.dumps(records, indent=2, ensure_ascii=False)))
+        return
+    console = stdout_console()
+    for heading, grid in grids:
+        if heading:
+            say(console, heading)
+        if format == "markdown":
+            say(console, f"\n{grid.to_markdown()}\n")
+        else:
+            console.print(grid.to_rich())
+    for note in notes:
+        say(console, f"- {note}" if format == "markdown" else note, "dim", folded=True)
 
 
 @contextmanager
-def counting(label: str, *, quiet: bool = False) -> Iterator[Counted]:
-    """A bar on stderr while the block runs; nothing where stderr is no terminal."""
+def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, moved by how many of how many are done; none where that is no terminal."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -98,11 +133,7 @@ def counting(label: str, *, quiet: bool = False) -> Iterator[Counted]:
         disable=quiet or not sys.stderr.isatty(),
     ) as progress:
         task = progress.add_task(label, total=None)
-
-        def tell(num_done: int, num_all: int) -> None:
-            progress.update(task, completed=num_done, total=num_all)
-
-        yield tell
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextmanager

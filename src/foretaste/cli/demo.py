@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +19,18 @@ from foretaste.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from foretaste.data import Dataset
-    from foretaste.evaluation.result import Evaluation
+    from foretaste.recommend import Answer
+    from foretaste.recommend.ids import Id
     from foretaste.runs import Run
 
 OUTPUT = Path("foretaste-demo")
 
 _NUM_RECOMMENDED = 8
+_SHORTEST_HISTORY = 8
+_NEW_HISTORY = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +39,7 @@ class Lesson:
 
     model: str
     model_config: Any = None
-    config: TrainingConfig | None = None
+    config: TrainingConfig = field(default_factory=TrainingConfig)
 
 
 # Small models and large steps: minutes of laptop time bought nothing more on data of this size.
@@ -65,34 +71,54 @@ def demo(
         output: Directory of the data and the runs; what an earlier demo left there is kept.
         quiet: Print the table that compares the models and nothing else.
     """
+    from foretaste.runs import unused_run_path
+    from foretaste.training import train
+    from foretaste.training.display import TrainingDisplay
+
     console = stdout_console(quiet=quiet)
-    source, items = _generate(output, config or GenerateConfig(), console)
-    dataset = _prepare(source, items, output / "dataset", console)
-    runs = [_train(lesson, dataset, output / "runs", console) for lesson in LESSONS]
+    source, items = output / "interactions.csv", output / "items.csv"
+    dataset = _prepare(source, items, output / "dataset", config or GenerateConfig(), console)
+    runs = []
+    for lesson in LESSONS:
+        say(console)
+        with TrainingDisplay(console, lesson.config) as display:
+            run = train(
+                lesson.model,
+                dataset,
+                model_config=lesson.model_config,
+                config=lesson.config,
+                run_path=unused_run_path(output / "runs", lesson.model),
+                progress=display,
+            )
+        runs.append(run)
     _compare(runs, console)
-    _recommend(runs[-1], console)
-    _say_next(runs, source, items, console)
+    _recommend(run, console)
+    (user_id,), (item_id,) = run.users.ids()[:1], run.items.ids()[:1]
+    say(console)
+    say_next(
+        console,
+        ("foretaste", "recommend", run.path, "--user", user_id),
+        ("foretaste", "similar", run.path, "--item", item_id),
+        ("foretaste", "compare", *(run.path for run in runs)),
+        ("foretaste", "train", "vae", source, "--items", items),
+    )
+    say(console, "The last one takes a file of your own just as well.")
 
 
-def _generate(output: Path, config: GenerateConfig, console: Console) -> tuple[Path, Path]:
-    """Write made-up interactions and titles as a customer would have them."""
+def _prepare(
+    source: Path, items: Path, output: Path, config: GenerateConfig, console: Console
+) -> Dataset:
+    """Write generated interactions and titles as a customer would have them, and prepare them."""
     import pyarrow.csv
 
-    from foretaste.data import generate
+    from foretaste.data import generate, prepare
 
-    source, items = output / "interactions.csv", output / "items.csv"
     _title(console, "Make up people with tastes, and what they watched")
     generated = generate(config)
-    output.mkdir(parents=True, exist_ok=True)
+    source.parent.mkdir(parents=True, exist_ok=True)
     for table, path in ((generated.table, source), (generated.items, items)):
         pyarrow.csv.write_csv(table, path)
         say(console, f"{path}: {table.num_rows:,} rows of {', '.join(table.column_names)}")
-    return source, items
-
-
-def _prepare(source: Path, items: Path, output: Path, console: Console) -> Dataset:
-    from foretaste.data import prepare
-
     _title(console, "Prepare: hold out each person's last item to test on, the one before to tune")
     dataset = prepare(str(source), output, items=items, overwrite=True)
     manifest = dataset.manifest
@@ -104,26 +130,8 @@ def _prepare(source: Path, items: Path, output: Path, console: Console) -> Datas
     return dataset
 
 
-def _train(lesson: Lesson, dataset: Dataset, root: Path, console: Console) -> Run:
-    from foretaste.runs import unused_run_path
-    from foretaste.training import train
-    from foretaste.training.display import TrainingDisplay
-
-    say(console)
-    asked = lesson.config or TrainingConfig()
-    with TrainingDisplay(console, asked) as display:
-        return train(
-            lesson.model,
-            dataset,
-            model_config=lesson.model_config,
-            config=asked,
-            run_path=unused_run_path(root, lesson.model),
-            progress=display,
-        )
-
-
 def _compare(runs: list[Run], console: Console) -> None:
-    """One table of all the runs, and whether each interval lies clear of popularity's."""
+    """Print one table of all the runs, and how each interval lies to popularity's."""
     from foretaste.report import compare_runs
     from foretaste.report.tables import HEADLINE, comparison_grid
 
@@ -131,51 +139,76 @@ def _compare(runs: list[Run], console: Console) -> None:
     evaluations = compare_runs(runs).evaluations
     stdout_console().print(comparison_grid(evaluations, HEADLINE).to_rich())
     floor, *others = evaluations.items()
+    theirs = floor[1].metrics["ndcg@10"]
     for label, evaluation in others:
-        say(console, _verdict(label, evaluation, floor[1]))
+        ours = evaluation.metrics["ndcg@10"]
+        if ours.low is None or theirs.high is None:
+            text = "too few users to tell"
+        elif ours.low <= theirs.high:
+            text = "its interval of ndcg@10 does not lie above popularity's"
+        else:
+            times = f", {ours.value / theirs.value:.1f} times as good" if theirs.value else ""
+            text = f"its interval of ndcg@10 lies above popularity's{times}"
+        say(console, f"{label}: {text}")
     say(console)
     for line in floor[1].definitions(HEADLINE):
         say(console, line, "dim", folded=True)
 
 
-def _verdict(label: str, evaluation: Evaluation, floor: Evaluation) -> str:
-    ours, theirs = evaluation.metrics["ndcg@10"], floor.metrics["ndcg@10"]
-    if ours.low is None or theirs.high is None:
-        return f"{label}: too few users to tell"
-    if ours.low <= theirs.high:
-        return f"{label}: its interval of ndcg@10 does not lie above popularity's"
-    times = f", {ours.value / theirs.value:.1f} times as good" if theirs.value else ""
-    return f"{label}: its interval of ndcg@10 lies above popularity's{times}"
-
-
 def _recommend(run: Run, console: Console) -> None:
-    """Lists for a user of the data and for a new one, beside what each has."""
-    from foretaste.cli.demo_people import side_by_side, some_fan, some_user
+    """Print lists for a user of the data and for a new one, beside what each has."""
     from foretaste.recommend import Recommender
 
     recommender = Recommender.open(run.path)
     _title(console, f"Recommend with {run.config.model}")
-    user_id, known = some_user(run)
+    user_id, known = _some_user(run)
     (answer,) = recommender.recommend([user_id], k=_NUM_RECOMMENDED)
-    console.print(side_by_side(run, f"User {user_id}, known from training,", known, answer))
-    new = some_fan(run)
+    console.print(_side_by_side(run, f"User {user_id}, known from training,", known, answer))
+    new = _some_fan(run)
     (answer,) = recommender.recommend_for([new], k=_NUM_RECOMMENDED)
-    console.print(side_by_side(run, "Someone new", new, answer))
+    console.print(_side_by_side(run, "Someone new", new, answer))
 
 
-def _say_next(runs: list[Run], source: Path, items: Path, console: Console) -> None:
-    """How to ask more of these runs, and how to begin with other data."""
-    run = runs[-1]
-    (user_id,), (item_id,) = run.users.ids()[:1], run.items.ids()[:1]
-    say(console)
-    say_next(
-        console,
-        ("foretaste", "recommend", run.path, "--user", user_id),
-        ("foretaste", "similar", run.path, "--item", item_id),
-        ("foretaste", "compare", *(run.path for run in runs)),
-        ("foretaste", "train", "vae", source, "--items", items),
+def _some_user(run: Run) -> tuple[Id, list[Id]]:
+    """The user with the shortest history that shows a taste, and its items."""
+    import numpy as np
+
+    histories = run.histories
+    lengths = histories.lengths()
+    rich_enough = np.flatnonzero(lengths >= min(_SHORTEST_HISTORY, lengths.max()))
+    user = rich_enough[[lengths[rich_enough].argmin()]]
+    (user_id,) = run.users.ids(user)
+    return user_id, run.items.ids(histories.rows(user).item_index)
+
+
+def _some_fan(run: Run) -> list[Id]:
+    """The best-known items of the genre with most items: the history of someone new."""
+    import numpy as np
+
+    genre_I = np.array(run.items.column("genre"))
+    genres, num_items = np.unique(genre_I, return_counts=True)
+    of_genre = np.flatnonzero(genre_I == genres[num_items.argmax()])
+    num_users_I = np.bincount(run.histories.item_index, minlength=len(genre_I))
+    best_first = of_genre[np.argsort(-num_users_I[of_genre], kind="stable")]
+    return run.items.ids(best_first[:_NEW_HISTORY])
+
+
+def _side_by_side(run: Run, who: str, history: Sequence[Id], answer: Answer) -> Table:
+    """A table of somebody's items beside the recommended ones, title by title."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, caption=answer.reason, caption_justify="left"
     )
-    say(console, "The last one takes a file of your own just as well.")
+    table.add_column(f"{who} has")
+    table.add_column("is recommended", style="bold")
+    has = run.items.titles(run.items.lookup(history)) or []
+    recommended = [item.title for item in answer.items]
+    for left, right in zip_longest(has, recommended, fillvalue=""):
+        table.add_row(Text(left or ""), Text(right or ""))
+    return table
 
 
 def _title(console: Console, text: str) -> None:

@@ -1,4 +1,4 @@
-"""``foretaste evaluate``: a trained model measured again, by other candidates or list lengths."""
+"""``foretaste evaluate`` and ``compare``: trained models measured again, alone or side by side."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from foretaste.cli.arguments import FLAG, given_settings
-from foretaste.cli.console import counting, note_if_unfinished
-from foretaste.cli.metrics_output import MetricsFormat, print_metrics
+from foretaste.cli.console import (
+    DEFINED_ELSEWHERE,
+    MetricsFormat,
+    counting,
+    note_if_unfinished,
+    print_metrics,
+)
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.definitions import canonical_metrics, lengths_of
-from foretaste.report.tables import comparison_grid, evaluation_grid, metric_rows
+from foretaste.report.tables import (
+    HEADLINE,
+    comparison_grid,
+    difference_grid,
+    evaluation_grid,
+    metric_rows,
+)
 
 
 def evaluate(
@@ -54,11 +65,18 @@ def evaluate(
 
     if log_path is not None:
         check_log_path(log_path, overwrite=overwrite)
-    config, metrics = _asked(config, metrics)
+    config = config or EvaluationConfig()
+    if metrics:
+        if "k" in given_settings(config):
+            raise SettingError(
+                "--metric and --k both say how long lists are; leave out one of them"
+            )
+        metrics = canonical_metrics(metrics)
+        config = replace(config, k=lengths_of(metrics))
     opened = Run.open(run)
     data = dataset_for(opened, dataset)
-    with counting(f"Ranking {split}", quiet=quiet) as tell:
-        found = evaluate_run(opened, data, config, split=split, device=device, progress=tell)
+    with counting(f"Ranking {split}", quiet=quiet) as progress:
+        found = evaluate_run(opened, data, config, split=split, device=device, progress=progress)
     note_if_unfinished(opened, quiet=quiet)
     name, model = opened.path.resolve().name, opened.config.model
     grid = comparison_grid({name: found}, metrics) if metrics else evaluation_grid(found)
@@ -69,14 +87,57 @@ def evaluate(
         write_log(log_path, found.as_dict())
 
 
-def _asked(
-    config: EvaluationConfig | None, metrics: tuple[str, ...]
-) -> tuple[EvaluationConfig, tuple[str, ...]]:
-    """What to measure, and the metrics to show of it; all of them where none are named."""
-    config = config or EvaluationConfig()
-    if not metrics:
-        return config, metrics
-    if "k" in given_settings(config):
-        raise SettingError("--metric and --k both say how long lists are; leave out one of them")
+def compare(
+    runs: list[Path],
+    /,
+    *,
+    metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"))] = HEADLINE,
+    candidates: str | None = None,
+    split: Literal["test", "validation"] = "test",
+    dataset: Path | None = None,
+    device: str = "auto",
+    format: MetricsFormat = "table",
+    definitions: Annotated[bool, FLAG] = False,
+    quiet: Annotated[bool, FLAG] = False,
+) -> None:
+    """Put trained models side by side, with how each differs from the first on the same users.
+
+    Args:
+        runs: Directories of two or more runs; the others are held against the first.
+        metrics: What to show: --metric ndcg@10 hr@10.
+        candidates: What held-out items are ranked against: full (the default), sampled-N,
+            nvidia-N or fixed.
+        split: Which held-out part to measure on.
+        dataset: Data to measure the runs on: where their dataset is now, or another, whose users
+            and items are matched by id. Needed where they were trained on different ones.
+        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        format: How to print; csv and json hold every number.
+        definitions: Print the definition of each metric below the tables.
+        quiet: Print the tables and nothing else: no progress, definitions or notes.
+    """
+    from foretaste.report import compare_runs
+    from foretaste.runs import Run
+
+    if len(runs) < 2:
+        raise SettingError(f"compare needs two runs or more, got {len(runs)}")
     metrics = canonical_metrics(metrics)
-    return replace(config, k=lengths_of(metrics)), metrics
+    config = EvaluationConfig(k=lengths_of(metrics))
+    if candidates is not None:
+        config = replace(config, candidates=candidates)
+    opened = [Run.open(run) for run in runs]
+    with counting(f"Ranking {split}", quiet=quiet) as progress:
+        comparison = compare_runs(
+            opened, config, split=split, dataset=dataset, device=device, progress=progress
+        )
+    for each in opened:
+        note_if_unfinished(each, quiet=quiet)
+    notes = comparison.notes(metrics if definitions else None)
+    if not definitions:
+        notes.append(DEFINED_ELSEWHERE)
+    first = next(iter(comparison.evaluations))
+    heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
+    grids = [
+        ("", comparison_grid(comparison.evaluations, metrics)),
+        (heading, difference_grid(comparison.differences, metrics)),
+    ]
+    print_metrics(comparison.rows(), grids, [] if quiet else notes, format)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,11 +12,6 @@ from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
 from foretaste.data.config import PrepareConfig, Validation
 from foretaste.errors import SettingError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from foretaste.data import Dataset
 
 # Its matrices of items by items then take 7.5 GiB; it can be asked for all the same.
 _MOST_ITEMS_OF_EASE = 20_000
@@ -50,7 +45,7 @@ class SplitFiles:
     X.test.rating and X.test.negative by itself."""
 
     def source(self, sources: tuple[str, ...]) -> Any:
-        """What is to be prepared: ``sources``, or the split that these files are."""
+        """The input: ``sources``, or the split that these files are."""
         from foretaste.data import GivenSplit
 
         given = {name: value for name, value in vars(self).items() if isinstance(value, Path)}
@@ -66,7 +61,7 @@ class SplitFiles:
         return GivenSplit(**{"train": None} | given)
 
     def settings(self, config: PrepareConfig | None) -> PrepareConfig:
-        """``config`` with what was said of validation."""
+        """``config`` with the validation that was asked for."""
         config = config or PrepareConfig()
         if isinstance(self.validation, Path):
             return config
@@ -110,7 +105,7 @@ def prepare(
 
     split = split or SplitFiles()
     console = stdout_console()
-    with steps("Preparing", quiet=quiet) as tell:
+    with steps("Preparing", quiet=quiet) as progress:
         dataset = prepare_dataset(
             split.source(sources),
             output,
@@ -118,7 +113,7 @@ def prepare(
             items=items,
             source_dir=source_dir,
             overwrite=overwrite,
-            progress=tell,
+            progress=progress,
         )
     if quiet:
         say(console, str(dataset.path))
@@ -128,11 +123,6 @@ def prepare(
     width = max(len(label) for label, _ in summary)
     for label, value in summary:
         say(console, f"  {label:{width}}  {value}")
-    _say_next(console, dataset)
-
-
-def _say_next(console: Console, dataset: Dataset) -> None:
-    """The commands that train on a dataset, the simplest first."""
     models = ["popularity", "ease", "vae", "neumf"]
     if dataset.manifest.num_items > _MOST_ITEMS_OF_EASE:
         models.remove("ease")

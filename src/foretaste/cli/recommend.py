@@ -1,32 +1,24 @@
-"""``foretaste recommend``: what next for known users, new ones, or everyone."""
+"""``foretaste recommend`` and ``similar``: items for users, and items like an item."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from foretaste.cli.answers_output import (
-    AnswersFormat,
-    check_format,
-    open_recommender,
-    print_answers,
-    say_written,
-)
+from foretaste.cli.answers import Answering, AnswerOptions
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import counting, say, stderr_console
+from foretaste.cli.console import say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
 from foretaste.recommend.ids import Unknown
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from foretaste.recommend import Answer, Export, Recommender
+    from foretaste.recommend import Export
 
 _USERS_AT_ONCE = 4096
 
@@ -34,8 +26,8 @@ Ids = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Whom to recommend to: one of these."""
+class Request:
+    """Users to recommend to, named in one of these ways."""
 
     user: Ids = ()
     """Ids of users the run knows: --user 7 11."""
@@ -86,24 +78,22 @@ class Asked:
                 "are no users that the run does not know; leave it out"
             )
 
-    @cached_property
     def histories(self) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
-        """Those of new users; None where users are asked for that the run knows."""
+        """Histories of new users; None where the users are some that the run knows."""
         if self.histories_file is None:
             return [self.history] if self.history else None
         from foretaste.data import read_histories
 
         return read_histories(self.histories_file, self.pairs)
 
-    @cached_property
     def user_ids(self) -> list[Any] | None:
-        """Users that the run knows; None for all of them."""
+        """Ids of users that the run knows; None for all of them."""
         return None if self.all else _ids(self.user, self.users_file)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
-    """What the lists hold."""
+    """Options of the lists."""
 
     k: int | None = None
     """Items per list; 10 unless given."""
@@ -124,7 +114,7 @@ class Lists:
     """Recommend also what the user has already."""
 
     def arguments(self) -> dict[str, Any]:
-        """The same as `Recommender` takes it."""
+        """The arguments of `Recommender`."""
         candidates = _ids(self.candidates, self.candidates_file)
         k = {} if self.k is None else {"k": self.k}
         return {
@@ -139,90 +129,90 @@ def recommend(
     run: Path,
     /,
     *,
-    asked: Annotated[Asked | None, Parameter(name="*", group="For whom")] = None,
+    request: Annotated[Request | None, Parameter(name="*", group="For whom")] = None,
     lists: Annotated[Lists | None, Parameter(name="*", group="Lists")] = None,
-    output: Path | None = None,
-    overwrite: Annotated[bool, FLAG] = False,
-    format: AnswersFormat | None = None,
-    spreadsheet_safe: Annotated[bool, FLAG] = False,
-    device: str = "auto",
-    quiet: Annotated[bool, FLAG] = False,
+    options: Answering = None,
 ) -> None:
     """Recommend items to known users, to new ones, or to everyone.
 
     Args:
         run: Directory of the run.
-        output: File to write instead of printing: .parquet, .csv or .jsonl.
-        overwrite: Replace the output if it is there already.
-        format: How to print; as a table unless given.
-        spreadsheet_safe: Put an apostrophe before text in CSV that a spreadsheet would compute.
-        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
-        quiet: Print the lists and nothing else: no progress and no notes.
     """
-    whom = asked or Asked()
-    whom.check()
-    check_format(format, spreadsheet_safe, output, overwrite=overwrite, all=whom.all)
+    request, options = request or Request(), options or AnswerOptions()
+    request.check()
+    options.check(all=request.all)
     arguments = (lists or Lists()).arguments()
     # Files that are misspelled need not wait for torch.
-    _ = whom.histories, whom.user_ids
-    recommender = open_recommender(run, device, quiet=quiet)
-    if output is None:
-        notes = stderr_console(quiet=quiet)
-        answers = _answers(recommender, whom, arguments, notes)
-        print_answers(answers, format or "table", spreadsheet_safe=spreadsheet_safe, quiet=quiet)
-        return
-    with counting("Recommending", quiet=quiet) as tell:
-        writing = {
-            "overwrite": overwrite,
-            "spreadsheet_safe": spreadsheet_safe,
-            "progress": tell,
-        }
-        export = _export(recommender, output, whom, arguments | writing)
-    if not quiet:
-        say_written(export, "user")
-
-
-def _answers(
-    recommender: Recommender, asked: Asked, arguments: dict[str, Any], notes: Console
-) -> Iterator[Answer]:
-    histories = asked.histories
-    if isinstance(histories, dict):
-        for names in _parts([*histories]):
-            some = {name: histories[name] for name in names}
-            yield from recommender.recommend_for(some, **arguments)
+    histories, user_ids = request.histories(), request.user_ids()
+    recommender = options.open(run)
+    if options.output is not None:
+        export: Callable[..., Export]
+        if histories is None:
+            export = partial(recommender.recommend_all, user_ids=user_ids, unknown=request.unknown)
+        else:
+            export = partial(recommender.recommend_all_for, histories=histories)
+        options.write("Recommending", "user", partial(export, **arguments))
+    elif isinstance(histories, dict):
+        named = map(dict, _parts([*histories.items()]))
+        options.print(
+            answer for part in named for answer in recommender.recommend_for(part, **arguments)
+        )
     elif histories is not None:
-        yield from recommender.recommend_for(histories, **arguments)
+        options.print(recommender.recommend_for(histories, **arguments))
     else:
         from foretaste.recommend.ids import AskedUsers
 
         # Before anything is printed: an unknown user among the last would leave half an answer.
-        users = AskedUsers.of(recommender.users, asked.user_ids or [], asked.unknown)
+        users = AskedUsers.of(recommender.users, user_ids or [], request.unknown)
         for note in users.notes:
-            say(notes, f"note: {note}")
-        for some_ids in _parts(users.ids()):
-            yield from recommender.recommend(some_ids, **arguments, unknown=asked.unknown)
-
-
-def _export(
-    recommender: Recommender, output: Path, asked: Asked, arguments: dict[str, Any]
-) -> Export:
-    histories = asked.histories
-    if histories is None:
-        return recommender.recommend_all(
-            output, user_ids=asked.user_ids, unknown=asked.unknown, **arguments
+            say(stderr_console(quiet=options.quiet), f"note: {note}")
+        arguments["unknown"] = request.unknown
+        parts = _parts(users.ids())
+        options.print(
+            answer for part in parts for answer in recommender.recommend(part, **arguments)
         )
-    return recommender.recommend_all_for(output, histories, **arguments)
 
 
-def _parts(ids: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(ids), _USERS_AT_ONCE):
-        yield ids[start : start + _USERS_AT_ONCE]
+def _parts(entries: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(entries), _USERS_AT_ONCE):
+        yield entries[start : start + _USERS_AT_ONCE]
 
 
-def _ids(given: tuple[str, ...], file: Path | None) -> list[Any]:
+def _ids(ids: tuple[str, ...], file: Path | None) -> list[Any]:
     """The ids given one by one and those of a file."""
     if file is None:
-        return list(given)
+        return list(ids)
     from foretaste.recommend import read_ids
 
-    return [*given, *read_ids(file)]
+    return [*ids, *read_ids(file)]
+
+
+def similar(
+    run: Path,
+    /,
+    *,
+    item: Ids = (),
+    all: Annotated[bool, FLAG] = False,
+    k: int | None = None,
+    options: Answering = None,
+) -> None:
+    """List the items most similar to an item, or to each of the catalogue.
+
+    Args:
+        run: Directory of the run.
+        item: Ids of items: --item 1 5.
+        all: Every item of the catalogue, written to --output.
+        k: Items per list; 10 unless given.
+    """
+    options = options or AnswerOptions()
+    if bool(item) == all:
+        found = "both" if all else "neither"
+        raise SettingError(f"say which items: --item ID, or --all for every one; got {found}")
+    options.check(all=all)
+    recommender = options.open(run)
+    arguments: dict[str, Any] = {} if k is None else {"k": k}
+    if options.output is None:
+        options.print(recommender.similar_items(item, **arguments))
+        return
+    export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
+    options.write("Looking for similar items", "item", export)

@@ -1,4 +1,4 @@
-"""``foretaste runs``: the runs of a folder, at a glance."""
+"""``foretaste runs`` and ``verify``: the runs of a folder, and the files of datasets and runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from foretaste.cli.arguments import FLAG
-from foretaste.cli.console import say, stdout_console
-from foretaste.cli.metrics_output import MetricsFormat, print_metrics
+from foretaste.cli.console import MetricsFormat, print_metrics, say, stdout_console
 from foretaste.report.tables import Cell, Grid
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def runs(
     if not listed:
         notes = [f"{folder}: no runs"]
     grids = [("", Grid(headings=_HEADINGS, rows=tuple(rows)))] if rows else []
-    records = [{name: _plain(value) for name, value in asdict(run).items()} for run in listed]
+    records = [asdict(run) | {"path": str(run.path)} for run in listed]
     print_metrics(records, grids, notes, format)
 
 
@@ -62,5 +61,26 @@ def _row(run: ListedRun) -> tuple[str, tuple[Cell, ...]]:
     return run.path.name, tuple(Cell("-" if value is None else value) for value in values)
 
 
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
+def verify(paths: list[Path], /, *, quiet: Annotated[bool, FLAG] = False) -> None:
+    """Check every file of a dataset or run.
+
+    Args:
+        paths: Directories of datasets and runs.
+        quiet: Print nothing of what is as it was written.
+    """
+    from foretaste.runs import verify as verify_directory
+
+    console = stdout_console()
+    verified = []
+    for path in paths:
+        found = verify_directory(path)
+        verified.append(found)
+        shown = [check for check in found.checks if not (quiet and check.is_ok)]
+        if shown or not quiet:
+            say(console, f"{path}: {found.holds}")
+        width = max((len(check.subject) for check in shown), default=0)
+        for check in shown:
+            mark, style = ("ok   ", None) if check.is_ok else ("WRONG", "red")
+            say(console, f"  {check.subject:{width}}  {mark}  {check.found}", style)
+    for found in verified:
+        found.raise_if_wrong()

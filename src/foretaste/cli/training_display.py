@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from foretaste.cli.console import say
-from foretaste.cli.metrics_output import DEFINED_ELSEWHERE
+from foretaste.cli.console import DEFINED_ELSEWHERE, say
 from foretaste.cli.training_session import FitLogs
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.definitions import parse_metric

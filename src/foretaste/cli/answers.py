@@ -1,0 +1,155 @@
+"""Answers of ``recommend`` and ``similar``: their options, printed or written to a file."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from foretaste._util.formatting import counted
+from foretaste._util.terminal import printable, printable_lines
+from foretaste.cli.arguments import FLAG
+from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
+from foretaste.errors import SettingError
+
+if TYPE_CHECKING:
+    from foretaste.recommend import Answer, Export, Recommender
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """Options of every command that answers from a run."""
+
+    output: Path | None = None
+    """File to write instead of printing: .parquet, .csv or .jsonl."""
+
+    overwrite: Annotated[bool, FLAG] = False
+    """Replace the output if it is there already."""
+
+    format: Literal["table", "csv", "json"] | None = None
+    """How to print; as a table unless given."""
+
+    spreadsheet_safe: Annotated[bool, FLAG] = False
+    """Put an apostrophe before text in CSV that a spreadsheet would compute."""
+
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+
+    quiet: Annotated[bool, FLAG] = False
+    """Print the lists and nothing else: no progress and no notes."""
+
+    def check(self, *, all: bool) -> None:
+        """SettingError where printing and a file are mixed up, or the file cannot be written."""
+        if self.output is not None:
+            if self.format is not None:
+                raise SettingError(
+                    "--format is about printing; of --output FILE the ending chooses the format"
+                )
+            from foretaste.recommend.output import Output
+
+            Output(self.output, self.overwrite, self.spreadsheet_safe)
+        elif all:
+            raise SettingError("--all needs --output FILE: lists of everyone are not printed")
+        elif self.overwrite:
+            raise SettingError("--overwrite needs --output FILE: without one nothing is written")
+        elif self.spreadsheet_safe and self.format != "csv":
+            raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
+
+    def open(self, run: Path) -> Recommender:
+        """The recommender of a run, with a note where its training is not finished."""
+        from foretaste.runs import Run
+
+        # A name that is misspelled need not wait for torch.
+        opened = Run.open(run)
+
+        from foretaste.recommend import Recommender
+
+        recommender = Recommender.open(opened, self.device)
+        note_if_unfinished(opened, quiet=self.quiet)
+        return recommender
+
+    def print(self, answers: Iterable[Answer]) -> None:
+        """Print answers of one kind one after the other, as they come.
+
+        ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per
+        answer.
+        """
+        atexit.register(_spare_last_search)
+        if self.format == "csv":
+            self._print_csv(answers)
+        elif self.format == "json":
+            _print_json(answers)
+        else:
+            console = stdout_console()
+            for number, answer in enumerate(answers):
+                if number:
+                    say(console)
+                say(console, str(answer))
+
+    def _print_csv(self, answers: Iterable[Answer]) -> None:
+        from foretaste.recommend import to_table
+        from foretaste.recommend.output import csv_text
+
+        notes = stderr_console(quiet=self.quiet)
+        for number, answer in enumerate(answers):
+            table = to_table([answer], number)
+            text = csv_text(table, with_header=number == 0, spreadsheet_safe=self.spreadsheet_safe)
+            # A file or another program gets the ids as they are.
+            sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
+            if answer.reason:
+                about = number if answer.id is None else answer.id
+                say(notes, f"{answer.column} {about}: {answer.reason}")
+
+    def write(self, label: str, kind: str, export: Callable[..., Export]) -> None:
+        """Write the output by ``export``; a list is for a ``kind``, "user" or "item"."""
+        with counting(label, quiet=self.quiet) as progress:
+            found = export(
+                self.output,
+                overwrite=self.overwrite,
+                spreadsheet_safe=self.spreadsheet_safe,
+                progress=progress,
+            )
+        if self.quiet:
+            return
+        notes = stderr_console()
+        for note in found.notes:
+            say(notes, note)
+        for count, note in (
+            (found.num_short_lists, "shorter lists, for there is no more to show"),
+            (found.num_popularity_lists, "popularity order, for training saw nothing of theirs"),
+            (found.num_partial_histories, "part of the history ignored, never seen in training"),
+        ):
+            if count:
+                say(notes, f"{note}: {counted(count, kind)}")
+        rows, lists = counted(found.num_rows, "row"), counted(found.num_users, kind)
+        say(stdout_console(), f"Wrote {rows} for {lists}: {found.path}")
+
+
+Answering = Annotated[AnswerOptions | None, Parameter(name="*")]
+
+
+def _print_json(answers: Iterable[Answer]) -> None:
+    separator = "["
+    for answer in answers:
+        names = ("item_id", "score", "title")
+        items = [{name: getattr(item, name) for name in names} for item in answer.items]
+        entry = {answer.column: answer.id, "items": items, "reason": answer.reason}
+        print(separator)
+        print(printable(json.dumps(entry, ensure_ascii=False)), end="")
+        separator = ","
+    print("\n]" if separator == "," else "[]")
+
+
+def _spare_last_search() -> None:
+    """Keep Python from searching all objects once more as it ends."""
+    # The search takes .2 s where PyTorch was imported. DuckDB needs it: it takes what is not found
+    # for leaked, and says so.
+    if "duckdb" not in sys.modules:
+        gc.freeze()
