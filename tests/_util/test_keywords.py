@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import foretaste
-from foretaste._util.keywords import ConfigArgument, routed
+from foretaste._util.keywords import routed
 from foretaste.data import PrepareConfig
 from foretaste.errors import SettingError
 from foretaste.models.neumf.config import SamplingConfig
@@ -23,11 +23,11 @@ def learn(*, verbose: bool = False, **settings: Any) -> None:
 
 
 def route(settings: dict[str, Any], config: Any = None, model_config: Any = None) -> list[Any]:
-    arguments = [
-        ConfigArgument("config", TrainingConfig, config),
-        ConfigArgument("model_config", VAEConfig, model_config),
-        ConfigArgument("preparation", PrepareConfig, None),
-    ]
+    arguments = {
+        "config": (TrainingConfig, config),
+        "model_config": (VAEConfig, model_config),
+        "preparation": (PrepareConfig, None),
+    }
     return routed(learn, arguments, settings)
 
 

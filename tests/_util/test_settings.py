@@ -31,6 +31,7 @@ class Example:
     name: str = "a"
     place: Path | None = None
     widths: Annotated[tuple[int, ...], Range(at_least=1)] = (4,)
+    betas: tuple[float, float] = (0.9, 0.999)
     kind: Literal["left", "right"] = "left"
     threads: Count | None = None
     parts: Mapping[str, Inner] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Example:
         ("widths", [8, np.int32(4)], (8, 4)),
         ("widths", np.array([8, 4]), (8, 4)),
         ("widths", range(1, 3), (1, 2)),
+        ("betas", [0.5, 0.25], (0.5, 0.25)),
         ("threads", np.int8(2), 2),
     ],
 )
@@ -61,7 +63,7 @@ def test_what_is_plainly_meant_is_converted(name: str, given: Any, kept: object)
     assert found == kept
     assert type(found) is type(kept)
     members = found if isinstance(found, tuple) else ()
-    assert all(type(member) is int for member in members)
+    assert all(type(member) is (float if name == "betas" else int) for member in members)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,9 @@ def test_what_is_plainly_meant_is_converted(name: str, given: Any, kept: object)
         ("place", 5, "place is 5; it must be a path"),
         ("place", "a\0b", r"place is 'a\\x00b'; it must be a path"),
         ("place", b"a", "place is b'a'; it must be a path"),
+        ("place", "", "place is ''; it must be a path"),
+        ("betas", (1, 2, 3), r"betas is \(1, 2, 3\); it must be a list of 2 numbers"),
+        ("betas", (1,), r"betas is \(1,\); it must be a list of 2 numbers"),
         ("widths", 5, "widths is 5; it must be a list of whole numbers of at least 1"),
         ("widths", "12", "widths is '12'; it must be a list of whole numbers of at least 1"),
         ("widths", {1, 2}, "widths is {1, 2}; it must be a list of whole numbers of at least 1"),

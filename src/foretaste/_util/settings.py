@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -52,12 +52,12 @@ class Range:
     at_most: float | None = None
 
     def holds(self, number: float) -> bool:
-        """Whether a number lies in the range."""
-        return not (
-            (self.at_least is not None and number < self.at_least)
-            or (self.above is not None and number <= self.above)
-            or (self.below is not None and number >= self.below)
-            or (self.at_most is not None and number > self.at_most)
+        """True for a number in the range."""
+        return (
+            (self.at_least is None or number >= self.at_least)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+            and (self.at_most is None or number <= self.at_most)
         )
 
     def __str__(self) -> str:
@@ -67,18 +67,18 @@ class Range:
             ("below", self.below),
             ("at most", self.at_most),
         )
-        written = [f"{word} {_bound(bound)}" for word, bound in bounds if bound is not None]
+        written = [
+            f"{word} {'2^63' if bound == _INT64_END else f'{bound:,}'}"
+            for word, bound in bounds
+            if bound is not None
+        ]
         return " " + " and ".join(written) if written else ""
-
-
-def _bound(number: float) -> str:
-    return "2^63" if number == _INT64_END else f"{number:,}"
 
 
 _ANY = Range()
 
 Count = Annotated[int, Range(at_least=1)]
-"""How many there are of something that there must be."""
+"""A number of things of which there must be one."""
 
 Threads = Annotated[int, Range(at_least=1, at_most=1024)]
 """Far more than there are cores are a slip, and their stacks take all memory."""
@@ -131,11 +131,12 @@ def from_document(kind: type[Settings], document: Mapping[str, Any]) -> Settings
 
     Raises SettingError where a value is missing, unknown or not what its field must be.
     """
-    made: Any = kind
-    hints = _hints(made)
-    needed = [item.name for item in fields(made) if _needs_value(item)]
-    if missing := [name for name in needed if name not in document]:
-        raise SettingError(f"{missing[0]} is missing")
+    dataclass_type: Any = kind
+    hints = _hints(dataclass_type)
+    for item in fields(dataclass_type):
+        is_needed = item.default is MISSING and item.default_factory is MISSING
+        if is_needed and item.name not in document:
+            raise SettingError(f"{item.name} is missing")
     if unknown := [name for name in document if name not in hints]:
         raise SettingError(f"{shown(unknown[0])} is unknown")
     return kind(**{name: _built(value, hints[name]) for name, value in document.items()})
@@ -146,22 +147,15 @@ def fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {item.name: values[item.name] for item in fields(kind) if item.name in values}
 
 
-def _needs_value(item: Field[Any]) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
-
-
 def _built(value: Any, hint: Any) -> Any:
     """``value`` with the objects that stand for dataclasses made into them."""
     if not isinstance(value, dict):
         return value
     if isinstance(hint, type) and is_dataclass(hint):
         return from_document(hint, value)
-    member_hint = get_args(hint)[-1:]
-    return (
-        {name: _built(member, *member_hint) for name, member in value.items()}
-        if member_hint
-        else value
-    )
+    if inner := get_args(hint):
+        return {name: _built(member, inner[-1]) for name, member in value.items()}
+    return value
 
 
 @cache  # 0.2 ms each, and a config is made again whenever it is read
@@ -178,16 +172,36 @@ def _converted(value: Any, hint: Any, allowed: Range) -> Any:
     if origin is Annotated:
         return _converted(value, inner[0], _range(inner, allowed))
     if origin in (Union, UnionType):
-        return _first_fit(value, inner, allowed)
-    value = _python(value)
+        unfit = []
+        for arm in inner:
+            try:
+                return _converted(value, arm, allowed)
+            except _UnfitError as error:
+                unfit.append(error)
+        raise unfit[0]
+    numpy = sys.modules.get("numpy")  # whoever has a scalar of NumPy has imported it
+    if numpy and isinstance(value, numpy.generic):
+        value = value.item()
     if origin is Literal:
-        return _choice(value, inner)
+        for choice in inner:
+            if isinstance(value, type(choice)) and value == choice:
+                return choice
+        raise _UnfitError
     if origin in (tuple, list):
-        return origin(_converted(member, inner[0], allowed) for member in _members(value))
+        members = _members(value)
+        if origin is tuple and Ellipsis not in inner and len(members) != len(inner):
+            raise _UnfitError
+        return origin(_converted(member, inner[0], allowed) for member in members)
     if origin in (dict, Mapping):
-        return _mapping(value, inner, allowed)
-    if origin in _CONVERTERS:
-        return _CONVERTERS[origin](value, allowed)
+        if not isinstance(value, Mapping) or not all(isinstance(name, inner[0]) for name in value):
+            raise _UnfitError
+        return {name: _converted(member, inner[1], allowed) for name, member in value.items()}
+    if origin in (int, float):
+        return _number(value, origin, allowed)
+    if origin is str:
+        return _text(value)
+    if origin in (Path, AnyPath):
+        return _path(value, origin)
     if isinstance(value, origin):
         return value
     raise _UnfitError
@@ -197,31 +211,8 @@ def _range(annotated: tuple[Any, ...], otherwise: Range) -> Range:
     return next((extra for extra in annotated[1:] if isinstance(extra, Range)), otherwise)
 
 
-def _first_fit(value: Any, hints: tuple[Any, ...], allowed: Range) -> Any:
-    unfit = []
-    for hint in hints:
-        try:
-            return _converted(value, hint, allowed)
-        except _UnfitError as error:
-            unfit.append(error)
-    raise unfit[0]
-
-
-def _python(value: Any) -> Any:
-    """A NumPy scalar as Python's own; anything else as it is."""
-    numpy = sys.modules.get("numpy")  # whoever has a scalar of NumPy has imported it
-    return value.item() if numpy and isinstance(value, numpy.generic) else value
-
-
-def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
-    for choice in choices:
-        if isinstance(value, type(choice)) and value == choice:
-            return choice
-    raise _UnfitError
-
-
 def _members(value: Any) -> list[Any]:
-    """The members of what stands for a list; its order must mean something."""
+    """The members of a value that stands for a list; its order must mean something."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
         raise _UnfitError
     try:
@@ -230,42 +221,21 @@ def _members(value: Any) -> list[Any]:
         raise _UnfitError from None
 
 
-def _mapping(value: Any, inner: tuple[Any, ...], allowed: Range) -> dict[Any, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, inner[0]) for name in value):
+def _number(value: Any, kind: Any, allowed: Range) -> Any:
+    if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
         raise _UnfitError
-    return {name: _converted(member, inner[1], allowed) for name, member in value.items()}
-
-
-def _flag(value: Any, allowed: Range) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _UnfitError
-
-
-def _whole(value: Any, allowed: Range) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    try:
+        number = kind(value)
+    except OverflowError:
+        raise _UnfitError from None
+    if (kind is float and not math.isfinite(number)) or not allowed.holds(number):
         raise _UnfitError
-    number = int(value)
-    if not allowed.holds(number):
-        raise _UnfitError
-    if abs(number) >= _INT64_END:
+    if kind is int and abs(number) >= _INT64_END:
         raise _UnfitError(" and below 2^63")
     return number
 
 
-def _number(value: Any, allowed: Range) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise _UnfitError
-    try:
-        number = float(value)
-    except OverflowError:
-        raise _UnfitError from None
-    if not math.isfinite(number) or not allowed.holds(number):
-        raise _UnfitError
-    return number
-
-
-def _text(value: Any, allowed: Range) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _UnfitError
     try:
@@ -275,32 +245,18 @@ def _text(value: Any, allowed: Range) -> str:
     return str.__str__(value)
 
 
-def _any_path(value: Any, allowed: Range) -> Path:
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str):
+def _path(value: Any, kind: Any) -> Path:
+    name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(name, str) or not name:  # Path("") is the working directory
         raise _UnfitError
-    return Path(path)
-
-
-def _path(value: Any, allowed: Range) -> Path:
-    path = _any_path(value, allowed)
     try:
-        name = os.fsencode(path)
+        encoded = os.fsencode(name)
     except UnicodeEncodeError:
-        raise _UnfitError from None
-    if b"\0" in name:
+        encoded = b"\0"
+    if kind is Path and b"\0" in encoded:
         raise _UnfitError
-    return path
+    return Path(name)
 
-
-_CONVERTERS: dict[Any, Callable[[Any, Range], Any]] = {
-    bool: _flag,
-    int: _whole,
-    float: _number,
-    str: _text,
-    Path: _path,
-    AnyPath: _any_path,
-}
 
 _NAMES = {
     bool: ("True or False", "True or False"),
@@ -311,26 +267,27 @@ _NAMES = {
     AnyPath: ("a path", "paths"),
     Any: ("anything", "anything"),
 }
-"""Kinds of values, one and several."""
+"""Names of values of a kind, one and many."""
 
 
-def _allowed(hint: Any, allowed: Range, *, several: bool = False) -> str:
-    """What a hint allows, in words; None, which stands for a setting not given, goes unsaid."""
+def _allowed(hint: Any, allowed: Range, *, many: bool = False) -> str:
+    """The values that a hint allows, in words, but None, which stands for a setting not given."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
-        return _allowed(inner[0], _range(inner, allowed), several=several)
+        return _allowed(inner[0], _range(inner, allowed), many=many)
     if origin in (Union, UnionType):
         arms = [arm for arm in inner if arm is not NoneType]
-        return " or ".join(_allowed(arm, allowed, several=several) for arm in arms)
+        return " or ".join(_allowed(arm, allowed, many=many) for arm in arms)
     if origin is Literal:
         *others, last = map(str, inner)
         return f"{', '.join(others)} or {last}" if others else last
     if origin in (tuple, list):
-        return f"a list of {_allowed(inner[0], allowed, several=True)}"
+        length = f"{len(inner)} " if origin is tuple and Ellipsis not in inner else ""
+        return f"a list of {length}{_allowed(inner[0], allowed, many=True)}"
     if origin in (dict, Mapping):
-        return f"an object of {_allowed(inner[1], allowed, several=True)}"
+        return f"an object of {_allowed(inner[1], allowed, many=True)}"
     if isinstance(origin, type) and is_dataclass(origin):
         return f"{origin.__name__}(...), with settings by name"
     if origin not in _NAMES:
         return f"a {origin.__name__}"
-    return f"{_NAMES[origin][several]}{allowed if origin in (int, float) else ''}"
+    return f"{_NAMES[origin][many]}{allowed if origin in (int, float) else ''}"

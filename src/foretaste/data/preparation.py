@@ -8,7 +8,7 @@ from typing import Any
 
 from foretaste import __version__
 from foretaste._util.atomic import bring_back
-from foretaste._util.keywords import ConfigArgument, routed
+from foretaste._util.keywords import routed
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.casts import Kind
 from foretaste.data.columns import check_columns, describe_unused, find_roles, refuse_times
@@ -76,7 +76,7 @@ def prepare(
     Raises InputError for what is wrong with the source (file, line, example), SettingError for
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
-    (config,) = routed(prepare, [ConfigArgument("config", PrepareConfig, config)], settings)
+    (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
     asked: Path | None = checked("output", output, AnyPath | None)
     overwrite = checked("overwrite", overwrite, bool)
     if asked is not None:

@@ -8,7 +8,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.keywords import ConfigArgument, routed
+from foretaste._util.keywords import routed
 from foretaste._util.settings import given_or_default
 from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
@@ -46,7 +46,7 @@ def evaluate_run(
     counts. Raises DatasetError where the dataset is not there, has no such split, or nothing in
     common with the run.
     """
-    (config,) = routed(evaluate_run, [ConfigArgument("config", EvaluationConfig, config)], settings)
+    (config,) = routed(evaluate_run, {"config": (EvaluationConfig, config)}, settings)
     asked = config or EvaluationConfig()
     if not isinstance(run, Run):
         run = Run.open(run)

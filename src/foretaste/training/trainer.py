@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from foretaste._util.keywords import ConfigArgument, routed
+from foretaste._util.keywords import routed
 from foretaste._util.settings import checked
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset
@@ -99,14 +99,14 @@ def train(
         model_config = settings_to_start_with(model, start_from)
     config, model_config, sampling, pretraining, logs, preparation = routed(
         train,
-        [
-            ConfigArgument("config", TrainingConfig, config),
-            ConfigArgument(f"model_config of {model}", config_class(model), model_config),
-            ConfigArgument("sampling", SamplingConfig, sampling),
-            ConfigArgument("pretraining", PretrainingConfig, pretraining),
-            ConfigArgument("logs", LogConfig, logs),
-            ConfigArgument("preparation", PrepareConfig, None),
-        ],
+        {
+            "config": (TrainingConfig, config),
+            f"model_config of {model}": (config_class(model), model_config),
+            "sampling": (SamplingConfig, sampling),
+            "pretraining": (PretrainingConfig, pretraining),
+            "logs": (LogConfig, logs),
+            "preparation": (PrepareConfig, None),
+        },
         settings,
     )
     asked, logs = config or TrainingConfig(), logs or LogConfig()
