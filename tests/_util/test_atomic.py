@@ -255,3 +255,14 @@ def test_a_file_stands_though_its_directory_cannot_be_flushed(
     else:
         write()
     assert (tmp_path / "file.txt").read_text() == "whole"
+
+
+def test_parents_that_were_made_for_a_directory_go_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "shop" / "runs" / "one"
+    with pytest.raises(OSError, match="full"), atomic_directory(path):
+        raise OSError("the disk is full")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "shop").mkdir()
+    with pytest.raises(OSError, match="full"), atomic_directory(path):
+        raise OSError("the disk is full")
+    assert [found.name for found in tmp_path.iterdir()] == ["shop"]

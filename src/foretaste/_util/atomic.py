@@ -48,25 +48,30 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a directory of the same name to write files to; then it becomes ``path``.
 
-    All of it is on the disk before that. An exception leaves ``path`` as it was. Raises
-    FileExistsError when ``path`` is there and not an empty directory, or when someone else made it
-    meanwhile, unless it is to ``replace`` it.
+    All of it is on the disk before that. An exception leaves ``path`` as it was, and none of the
+    folders above it that were made for it. Raises FileExistsError when ``path`` is there and not an
+    empty directory, or when someone else made it meanwhile, unless it is to ``replace`` it.
     """
     if path.exists() and not replace and not is_empty_directory(path):
-        raise FileExistsError(path)
-    with suppress(FileExistsError):
-        path.parent.mkdir(parents=True)
-    with _held(path) as temporary:
-        temporary.mkdir()
-        yield temporary
-        for file in temporary.iterdir():
-            flush(file)
-        flush(temporary)
-        if replace:
-            _replace(temporary, path, temporary)
-        else:
-            _rename_to_new(temporary, path)
-        _flush_parent(path)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    if path.is_symlink() or path.name in ("", ".."):
+        path = path.resolve()
+    new_parents = [parent for parent in path.parents if not parent.exists()]
+    try:
+        with suppress(FileExistsError):
+            path.parent.mkdir(parents=True)
+        with _held(path) as temporary:
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.iterdir():
+                flush(file)
+            flush(temporary)
+            _put(temporary, path, temporary, replace=replace)
+            _flush_parent(path)
+    finally:
+        for parent in new_parents:
+            with suppress(OSError):
+                parent.rmdir()  # only where nothing came to be in it
 
 
 def replace_directory(new: Path, path: Path) -> None:
@@ -74,15 +79,15 @@ def replace_directory(new: Path, path: Path) -> None:
 
     Killed at any moment, it leaves one of the two there, or what the next writer brings back.
     """
-    with _held(path) as aside:
-        _replace(new, path, aside)
+    with _held(path) as held:
+        _put(new, path, held, replace=True)
         if new.exists():  # exchanged: what was there goes with the holder
-            new.rename(aside)
+            new.rename(held)
         _flush_parent(path)
 
 
 def is_empty_directory(path: Path) -> bool:
-    """Whether ``path`` is a directory with nothing in it: a place for another."""
+    """True for a directory with nothing in it: a place for another."""
     return path.is_dir() and not any(path.iterdir())
 
 
@@ -92,16 +97,26 @@ def remove_leftovers(path: Path) -> None:
     Where one was killed as it replaced a directory, and nothing is there, the old one comes back.
     A file system without locks keeps what is left.
     """
-    for holder in _holders(path):
-        with suppress(OSError):  # what is not ours to remove
-            lock = locked_file(holder / _lock_name(path), without_locks=False)
-            if lock is not None:
-                _restore(holder / _aside_name(path), path)
-                _remove(holder, lock)
+    pattern = re.compile(rf"\.\w{{8}}\.tmp\.{re.escape(path.name)}")
+    with suppress(OSError, ValueError):  # no such folder, or no such name
+        with os.scandir(path.parent) as entries:
+            leftovers = [
+                path.parent / entry.name
+                for entry in entries
+                if pattern.fullmatch(entry.name)
+                and entry.name not in _OWN_HOLDERS
+                and entry.is_dir(follow_symlinks=False)
+            ]
+        for holder in leftovers:
+            with suppress(OSError):  # what is not ours to remove
+                lock = locked_file(holder / _lock_name(path), without_locks=False)
+                if lock is not None:
+                    _restore(holder / _previous_name(path), path)
+                    _remove(holder, lock)
 
 
 def bring_back(path: Path) -> None:
-    """Where nothing is at ``path``, put back what a killed writer had moved aside to replace it."""
+    """Where nothing is at ``path``, put back what a killed writer had moved away to replace it."""
     if not os.path.lexists(path):
         remove_leftovers(path)
 
@@ -142,7 +157,15 @@ def _held(path: Path) -> Iterator[Path]:
     """
     remove_leftovers(path)
     try:
-        holder, lock = _new_holder(path)
+        lock = None
+        while lock is None:  # where another process took it for a leftover before it was locked
+            parent = path.parent.resolve()
+            holder = Path(tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent))
+            try:
+                lock = locked_file(holder / _lock_name(path), without_locks=True)
+            finally:
+                if lock is None:
+                    shutil.rmtree(holder, ignore_errors=True)
         _OWN_HOLDERS.add(holder.name)
         try:
             yield holder / path.name
@@ -150,42 +173,15 @@ def _held(path: Path) -> Iterator[Path]:
             _remove(holder, lock)
             _OWN_HOLDERS.discard(holder.name)
     except Exception as error:
-        _name_what_was_asked(error, path)
+        _name_path(error, path)
         raise
-
-
-def _new_holder(path: Path) -> tuple[Path, int]:
-    lock = None
-    while lock is None:  # where another process took it for a leftover before it was locked
-        parent = path.parent.resolve()
-        holder = Path(tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent))
-        try:
-            lock = locked_file(holder / _lock_name(path), without_locks=True)
-        finally:
-            if lock is None:
-                shutil.rmtree(holder, ignore_errors=True)
-    return holder, lock
-
-
-def _holders(path: Path) -> list[Path]:
-    """The holders of ``path`` that may be of other processes, each a directory, no link to one."""
-    pattern = re.compile(rf"\.\w{{8}}\.tmp\.{re.escape(path.name)}")
-    with suppress(OSError, ValueError), os.scandir(path.parent) as entries:
-        return [
-            path.parent / entry.name
-            for entry in entries
-            if pattern.fullmatch(entry.name)
-            and entry.name not in _OWN_HOLDERS
-            and entry.is_dir(follow_symlinks=False)
-        ]
-    return []
 
 
 def _lock_name(path: Path) -> str:
     return f"{path.name}.lock"
 
 
-def _aside_name(path: Path) -> str:
+def _previous_name(path: Path) -> str:
     return f"{path.name}.previous"
 
 
@@ -198,7 +194,8 @@ def _remove(holder: Path, lock: int) -> None:
         shutil.rmtree(holder, ignore_errors=True)
 
 
-def _name_what_was_asked(error: Exception, path: Path) -> None:
+def _name_path(error: Exception, path: Path) -> None:
+    """Have an error name ``path`` where it names a path in a holder."""
     parent, name = re.escape(str(path.parent.resolve()).rstrip(os.sep)), re.escape(path.name)
     temporary = re.compile(rf"{parent}[/\\]\.\w{{8}}\.tmp\.{name}([/\\]{name}(\.lock)?)?")
 
@@ -212,30 +209,35 @@ def _name_what_was_asked(error: Exception, path: Path) -> None:
             setattr(error, attribute, named(value))
 
 
-def _rename_to_new(temporary: Path, path: Path) -> None:
-    if os.name == "nt":
+def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
+    """Put a directory where nothing is, or an empty one, or in the place of another.
+
+    The other one is then where the new one was, or beside ``held``, in the holder.
+    """
+    if os.name == "nt" and path.is_dir():
         with suppress(OSError):
             path.rmdir()  # Windows renames onto nothing, not even onto an empty directory
     try:
-        temporary.rename(path)
+        new.rename(path)
     except OSError as error:
-        if path.exists():
+        if not path.exists():
+            raise
+        if not replace:
             raise FileExistsError(path) from error
-        raise
-
-
-def _replace(new: Path, path: Path, held: Path) -> None:
-    """Put a directory in the place of another, which is then where the new one was or beside
-    ``held``, in the holder."""
-    try:
-        new.rename(path)  # where nothing is, or an empty directory
-    except OSError:
-        if not _exchange(new, path):
-            _replace_in_two(new, path, held.with_name(_aside_name(path)))
+        if _exchange(new, path):
+            return
+        # `remove_leftovers` brings back what a kill between the two renames takes away.
+        previous = held.with_name(_previous_name(path))
+        try:
+            path.rename(previous)
+            new.rename(path)
+        except BaseException:
+            _restore(previous, path)
+            raise
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Whether two paths were swapped, at one stroke: not every system and file system can."""
+    """Swap two paths at one stroke; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -247,17 +249,7 @@ def _exchange(one: Path, other: Path) -> bool:
     return bool(renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
 
 
-def _replace_in_two(new: Path, path: Path, aside: Path) -> None:
-    """`remove_leftovers` brings back what a kill between the two renames takes away."""
-    try:
-        path.rename(aside)
-        new.rename(path)
-    except BaseException:
-        _restore(aside, path)
-        raise
-
-
-def _restore(aside: Path, path: Path) -> None:
+def _restore(previous: Path, path: Path) -> None:
     with suppress(FileNotFoundError):
         if not os.path.lexists(path):
-            aside.rename(path)
+            previous.rename(path)
