@@ -1,4 +1,4 @@
-"""How a mistake of the troubleshooting page is made: what is there before, and what is asked."""
+"""How a documented mistake is made: what is there before, and what is asked."""
 
 from __future__ import annotations
 

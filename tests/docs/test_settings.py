@@ -41,6 +41,7 @@ TABLES = [
 OF_OTHER_SCRIPTS = {
     "benchmarks.md",
     "coming-from-nvidia.md",
+    "messages.md",
     "reliability.md",
     "results.md",
     "troubleshooting.md",
