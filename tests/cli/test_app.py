@@ -115,7 +115,7 @@ def test_help_waits_for_nothing_heavy(arguments: list[str]) -> None:
         ("verify runs/vea", "runs/vae"),
     ],
 )
-def test_a_misspelled_name_is_told_before_torch_is_imported(
+def test_a_misspelled_name_is_named_before_torch_is_imported(
     shop: Path, line: str, meant: str
 ) -> None:
     code = (
@@ -343,7 +343,9 @@ def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
         ("train neumf data --pretrained-gmf no --pretrained-mlp no", "no is not a run"),
     ],
 )
-def test_mistyped_files_are_told_before_torch_is_imported(shop: Path, line: str, said: str) -> None:
+def test_mistyped_files_are_named_before_torch_is_imported(
+    shop: Path, line: str, said: str
+) -> None:
     done = python("-c", f"{_MODULES}run({line.split()})", cwd=shop)
     assert said in done.stderr
     assert done.stdout.split()[0] == "2"

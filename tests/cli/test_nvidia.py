@@ -22,7 +22,7 @@ Foretaste = Callable[..., Done]
 
 
 def ours(line: str) -> str:
-    """The line in our words; nothing may be left aside."""
+    """The line in our words; without notes."""
     tokens, notes = translated(line)
     assert notes == []
     return tokens
@@ -95,7 +95,7 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("option", ["--lr 0.1", "-l 0.1", "--checkpoint-dir x", "--eval-after 3"])
-def test_a_benchmark_says_what_it_leaves_aside(option: str) -> None:
+def test_a_benchmark_names_idle_options(option: str) -> None:
     line, notes = translated(f"bench train neumf {option} --repeats 2")
     assert line == "bench train neumf --repeats 2"
     assert notes == [f"{option.split()[0]}: changes nothing about what is measured"]

@@ -300,7 +300,7 @@ def test_an_evaluation_is_logged(foretaste: Foretaste, tmp_path: Path) -> None:
     assert foretaste(f"evaluate runs/gmf --log-path {log} --overwrite").status == 0
 
 
-def test_what_is_said_of_training_is_left_aside_in_a_test(foretaste: Foretaste) -> None:
+def test_options_of_training_are_idle_in_a_test(foretaste: Foretaste) -> None:
     training = "--amp -e 30 -b 1048576 -n 4 -l 0.0045 -b1 0.25 --seed 1 --dropout 0.5 --xla"
     done = foretaste(f"train gmf --mode test --checkpoint-dir runs/gmf -f 8 {training}")
     assert done.status == 0, done.err

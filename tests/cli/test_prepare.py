@@ -10,6 +10,7 @@ import pytest
 
 from foretaste.data import open_dataset
 from tests.cli.conftest import Done
+from tests.data import movielens
 
 Foretaste = Callable[..., Done]
 
@@ -194,3 +195,29 @@ def test_formats_are_options_of_prepare_and_train(foretaste: Foretaste, tmp_path
 def test_quiet_prints_the_dataset_alone(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"prepare ratings.csv --output {tmp_path}/data --quiet")
     assert done == Done(0, f"{tmp_path}/data\n", "")
+
+
+def test_named_sets_from_files_that_are_there(foretaste: Foretaste, tmp_path: Path) -> None:
+    for name, content in movielens.files("ml-1m").items():
+        (tmp_path / name).write_bytes(content)
+    given = f"--source-dir {tmp_path}"
+    done = foretaste(f"prepare ml-1m {given} -o {tmp_path}/made")
+    assert done.status == 0, done.err
+    assert open_dataset(tmp_path / "made").manifest.num_users == movielens.NUM_USERS
+    done = foretaste(f"train popularity ml-1m {given} --protocol temporal --run {tmp_path}/run")
+    assert done.status == 0, done.err
+    assert "Prepared ml-1m: datasets/ml-1m-" in done.out
+    done = foretaste(f"recommend {tmp_path}/run --user 1 -k 3")
+    assert "(2000)" in done.out
+    done = foretaste("prepare ratings.csv", *given.split())
+    assert done.status == 2
+    assert "source_dir belongs to the named sets" in done.err
+
+
+def test_quiet_says_what_is_wrong_alone(foretaste: Foretaste) -> None:
+    assert foretaste("verify data runs/vae --quiet") == Done(0, "", "")
+    Path("runs/vae/best.safetensors").unlink()
+    done = foretaste("verify data runs/vae --quiet")
+    assert done.status == 2
+    assert done.out.startswith("runs/vae: run\n  best.safetensors  WRONG ")
+    assert done.out.count("\n") == 2

@@ -223,7 +223,7 @@ def without_score(row: str) -> str:
     return f"{about},{rank},{item_id},{title}"
 
 
-def test_ids_with_commas_between_them_are_told_from_one(foretaste: Foretaste) -> None:
+def test_ids_with_commas_between_them_are_no_single_id(foretaste: Foretaste) -> None:
     done = foretaste("recommend runs/gmf --history 1,5 -k 3")
     assert "nothing in the history was seen in training: '1,5'; did you mean" in done.out
     assert "; did you mean --history 1 5?)\n" in done.out

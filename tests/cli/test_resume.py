@@ -175,7 +175,7 @@ def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> N
     assert "--pretrained-mlp" in done.err
 
 
-def test_help_tells_of_both(foretaste: Foretaste) -> None:
+def test_help_names_both(foretaste: Foretaste) -> None:
     assert "--resume" in foretaste("train --help").text
     text = foretaste("train neumf --help").text
     assert "--from" in text

@@ -1,10 +1,11 @@
-"""``foretaste runs``: the runs of a folder."""
+"""``foretaste runs`` and ``foretaste verify``."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,3 +59,31 @@ def test_a_listing_waits_for_nothing_heavy(shop: Path) -> None:
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert done.returncode == 0, done.stderr
     assert not loaded & {"torch", "duckdb", "pyarrow", "numpy"}
+
+
+def test_a_dataset_and_a_run_that_are_right(foretaste: Foretaste) -> None:
+    done = foretaste("verify data runs/vae")
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == "data: dataset"
+    assert "runs/vae: run" in lines
+    assert all("  ok     " in line for line in lines if line.startswith("  "))
+    assert any(line.startswith("  best.safetensors") for line in lines)
+
+
+def test_what_is_wrong_is_marked_and_named(foretaste: Foretaste, tmp_path: Path) -> None:
+    shutil.copytree("data", tmp_path / "torn")
+    path = tmp_path / "torn" / "test.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = foretaste("verify", tmp_path / "torn", "runs/gmf")
+    assert done.status == 2
+    assert done.err.startswith(f"error: {path}: does not match the manifest")
+    (wrong,) = [line for line in done.out.splitlines() if "WRONG" in line]
+    assert wrong.split()[0] == "test.parquet"
+    assert "runs/gmf: run" in done.out
+
+
+def test_neither_dataset_nor_run(foretaste: Foretaste, tmp_path: Path) -> None:
+    done = foretaste("verify", tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert "is neither a dataset nor a run" in done.err

@@ -34,7 +34,7 @@ def shell(line: str, cwd: Path, redirection: str = "") -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("line", ["", "--help", "--version", ANSWER, *VERBS])
-def test_a_closed_stdout_is_told_at_once(line: str, model_shop: Path) -> None:
+def test_a_closed_stdout_is_an_error_at_once(line: str, model_shop: Path) -> None:
     done = shell(line, model_shop, ">&-")
     assert done.stderr == (
         "error: stdout is closed, so there is nowhere to print; try >/dev/null\n"
@@ -51,7 +51,7 @@ def test_a_closed_stderr_takes_nothing_away(line: str, model_shop: Path) -> None
 
 @pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", "2>/dev/full", ">/dev/full 2>&1"])
 @pytest.mark.parametrize("line", [MISTAKE, "trian", "train vae nowhere.csv"])
-def test_a_mistake_that_cannot_be_told_is_one_still(
+def test_a_mistake_that_cannot_be_printed_is_one_still(
     line: str, redirection: str, model_shop: Path
 ) -> None:
     done = shell(line, model_shop, redirection)
@@ -59,7 +59,7 @@ def test_a_mistake_that_cannot_be_told_is_one_still(
 
 
 @pytest.mark.parametrize("line", ["--help", "--version", "train --help", ANSWER])
-def test_a_full_stdout_is_told(line: str, model_shop: Path) -> None:
+def test_a_full_stdout_is_an_error(line: str, model_shop: Path) -> None:
     done = shell(line, model_shop, ">/dev/full")
     assert done.stderr == "error: the output cannot be written: No space left on device\n"
     assert done.returncode == 2

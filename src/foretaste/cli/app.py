@@ -48,7 +48,7 @@ _VERBS = {
     manifest of where they came from. Same input and settings give the same files.""",
     "train": """Train a model on a dataset, or on a raw file.
 
-    The best epoch is chosen on the validation part and judged on the test part. The run directory
+    The best epoch is chosen on the validation part and measured on the test part. The run directory
     keeps weights, settings and numbers; `recommend`, `similar`, `evaluate` and `compare` read it.
     Each model has options of its own: `foretaste train neumf --help`.""",
     "evaluate": """Measure a trained model: other candidates, other list lengths.

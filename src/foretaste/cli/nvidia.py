@@ -20,23 +20,23 @@ from foretaste.cli.nvidia_paths import (
     dataset,
     dataset_in,
     default_dataset,
-    other_dataset,
-    other_dataset_in,
     prepared_as_in_the_guides,
     prepared_in,
     replace_as_theirs,
     run,
-    run_of,
     shape,
     shape_in,
-    source,
-    start_from,
 )
 from foretaste.errors import SettingError
 
-Rule = str | Callable[[Line, str, str], None]
-"""Our option with its value (``{}`` is theirs), or a converter, which gets the line, the option as
-written and its value ("" for a flag)."""
+Converter = Callable[[Line, str, str], str]
+"""Our value, from the line, the option as written and its value."""
+
+Action = Callable[[Line, str, str], None]
+"""More than one option may come of these; the value is "" for a flag."""
+
+Rule = str | tuple[str, Converter] | Action
+"""Our option or place with its value (``{}`` is theirs), perhaps after a converter."""
 
 
 def idle(line: Line, written: str, value: str) -> None:
@@ -67,12 +67,12 @@ def fixed_loss_scale(line: Line, written: str, value: str) -> None:
         line.add(written, "--precision", "fp16")
 
 
-def measured_epochs(line: Line, written: str, value: str) -> None:
+def measured_epochs(line: Line, written: str, value: str) -> str:
     """Epochs to measure: those after the warm-up, which the scripts count among them."""
     warm_up = line.value_of("--warmup") or "1"
     if value.isdecimal() and warm_up.isdecimal():
-        value = str(max(1, int(value) - int(warm_up)))
-    line.add(written, "--repeats", value)
+        return str(max(1, int(value) - int(warm_up)))
+    return value
 
 
 class Row(NamedTuple):
@@ -92,7 +92,7 @@ _HITS = "--select-by hr@{}"
 
 _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     (*NCF_MODELS, *VAE_MODELS): {
-        "--epochs -e": Row(bench_train=measured_epochs),
+        "--epochs -e": Row(bench_train=("--repeats {}", measured_epochs)),
         "--batch-size -b": Row(None, idle, None, "--batch-sizes {}", "--batch-sizes {}"),
         "--seed -s --dropout": _SAME_IN_BENCH,
         "--factors -f --layers --activation": _RUN_HAS,
@@ -101,12 +101,12 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--warm-up-epochs": Row(bench_train="--warmup {}"),
         "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
         "--xla": Row("--compile", bench_train="--compile"),
-        "--checkpoint-dir": Row("--run {}", run),
+        "--checkpoint-dir": Row("--run {}", ("RUN {}", run)),
         "--log-path": Row(None, None, "--output {}", "--output {}", "--output {}"),
     },
     NCF_MODELS: {
-        "--data": Row(dataset, other_dataset, shape, shape, shape),
-        "--load-checkpoint-path": Row(start_from, run),
+        "--data": Row(("DATASET {}", dataset), ("--dataset {}", dataset), shape, shape, shape),
+        "--load-checkpoint-path": Row(("--from {}", run), ("RUN {}", run)),
         "--amp --fp16": Row(
             half_precision, bench_train=half_precision, bench_inference=half_precision
         ),
@@ -121,7 +121,9 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "-b2": Row("--beta2 {}"),
     },
     VAE_MODELS: {
-        "--data-dir": Row(dataset_in, other_dataset_in, shape_in, shape_in, shape_in),
+        "--data-dir": Row(
+            ("DATASET {}", dataset_in), ("--dataset {}", dataset_in), shape_in, shape_in, shape_in
+        ),
         "--amp --fp16": Row(half_precision, bench_train=half_precision),
         "--batch-size-train": Row("--batch-size {}", bench_train="--batch-size {}"),
         "--batch-size-validation": _EVALUATION_BATCH,
@@ -186,19 +188,14 @@ def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     path = rest.pop(0) if has_dataset else None
     line = Line(command, typed.model, kept=rest)
     if path is not None:
-        (other_dataset if is_test else shape)(line, "DATASET", path)
+        _apply(("--dataset {}", dataset) if is_test else shape, line, "DATASET", path)
     if typed.verb == "evaluate" and (checkpoint := line.take_place()):
-        line.put("RUN", run_of(checkpoint))
+        _apply(("RUN {}", run), line, "RUN", checkpoint)
     # With a precision, --loss-scale is our own option of that name.
     own = "--loss-scale" if line.has("--precision") else None
     is_theirs |= any(option.name != own for option in options)
     for option in sorted(options, key=lambda option: option.name not in _FIRST):
-        rule = rules[option.name]
-        if isinstance(rule, str):
-            ours, _, value = rule.partition(" ")
-            line.add(option.written, ours, value.format(option.value) or None)
-        else:
-            rule(line, option.written, option.value)
+        _apply(rules[option.name], line, option.written, option.value)
     if is_test:
         check_run(line)
         replace_as_theirs(line)
@@ -215,7 +212,7 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
     A script's command line may name options of training where it tests.
     """
     if command.verb == "prepare":
-        return {"--data-dir": prepared_in, "--path": source}
+        return {"--data-dir": prepared_in, "--path": "SOURCES {}"}
     if command.verb not in _COLUMNS:
         return {}
     model = command.model
@@ -229,6 +226,17 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
             if rule is not None and not is_foreign and (is_test or not is_of_training):
                 rules.update(dict.fromkeys(names.split(), rule))
     return rules
+
+
+def _apply(rule: Rule, line: Line, written: str, value: str) -> None:
+    """Put what a rule makes of an option into the line."""
+    if callable(rule):
+        rule(line, written, value)
+        return
+    template, converter = (rule, None) if isinstance(rule, str) else rule
+    if converter is not None:
+        value = converter(line, written, value)
+    line.add(written, *template.format(value).split(" ", 1))
 
 
 def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
@@ -274,7 +282,7 @@ def _ask_for_one_user(line: Line) -> None:
 
 
 def _train_as_theirs(line: Line) -> None:
-    """Take what the scripts took where nothing is said: data, tf32, and the places of results."""
+    """Take the data, the precision and the directories that the scripts took by default."""
     command = line.command
     if command.verb == "train" and line.place is None and line.kept_place() is None:
         line.place = default_dataset(command.model)
@@ -322,7 +330,10 @@ def _general_notes(line: Line) -> Iterator[str]:
     for option, text in _ACTS_HERE.items() if line.command.verb == "train" else ():
         written, value = line.written_for(option), line.value_of(option)
         is_theirs = written == "--lam" if option == "--l2" else line.script_model in NCF_MODELS
-        if written is not None and value is not None and is_theirs and not _is_zero(value):
+        if written is not None and value is not None and is_theirs:
+            with suppress(ValueError):
+                if float(value) == 0:
+                    continue
             yield f"{written} {value}: {text}"
     if line.command.verb != "prepare":
         for name, value in sorted(os.environ.items()):
@@ -335,9 +346,3 @@ def _general_notes(line: Line) -> Iterator[str]:
             )
     if line.idle:
         yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"
-
-
-def _is_zero(value: str) -> bool:
-    with suppress(ValueError):
-        return float(value) == 0
-    return False

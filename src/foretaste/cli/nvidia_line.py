@@ -154,7 +154,13 @@ class Line:
         return None
 
     def add(self, written: str, option: str, value: str | None = None) -> None:
-        """Give ``option``, for which ``written`` stood; SettingError where something else did."""
+        """Give ``option`` or name a place; SettingError where other words said another."""
+        if value is not None and not option.startswith("-"):
+            taken = self.place or self.kept_place()
+            if taken not in (None, value):
+                raise SettingError(f"{written} {value} and {taken} name two; leave out one of them")
+            self.place = value if taken is None else self.place
+            return
         # Two names of one option of theirs.
         written = "--amp" if written == "--fp16" else written
         if self._options.get(option) == (written, value):
@@ -166,14 +172,6 @@ class Line:
                 )
         self._options[option] = (written, value)
         self.added += [option] if value is None else [option, value]
-
-    def put(self, written: str, place: str) -> None:
-        """Name the dataset, run or source of the command."""
-        taken = self.place or self.kept_place()
-        if taken not in (None, place):
-            raise SettingError(f"{written} {place} and {taken} name two; leave out one of them")
-        if taken is None:
-            self.place = place
 
     def tokens(self) -> list[str]:
         """The whole command line."""

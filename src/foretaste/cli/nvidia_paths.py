@@ -28,44 +28,54 @@ _RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
 _TF_CHECKPOINT = re.compile(r"\.ckpt(-\d+)?(\.(index|meta|data-\d+-of-\d+))?$")
 
 
-def source(line: Line, written: str, value: str) -> None:
-    """The word before the options."""
-    line.put(written, value)
+def run(line: Line, written: str, path: str) -> str:
+    """The run of a checkpoint: of ``RUN/model.ckpt``, RUN.
+
+    RunError for a checkpoint of TensorFlow.
+    """
+    from foretaste.runs.paths import CONFIG
+
+    checkpoint = Path(path)
+    named = _TF_CHECKPOINT.search(checkpoint.name)
+    is_part = named and (named[3] or checkpoint.with_name(f"{checkpoint.name}.index").exists())
+    if is_part or (not (checkpoint / CONFIG).exists() and any(checkpoint.glob("*.ckpt*.index"))):
+        raise RunError(
+            f"{path} is a checkpoint of TensorFlow, which cannot be read here: train the model "
+            "again, on the same data, and name the run's directory"
+        )
+    return str(checkpoint.parent) if named and not checkpoint.exists() else path
 
 
-def dataset(line: Line, written: str, value: str) -> None:
-    """The dataset, or its successor where the scripts' own folder is not there."""
-    line.put(written, _found(line, written, value))
+def dataset(line: Line, written: str, path: str) -> str:
+    """A dataset that is there.
+
+    Where the scripts' own folder lacks it, the only one of that name and of the model's protocol.
+    """
+    missing = Path(path)
+    if missing.exists() or not missing.is_relative_to(DATA):
+        return path
+    named = [
+        found
+        for root in (DATA, SUCCESSOR)
+        for found in _datasets_below(root)
+        if found.name == missing.name or found.name.startswith(f"{missing.name}-")
+    ]
+    fitting = _of_protocol(named, line.script_model)
+    if len(fitting) != 1:
+        return path
+    line.notes.append(f"{written} {path} is not there: {fitting[0]} is taken")
+    return str(fitting[0])
 
 
-def dataset_in(line: Line, written: str, value: str) -> None:
-    """The only dataset there, or the one that is named."""
-    line.put(written, dataset_below(value, line.script_model, line.take_place()))
-
-
-def run(line: Line, written: str, value: str) -> None:
-    """The run, by its directory or a checkpoint's name."""
-    line.put(written, run_of(value))
-
-
-def start_from(line: Line, written: str, value: str) -> None:
-    """A run whose weights to begin with."""
-    line.add(written, "--from", run_of(value))
-
-
-def other_dataset(line: Line, written: str, value: str) -> None:
-    """The place of a run's dataset."""
-    line.add(written, "--dataset", _found(line, written, value))
-
-
-def other_dataset_in(line: Line, written: str, value: str) -> None:
-    """The only dataset there, as the place of a run's dataset."""
-    line.add(written, "--dataset", dataset_below(value, line.script_model))
+def dataset_in(line: Line, written: str, directory: str) -> str:
+    """The only dataset there, or, of a training, the one that is named."""
+    name = line.take_place() if line.command.verb == "train" else None
+    return _dataset_below(directory, line.script_model, name)
 
 
 def shape(line: Line, written: str, value: str) -> None:
     """Generated data of a dataset's size; the dataset itself for the time to a target."""
-    path = _found(line, written, value)
+    path = dataset(line, written, value)
     manifest = Manifest.read(Path(path))
     sizes = manifest.num_train_users, manifest.num_items, manifest.num_interactions
     line.add(written, "--shape", "x".join(map(str, sizes)))
@@ -75,7 +85,7 @@ def shape(line: Line, written: str, value: str) -> None:
 
 def shape_in(line: Line, written: str, value: str) -> None:
     """Generated data of the size of the only dataset there."""
-    shape(line, written, dataset_below(value, line.script_model))
+    shape(line, written, dataset_in(line, written, value))
 
 
 def prepared_in(line: Line, written: str, value: str) -> None:
@@ -83,23 +93,23 @@ def prepared_in(line: Line, written: str, value: str) -> None:
     name = line.kept_place()
     if name is None:
         name = "ml-20m"
-        line.put(written, name)
+        line.add(written, "SOURCES", name)
         if not line.has("--protocol"):
             line.add(written, "--protocol", "held-out-users")
-        if (raw := raw_ml_20m(value)) and not line.has("--source-dir"):
+        if (raw := _raw_ml_20m(value)) and not line.has("--source-dir"):
             line.add(written, "--source-dir", raw)
-    line.add(written, "--output", str(place_in(value, Path(name).name.partition(".")[0])))
+    line.add(written, "--output", str(_place_in(value, Path(name).name.partition(".")[0])))
 
 
 def prepared_as_in_the_guides() -> tuple[list[list[str]], list[str]]:
     """The lines of a mere ``prepare``, MovieLens 20M for either script; and a note on it."""
-    root = root_to_fill()
-    ncf = place_in(str(root / "cache"), "ml-20m")
-    raw = raw_ml_20m(str(root))
+    root = DATA if DATA.is_dir() and os.access(DATA, os.W_OK) else SUCCESSOR
+    ncf = _place_in(str(root / "cache"), "ml-20m")
+    raw = _raw_ml_20m(str(root))
     start = ["prepare", "ml-20m", *(("--source-dir", raw) if raw else ())]
     lines = [
         [*start, "--validation", "none", "--output", str(ncf)],
-        [*start, "--protocol", "held-out-users", "--output", str(place_in(str(root), "ml-20m"))],
+        [*start, "--protocol", "held-out-users", "--output", str(_place_in(str(root), "ml-20m"))],
     ]
     return lines, [
         "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
@@ -146,49 +156,26 @@ def replace_as_theirs(line: Line) -> None:
         line.notes.append(f"{', '.join(taken)}: replaced once this is finished (--overwrite)")
 
 
-def run_of(path: str) -> str:
-    """The run of a checkpoint: of ``RUN/model.ckpt``, RUN.
-
-    RunError for a checkpoint of TensorFlow.
-    """
-    from foretaste.runs.paths import CONFIG
-
-    checkpoint = Path(path)
-    named = _TF_CHECKPOINT.search(checkpoint.name)
-    is_part = named and (named[3] or checkpoint.with_name(f"{checkpoint.name}.index").exists())
-    if is_part or (not (checkpoint / CONFIG).exists() and any(checkpoint.glob("*.ckpt*.index"))):
-        raise RunError(
-            f"{path} is a checkpoint of TensorFlow, which cannot be read here: train the model "
-            "again, on the same data, and name the run's directory"
-        )
-    return str(checkpoint.parent) if named and not checkpoint.exists() else path
-
-
-def root_to_fill() -> Path:
-    """The folder for data without a place of their own."""
-    return DATA if DATA.is_dir() and os.access(DATA, os.W_OK) else SUCCESSOR
-
-
 def default_dataset(model: str | None) -> str:
     """The dataset of a training that names none; SettingError where there is none, or several."""
     for root in (DATA, SUCCESSOR):
         if any(_datasets_below(root)):
-            return dataset_below(str(root), model)
+            return _dataset_below(str(root), model)
     raise SettingError(
         f"DATASET is needed and not given, and neither {DATA} nor {SUCCESSOR} has a dataset in it; "
         "make one: foretaste prepare"
     )
 
 
-def dataset_below(directory: str, model: str | None, name: str | None = None) -> str:
+def _dataset_below(directory: str, model: str | None, name: str | None = None) -> str:
     """The dataset ``name`` in a directory of datasets, or the only one there; of several, the only
     one of the protocol that the model's script has.
 
-    SettingError where there is none, or the name does not tell several apart.
+    SettingError where there is none, or the name is missing where there are some.
     """
     root = Path(directory)
     if name is not None:
-        place = place_in(directory, name)
+        place = _place_in(directory, name)
         if (place / FILE_NAME).is_file():
             return str(place)
         raise SettingError(
@@ -207,7 +194,7 @@ def dataset_below(directory: str, model: str | None, name: str | None = None) ->
     raise SettingError(f"the folder {root} has several datasets; name one: {names}")
 
 
-def place_in(directory: str, name: str) -> Path:
+def _place_in(directory: str, name: str) -> Path:
     """The place of the dataset ``name`` in a directory, beside raw files of that name."""
     place = Path(directory, name)
     is_taken = place.is_dir() and not (place / FILE_NAME).is_file()
@@ -227,7 +214,7 @@ def _of_protocol(datasets: Iterable[Path], model: str | None) -> list[Path]:
     return [path for path in datasets if Manifest.read(path).protocol.startswith(wanted)]
 
 
-def raw_ml_20m(directory: str) -> str | None:
+def _raw_ml_20m(directory: str) -> str | None:
     """The unpacked data set of the VAE's guide; None where it is not there."""
     raw = Path(directory) / _RAW_ML_20M
     return str(raw) if raw.is_dir() else None
@@ -242,24 +229,3 @@ def _settings_of_run(path: str) -> tuple[str, dict[str, Any]]:
         raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
     config = read_run_config(Path(path) / CONFIG)
     return config.model, dict(config.model_config)
-
-
-def _found(line: Line, written: str, path: str) -> str:
-    """A dataset that is there.
-
-    Where the scripts' own folder lacks it, the only one of that name and of the model's protocol.
-    """
-    missing = Path(path)
-    if missing.exists() or not missing.is_relative_to(DATA):
-        return path
-    named = [
-        dataset
-        for root in (DATA, SUCCESSOR)
-        for dataset in _datasets_below(root)
-        if dataset.name == missing.name or dataset.name.startswith(f"{missing.name}-")
-    ]
-    fitting = _of_protocol(named, line.script_model)
-    if len(fitting) != 1:
-        return path
-    line.notes.append(f"{written} {path} is not there: {fitting[0]} is taken")
-    return str(fitting[0])

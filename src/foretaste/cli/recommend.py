@@ -53,17 +53,8 @@ class Request:
 
     def check(self) -> None:
         """SettingError unless exactly one way is given."""
-        given = [
-            name
-            for name, value in (
-                ("--user", self.user),
-                ("--users-file", self.users_file),
-                ("--history", self.history),
-                ("--histories-file", self.histories_file),
-                ("--all", self.all),
-            )
-            if value
-        ]
+        ways = ("user", "users_file", "history", "histories_file", "all")
+        given = [f"--{way.replace('_', '-')}" for way in ways if getattr(self, way)]
         if len(given) != 1:
             found = f"got {' and '.join(given)}" if given else "got none of them"
             raise SettingError(
