@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from foretaste.data.named_sets import NAMED_SETS
+from foretaste.data.movielens import NAMED_SETS
 
 NUM_USERS = 24
 NUM_ITEMS = 30

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +43,15 @@ def test_opened_again_it_is_the_same(dataset: Dataset) -> None:
     assert again.manifest == dataset.manifest
     assert again.train.item_index.tolist() == dataset.train.item_index.tolist()
     assert "leave-one-out" in repr(again)
+
+
+def test_opening_needs_no_engine(dataset: Dataset) -> None:
+    code = (
+        "import sys; from foretaste.data import open_dataset, open_or_prepare; "
+        "data = open_or_prepare(sys.argv[1]); open_dataset(sys.argv[1]).heldout('test'); "
+        "data.train, data.users, data.items; sys.exit('duckdb' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(dataset.path)], check=True)
 
 
 def test_rows_of_a_held_out_split(dataset: Dataset) -> None:

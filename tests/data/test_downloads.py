@@ -33,10 +33,10 @@ def server() -> Iterator[FileServer]:
 def fetch(server: FileServer, tmp_path: Path) -> Callable[..., Path]:
     """Downloads ``set.zip``; what was told meanwhile is kept in ``fetch.told``."""
 
-    def fetch(tell: Callable[[str], None] = lambda step: None, **changed: str) -> Path:
+    def fetch(progress: Callable[[str], None] = lambda step: None, **changed: str) -> Path:
         target = tmp_path / "set.zip"
         arguments: dict[str, Any] = {"url": f"{server.url}/set.zip", "md5": MD5} | changed
-        download(arguments.pop("url"), target, otherwise=OTHERWISE, tell=tell, **arguments)
+        download(arguments.pop("url"), target, otherwise=OTHERWISE, progress=progress, **arguments)
         return target
 
     return fetch

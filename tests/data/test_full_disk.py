@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from foretaste.data import PrepareConfig, prepare
-from foretaste.data.dialects import Dialect
-from foretaste.data.engine import Engine
 from foretaste.data.manifest import Manifest
+from foretaste.data.preparation.engine import Engine
+from foretaste.data.sources.text import TextFile
 from foretaste.errors import DatasetError, InputError
 from tests.data.conftest import WriteFile
 
@@ -78,7 +78,7 @@ def test_a_source_that_cannot_be_read_again_is_named(
     def fail(*given: object) -> None:
         raise OSError("Truncated compressed stream")
 
-    monkeypatch.setattr(Dialect, "find", fail)
+    monkeypatch.setattr(TextFile, "find", fail)
     source = write("user_id,item_id\n1,\n")
     with pytest.raises(InputError, match=r"raw\.csv: cannot be read: Truncated compressed stream"):
         prepare(source, tmp_path / "out")

@@ -29,7 +29,7 @@ from benchmarks.fuzz_targets import (
 from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.data.config import FileFormat
 from foretaste.data.preparation import open_or_prepare
-from foretaste.data.sources import open_scans
+from foretaste.data.sources import open_sources
 from foretaste.errors import DatasetError, ForetasteError, InputError
 from foretaste.recommend import read_ids
 from tests.data.conftest import WriteFile
@@ -318,10 +318,10 @@ def test_a_line_is_looked_for_only_in_the_file_that_was_read(
     change: Callable[[Path], object], message: str, write: WriteFile
 ) -> None:
     source = write(HEADER + ROWS)
-    (scan,) = open_scans(source, FileFormat())
+    (opened,) = open_sources(source, FileFormat())
     change(source)
     with pytest.raises(InputError, match=message):
-        scan.locate(next(iter(scan.columns)), "nobody")
+        opened.locate(next(iter(opened.columns)), "nobody")
 
 
 @pytest.mark.parametrize("step", ["checksum", "read"])

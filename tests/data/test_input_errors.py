@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import PrepareConfig, prepare
-from foretaste.data.engine import Engine
+from foretaste.data.preparation.engine import Engine
 from foretaste.errors import ForetasteError, InputError, SettingError, UnsupportedError
 from tests.data.conftest import WriteFile
 
@@ -335,7 +335,7 @@ def test_threads_that_have_no_room_are_refused_or_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the address space is limited: the engine ends the process if one cannot be started."""
-    monkeypatch.setattr("foretaste.data.engine.address_space_left", lambda: 300 << 20)
+    monkeypatch.setattr("foretaste.data.preparation.engine.address_space_left", lambda: 300 << 20)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     with Engine(tmp_path / "scratch", None, None) as engine:
         assert engine.row("SELECT current_setting('threads')") == (2,)
@@ -346,6 +346,6 @@ def test_threads_that_have_no_room_are_refused_or_fewer(
 def test_however_little_is_free_some_memory_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.data.engine.free_bytes", lambda: 100_000)
+    monkeypatch.setattr("foretaste.data.preparation.engine.free_bytes", lambda: 100_000)
     with Engine(tmp_path / "scratch", None, 1) as engine:
         assert engine.row("SELECT 1") == (1,)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from foretaste.data import PrepareConfig, prepare
 from foretaste.data.config import FileFormat
-from foretaste.data.engine import Engine
-from foretaste.data.reading import read_raw
-from foretaste.data.sources import open_scans
+from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.reading import read_raw
+from foretaste.data.sources import open_sources
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile
 
@@ -45,9 +45,9 @@ def places(values: Sequence[Any]) -> list[int]:
 
 def read_times(source: Any, time_format: str | None = None) -> list[Any]:
     """The times of a source as they are compared, in the order of its items."""
-    scans = open_scans(source, FileFormat())
+    sources = open_sources(source, FileFormat())
     with Engine(Path("unused"), "1GB", 1) as engine:
-        read_raw(engine, scans, COLUMNS, time_format)
+        read_raw(engine, sources, COLUMNS, time_format)
         return [time for (time,) in engine.run("SELECT time FROM raw ORDER BY item_id")]
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.bench import shapes
-from foretaste.data.named_sets import NAMED_SETS
+from foretaste.data.movielens import NAMED_SETS
 from tests.cli.conftest import call
 from tests.cli.test_app import VERBS
 from tests.data import movielens

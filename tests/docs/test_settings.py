@@ -14,8 +14,8 @@ from cyclopts import App
 import foretaste
 from foretaste.cli.app import app
 from foretaste.cli.arguments import spread_lists
-from foretaste.data.columns import find_spelling
 from foretaste.data.config import PrepareConfig
+from foretaste.data.preparation.columns import find_spelling
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig

@@ -31,6 +31,8 @@ else:
 MAX_DOCUMENT_MIB = 16
 """Documents are a few KiB; a manifest that lists a thousand source files has a quarter of one."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 # Windows has neither, and opens nothing there that would be waited for.
 _NOT_WAITING: int = getattr(os, "O_NONBLOCK", 0)
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
@@ -47,6 +49,26 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFLNK: "a link",
 }
+
+
+def is_name_text(path: Path) -> bool:
+    """Whether a path is UTF-8 text without a NUL character: other libraries take no other."""
+    try:
+        return b"\0" not in str(path).encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def real_path(path: Path | str) -> str:
+    """The path from the root: neither DuckDB nor Arrow takes a part of it for a home folder or a
+    protocol, as they do with ``~/a.csv`` and ``file:/a.csv``."""
+    return os.path.realpath(path)
+
+
+def why_not_written(error: OSError, elsewhere: str) -> str:
+    """The message about a path that cannot be written; ``elsewhere`` says how to choose another."""
+    advice = f"make room, or {elsewhere}" if error.errno in _NO_ROOM else elsewhere
+    return f"cannot be written: {error.strerror or error}; {advice}"
 
 
 def open_regular(path: Path) -> BufferedReader:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from foretaste.data.config import GenerateConfig
-from foretaste.data.generation import generate_histories
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic import generate_histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.candidates import distinct_ranks
 
 

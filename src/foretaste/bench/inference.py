@@ -20,8 +20,8 @@ from foretaste.bench.plain_vae import PlainVAE, PlainVAERanker
 from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
 from foretaste.bench.shapes import parse_shape
 from foretaste.bench.subject import Subject
-from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import scoring, to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.config import NeuMFConfig

@@ -15,8 +15,8 @@ from foretaste.bench.measure import Spread, timed
 from foretaste.bench.memory import PeakMemory
 from foretaste.bench.rows import OURS, PLAIN, Recorder
 from foretaste.bench.subject import Subject
-from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel
 from foretaste.recommend.lists import ListMaker

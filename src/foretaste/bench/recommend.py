@@ -22,9 +22,9 @@ from foretaste.bench.ranking import bench_all_users
 from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
 from foretaste.bench.shapes import parse_shape, shape_of
 from foretaste.bench.subject import Subject
-from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel

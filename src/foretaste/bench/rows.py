@@ -15,7 +15,7 @@ from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.bench.config import BenchConfig
-    from foretaste.data.config import GenerateConfig
+    from foretaste.data.synthetic_config import GenerateConfig
 
 OURS = "foretaste"
 PLAIN = "plain"

@@ -15,7 +15,7 @@ from foretaste.bench.rows import OURS, Recorder, Row
 from foretaste.bench.shapes import parse_shape, shape_of
 from foretaste.bench.subject import Subject
 from foretaste.bench.train import OUR_CLOCK, TrainingCase, default_batch_size, needed_part
-from foretaste.data.config import GenerateConfig
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from foretaste.data.config import GenerateConfig
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 
 _NAMED = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import NeuralModel

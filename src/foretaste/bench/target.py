@@ -13,9 +13,9 @@ from foretaste.bench.config import TrainBench
 from foretaste.bench.memory import PeakMemory
 from foretaste.bench.rows import OURS, Recorder, Row
 from foretaste.bench.subject import OurTraining, Subject
-from foretaste.data.config import GenerateConfig
 from foretaste.data.dataset import HeldOut, open_dataset
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import parse_metric
 from foretaste.evaluation.evaluator import evaluate

@@ -18,8 +18,8 @@ from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
 from foretaste.bench.shapes import parse_shape
 from foretaste.bench.subject import OurTraining, Subject
 from foretaste.bench.target import bench_target
-from foretaste.data.config import GenerateConfig
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import to_device
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors

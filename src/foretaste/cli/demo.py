@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console
-from foretaste.data.config import GenerateConfig
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training.config import TrainingConfig

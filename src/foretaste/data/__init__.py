@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.data.config import GenerateConfig, PairsConfig, PrepareConfig, ml_20m_shape
+    from foretaste.data.config import PairsConfig, PrepareConfig
     from foretaste.data.dataset import Dataset, HeldOut, open_dataset
-    from foretaste.data.generation import (
-        Generated,
-        generate,
-        generate_histories,
-    )
-    from foretaste.data.given_split import GivenSplit
     from foretaste.data.histories import Histories
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
-    from foretaste.data.preparation import open_or_prepare, prepare
-    from foretaste.data.raw_histories import read_histories
+    from foretaste.data.preparation import open_or_prepare, prepare, read_histories
+    from foretaste.data.preparation.given_split import GivenSplit
+    from foretaste.data.synthetic import Generated, generate, generate_histories
+    from foretaste.data.synthetic_config import GenerateConfig, ml_20m_shape
     from foretaste.data.verification import Check, Verification, verify_dataset
 
 _MODULE_OF = {
     "Check": "verification",
     "Dataset": "dataset",
-    "GenerateConfig": "config",
-    "Generated": "generation",
-    "GivenSplit": "given_split",
+    "GenerateConfig": "synthetic_config",
+    "Generated": "synthetic",
+    "GivenSplit": "preparation.given_split",
     "HeldOut": "dataset",
     "Histories": "histories",
     "IdTable": "ids",
@@ -35,13 +31,13 @@ _MODULE_OF = {
     "PairsConfig": "config",
     "PrepareConfig": "config",
     "Verification": "verification",
-    "generate": "generation",
-    "generate_histories": "generation",
-    "ml_20m_shape": "config",
+    "generate": "synthetic",
+    "generate_histories": "synthetic",
+    "ml_20m_shape": "synthetic_config",
     "open_dataset": "dataset",
     "open_or_prepare": "preparation",
     "prepare": "preparation",
-    "read_histories": "raw_histories",
+    "read_histories": "preparation",
     "verify_dataset": "verification",
 }
 

@@ -30,7 +30,7 @@ class _CutError(Exception):
     """The rest of a file did not come."""
 
 
-def download(url: str, target: Path, *, md5: str, otherwise: str, tell: Progress) -> None:
+def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Progress) -> None:
     """Fetch ``url`` into ``target``, which is there whole and with the right sum or not at all.
 
     What has come so far lies beside it with ``.part`` at the end, where the next call goes on, as
@@ -42,8 +42,8 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, tell: Progress
     """
     part = target.with_name(f"{target.name}.part")
     try:
-        _fetch(url, part, otherwise, tell)
-        tell(f"check {target.name}")
+        _fetch(url, part, otherwise, progress)
+        progress(f"check {target.name}")
         found = file_md5(part)
         if found != md5:
             part.unlink()
@@ -69,13 +69,13 @@ def _md5() -> hashlib._Hash:
     return hashlib.md5(usedforsecurity=False)
 
 
-def _fetch(url: str, part: Path, otherwise: str, tell: Progress) -> None:
+def _fetch(url: str, part: Path, otherwise: str, progress: Progress) -> None:
     """Bring ``part`` to its full length, asking again after a cut as long as anything comes."""
     for attempt in range(1, _MAX_ATTEMPTS + 1):
         response = _request(url, _size(part), otherwise)
         if response is None:
             return
-        received = _Received(part, tell)
+        received = _Received(part, progress)
         try:
             with response:
                 received.take(response)
@@ -113,11 +113,11 @@ def _request(url: str, start: int, otherwise: str) -> HTTPResponse | None:
 class _Received:
     """What one request adds to a file."""
 
-    def __init__(self, part: Path, tell: Progress) -> None:
+    def __init__(self, part: Path, progress: Progress) -> None:
         self.num_bytes = 0
         self._part = part
-        self._tell = tell
-        self._told_at = -_BETWEEN_REPORTS_S
+        self._progress = progress
+        self._reported_at = -_BETWEEN_REPORTS_S
 
     def take(self, response: HTTPResponse) -> None:
         """Write what comes; _CutError where it ends too soon."""
@@ -135,11 +135,11 @@ class _Received:
 
     def _report(self, num_done: int, num_all: int | None) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _BETWEEN_REPORTS_S:
-            self._told_at = now
+        if now - self._reported_at >= _BETWEEN_REPORTS_S:
+            self._reported_at = now
             of_all = "" if num_all is None else f" of {_megabytes(num_all)}"
             name = self._part.name.removesuffix(".part")
-            self._tell(f"download {name}: {_megabytes(num_done)}{of_all} MB")
+            self._progress(f"download {name}: {_megabytes(num_done)}{of_all} MB")
 
 
 def _first_byte(response: HTTPResponse) -> int:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
-from foretaste.data.directory import real_path
+from foretaste._util.files import real_path
 from foretaste.data.part_files import integers, read_table
 from foretaste.errors import DatasetError
 

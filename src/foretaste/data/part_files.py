@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.files import open_regular
-from foretaste.data.directory import real_path
+from foretaste._util.files import open_regular, real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.errors import DatasetError
 

@@ -1,4 +1,4 @@
-"""What a preparation tells while it runs, to a function of the caller's."""
+"""Progress of a preparation, reported to a function of the caller's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class _CallersError(Exception):
 
 
 @contextmanager
-def telling(progress: Progress | None) -> Iterator[Progress]:
-    """Yield what to tell, which hands on to ``progress`` where there is one.
+def reporting(progress: Progress | None) -> Iterator[Progress]:
+    """Yield a function that hands on to ``progress`` where there is one.
 
-    Whatever ``progress`` raises leaves the block as it is: an OSError of its own says nothing of
-    the files that are read and written here.
+    Whatever ``progress`` raises leaves the block as it is: an OSError of its own is not about the
+    files that are read and written here.
     """
 
-    def tell(step: str) -> None:
+    def report(step: str) -> None:
         if progress is None:
             return
         try:
@@ -30,7 +30,7 @@ def telling(progress: Progress | None) -> Iterator[Progress]:
             raise _CallersError(error) from None
 
     try:
-        yield tell
+        yield report
     except _CallersError as carrier:
         (error,) = carrier.args
         raise error from error.__cause__

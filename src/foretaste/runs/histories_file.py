@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste.data.directory import real_path
+from foretaste._util.files import real_path
 from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.part_files import PAIR_COLUMNS, integers, read_table
 from foretaste.errors import DatasetError, RunError

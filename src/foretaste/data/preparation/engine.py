@@ -6,23 +6,24 @@ import errno
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import duckdb
 
+from foretaste._util.files import real_path
+from foretaste._util.formatting import shown
 from foretaste._util.memory import address_space_left, free_bytes, require_memory
 from foretaste.data.config import FileFormat, memory_bytes
-from foretaste.data.csv_files import explain
-from foretaste.data.directory import real_path
-from foretaste.data.scans import Scan
+from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.source import Source
+from foretaste.data.sources.text import TOO_LONG, TextFile, not_utf8, quotes_as_they_are
 from foretaste.errors import InputError, SettingError
 
-NAME = f"duckdb {duckdb.__version__}"
-
-# What values can bring about, as damaged files, dates out of range and odd types do. The others are
-# mistakes of our own.
+# Errors that values can cause: damaged files, dates out of range, odd types. The others are our own
+# mistakes.
 _DATA_ERRORS = (
     duckdb.InvalidInputException,
     duckdb.IOException,
@@ -32,9 +33,16 @@ _DATA_ERRORS = (
     duckdb.SerializationException,
 )
 
-# What the engine says where a file of its own cannot grow, and where it cannot spill.
+# Its messages where a file of its own cannot grow, and where it cannot spill.
 _CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"')
 _CANNOT_SPILL = "max_temp_directory_size"
+
+_BEYOND_ENCODING = {
+    "latin-1": "holds bytes that latin-1 does not have, as windows-1252 text does; convert the "
+    "file, for example with iconv -f WINDOWS-1252 -t UTF-8",
+    "utf-16": "holds what cannot be read as UTF-16, as emoji cannot; convert the file, for example "
+    "with iconv -f UTF-16 -t UTF-8",
+}
 
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _MAPPED_BY_THREAD = 128 * 2**20
@@ -47,8 +55,13 @@ _LEAST_BYTES = 64 * 2**20
 class Engine:
     """One in-memory database that spills to ``scratch`` and is gone when closed."""
 
-    def __init__(self, scratch: Path, memory_limit: str | None, threads: int | None) -> None:
-        self._files: dict[str, tuple[str, FileFormat]] = {}
+    name = f"duckdb {duckdb.__version__}"
+    """The engine and its version, as a manifest has it."""
+
+    def __init__(
+        self, scratch: Path, memory_limit: str | None = None, threads: int | None = None
+    ) -> None:
+        self._text_files: dict[str, TextFile] = {}
         self._scratch = scratch
         options: dict[str, Any] = {
             "temp_directory": real_path(scratch),
@@ -57,12 +70,20 @@ class Engine:
             "python_enable_replacements": False,
             "TimeZone": "UTC",
         }
-        if (most := _most_threads(threads)) is not None:
-            options["threads"] = most
+        # DuckDB ends the process where a thread cannot be started.
+        left = address_space_left()
+        if threads is not None:
+            needed = threads * _MAPPED_BY_THREAD
+            require_memory(needed, left, f"running {threads} threads", "lower threads")
+            options["threads"] = threads
+        elif (os.cpu_count() or 1) * _MAPPED_BY_THREAD > left:
+            options["threads"] = max(1, left // _MAPPED_BY_THREAD)
         self._connection = duckdb.connect(":memory:", config=options)
         self._connection.execute("SET enable_progress_bar = false")
         self._memory_limit = memory_limit or self._half_of_memory()
-        self._connection.execute(f"SET memory_limit = '{_engine_bytes(self._memory_limit)}B'")
+        num_bytes = memory_bytes(self._memory_limit)
+        engine_bytes = int(max(num_bytes - _BESIDE_ENGINE_BYTES, num_bytes / 2))
+        self._connection.execute(f"SET memory_limit = '{engine_bytes}B'")
 
     def __enter__(self) -> Engine:
         return self
@@ -76,21 +97,21 @@ class Engine:
         self._connection.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def know(self, scan: Scan) -> None:
-        """Make a scan's relation known, where it is a frame; else how the file is written.
+    def register(self, source: Source) -> None:
+        """Make the relation of a frame known; keep text files, for errors to name them.
 
         Raises InputError where a column is of a type that cannot be read, or a line of a file is
         longer than is read whole.
         """
-        if scan.path is not None and scan.dialect is not None:
-            scan.check_lengths()
-            self._files[real_path(scan.path)] = (scan.name, scan.dialect.said)
-        if scan.frame is None:
-            return
-        try:
-            self._connection.register(scan.relation, scan.frame)
-        except _DATA_ERRORS as error:
-            raise InputError(f"{scan.name}: cannot be read: {_first_line(str(error))}") from None
+        if isinstance(source, TextFile):
+            source.check_lengths()
+            self._text_files[real_path(source.path)] = source
+        if isinstance(source, Frame):
+            try:
+                self._connection.register(source.relation, source.table)
+            except _DATA_ERRORS as error:
+                problem = _first_line(str(error))
+                raise InputError(f"{source.name}: cannot be read: {problem}") from None
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows a statement returns, in no order that can be relied on.
@@ -110,8 +131,7 @@ class Engine:
         except _DATA_ERRORS as error:
             if found := _CANNOT_WRITE.search(str(error)):
                 raise OSError(int(found.group(2)), found.group(1)) from None
-            explained = explain(str(error), self._files)
-            raise InputError(explained or _first_line(str(error))) from None
+            raise InputError(_explain(str(error), self._text_files)) from None
         except duckdb.Error as error:
             # Damaged Parquet makes errors of no kind of their own.
             if type(error) is duckdb.Error:
@@ -123,7 +143,7 @@ class Engine:
                 f"holds bytes that are not UTF-8 text: {error.object!r:.200}"
             ) from None
         except RuntimeError as error:
-            # What DuckDB makes of Ctrl-C while a query runs.
+            # DuckDB makes this of Ctrl-C while a query runs.
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
@@ -162,21 +182,32 @@ class Engine:
         return int(self.row(f"SELECT count(*) FROM {relation}")[0])
 
 
-def _most_threads(asked: int | None) -> int | None:
-    """The threads to run with, None for one on each core; UnsupportedError where too many are
-    asked for. DuckDB ends the process where one cannot be started."""
-    left = address_space_left()
-    if asked is None:
-        has_room = (os.cpu_count() or 1) * _MAPPED_BY_THREAD <= left
-        return None if has_room else max(1, left // _MAPPED_BY_THREAD)
-    require_memory(asked * _MAPPED_BY_THREAD, left, f"running {asked} threads", "lower threads")
-    return asked
-
-
-def _engine_bytes(memory_limit: str) -> int:
-    """What of a limit on the process is left for DuckDB; half of it if that is more."""
-    num_bytes = memory_bytes(memory_limit)
-    return int(max(num_bytes - _BESIDE_ENGINE_BYTES, num_bytes / 2))
+def _explain(message: str, files: Mapping[str, TextFile]) -> str:
+    """DuckDB's message about what it reads, in our words; about a malformed row with file, line
+    and example. ``files`` are by the path that DuckDB knows."""
+    if "CSV Parser state machine" in message:
+        return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
+    for encoding, problem in _BEYOND_ENCODING.items():
+        if f"is not {encoding} encoded" in message:
+            return problem
+    line = re.search(r"CSV Error on Line: (\d+)", message)
+    if line is None:
+        return _first_line(message)
+    found = re.search(r"^ *file = (.*)$", message, re.MULTILINE)
+    file = files[re.sub(r"\[([*?[])\]", r"\1", found[1])] if found else None
+    format = file.format if file else FileFormat()
+    fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
+    if fields:
+        reason = f"expected {fields[1]} fields, found {fields[2]}"
+    elif "unterminated quote" in message:
+        reason = f"a quote is opened and never closed; {quotes_as_they_are(format)}"
+    elif "Invalid unicode" in message:
+        reason = not_utf8(format)
+    else:
+        reason = TOO_LONG if "Maximum line size" in message else "cannot be parsed"
+    original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
+    example = f": {shown(original[1])}" if original else ""
+    return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}"
 
 
 def _first_line(message: str) -> str:

@@ -1,13 +1,15 @@
-"""What a preparation will do, once its settings have met the columns there are."""
+"""The plan of a preparation: its settings, resolved for the columns there are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretaste._util.formatting import shown
-from foretaste.data.columns import Roles
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import RANDOM
+from foretaste.data.preparation.columns import Roles, check_columns, find_roles, refuse_times
+from foretaste.data.sources.source import Source
 from foretaste.errors import SettingError
 
 _REFERENCE_MIN_INTERACTIONS = 20
@@ -42,20 +44,25 @@ class Plan:
     """The parts of a source that comes split, training first; none where it does not."""
 
 
-def make_plan(config: PrepareConfig, roles: Roles, parts: tuple[str, ...] = ()) -> Plan:
-    """Resolve ``auto`` and the reference's filters for a source with these columns and parts.
+def make_plan(
+    config: PrepareConfig, sources: Sequence[Source], parts: tuple[str, ...] = ()
+) -> Plan:
+    """Find the columns in the first source, which every other one must have too, and resolve
+    ``auto`` and the reference's filters for them.
 
-    Raises SettingError where a setting needs a column that is not there, or the source to be
-    split otherwise than it is.
+    Raises InputError where a column is not to be found, SettingError where a setting needs one
+    that is not there, or the source to be split otherwise than it is.
     """
+    first = sources[0]
+    roles = find_roles(list(first.columns), config, first.name, first.header)
     protocol: str = config.protocol
     if parts:
         _check_given(config, parts)
         protocol = "given"
     elif protocol == "auto":
         protocol = "held-out-users" if roles.time is None else "leave-one-out"
-    _check(config, protocol, roles)
-    filters = _filters(config, protocol, roles)
+    _check_columns_for(config, protocol, roles)
+    filters = _filters(config, protocol, has_ratings=roles.rating is not None)
     needed = {"user_id", "item_id"}
     if "min_rating" in filters:
         needed.add("rating")
@@ -63,19 +70,32 @@ def make_plan(config: PrepareConfig, roles: Roles, parts: tuple[str, ...] = ()) 
         needed.add("time")
     columns = {role: name for role, name in roles.used().items() if role in needed}
     if config.time_format is not None and "time" not in columns:
-        raise SettingError(_reads_no_times(config.time_format, protocol, roles))
+        reason = f"{'a split that is given' if parts else f'protocol {protocol}'} reads no times;"
+        if roles.time is None:
+            reason = (
+                "there is no time column; name one with --time-column (time_column=... in Python) "
+                "or"
+            )
+        raise SettingError(f"time_format is {shown(config.time_format)}, and {reason} leave it out")
+    ignores_times = bool(parts) or config.protocol not in ("auto", "leave-one-out")
+    for source in sources[1:]:
+        check_columns(list(source.columns), source.name, columns.values(), first.name)
+        if roles.time is None and not ignores_times:
+            refuse_times(list(source.columns), source.name, first.name)
+    has_validation = protocol != "none" and config.validation == "hold-out"
+    if parts:
+        has_validation = any(part.startswith("validation") for part in parts)
+    drops_unseen_targets = config.unseen_targets == "drop"
+    if config.unseen_targets == "auto":
+        drops_unseen_targets = config.filters == "reference" and protocol == "held-out-users"
     is_random = protocol == "leave-one-out" and roles.time is None
     return Plan(
         protocol=protocol,
         label=RANDOM if is_random else protocol,
         filters=filters,
         columns=columns,
-        has_validation=(
-            any(part.startswith("validation") for part in parts)
-            if parts
-            else protocol != "none" and config.validation == "hold-out"
-        ),
-        drops_unseen_targets=_drops_unseen_targets(config, protocol),
+        has_validation=has_validation,
+        drops_unseen_targets=drops_unseen_targets,
         parts=parts,
     )
 
@@ -90,7 +110,7 @@ def _check_given(config: PrepareConfig, parts: tuple[str, ...]) -> None:
         raise SettingError("validation is none, and a validation part is given; leave one out")
 
 
-def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
+def _check_columns_for(config: PrepareConfig, protocol: str, roles: Roles) -> None:
     if protocol == "temporal" and (roles.time is None or roles.time_is_rank):
         found = "there is no time column" if roles.time is None else f"{roles.time!r} is a rank"
         raise SettingError(
@@ -109,34 +129,17 @@ def _check(config: PrepareConfig, protocol: str, roles: Roles) -> None:
         )
 
 
-def _reads_no_times(format: str, protocol: str, roles: Roles) -> str:
-    """What is said of a format of times where none are read."""
-    if roles.time is None:
-        why = "there is no time column; name one with --time-column (time_column=... in Python) or"
-    else:
-        split = "a split that is given" if protocol == "given" else f"protocol {protocol}"
-        why = f"{split} reads no times;"
-    return f"time_format is {shown(format)}, and {why} leave it out"
-
-
-def _drops_unseen_targets(config: PrepareConfig, protocol: str) -> bool:
-    if config.unseen_targets == "auto":
-        return config.filters == "reference" and protocol == "held-out-users"
-    return config.unseen_targets == "drop"
-
-
-def _filters(config: PrepareConfig, protocol: str, roles: Roles) -> dict[str, float]:
-    asked = {
-        "min_rating": config.min_rating,
-        "min_item_users": config.min_item_users,
-        "min_user_interactions": config.min_user_interactions,
-    }
-    defaults: dict[str, float] = {}
+def _filters(config: PrepareConfig, protocol: str, *, has_ratings: bool) -> dict[str, float]:
+    filters: dict[str, float | None] = dict.fromkeys(
+        ("min_rating", "min_item_users", "min_user_interactions")
+    )
     if config.filters == "reference":
-        defaults["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS
+        filters["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS
         if protocol == "held-out-users":
-            defaults["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS_HELD_OUT
-            if roles.rating is not None:
-                defaults["min_rating"] = _REFERENCE_MIN_RATING
-    chosen = {name: defaults.get(name) if value is None else value for name, value in asked.items()}
-    return {name: value for name, value in chosen.items() if value is not None}
+            filters["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS_HELD_OUT
+            if has_ratings:
+                filters["min_rating"] = _REFERENCE_MIN_RATING
+    for name in filters:
+        if getattr(config, name) is not None:
+            filters[name] = getattr(config, name)
+    return {name: value for name, value in filters.items() if value is not None}

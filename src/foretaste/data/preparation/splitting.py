@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import counted, shown
-from foretaste.data import steps
 from foretaste.data.config import PrepareConfig
-from foretaste.data.engine import Engine
-from foretaste.data.given_split import check_fold_in, count_given, held_query, num_distinct_held
-from foretaste.data.plan import Plan
+from foretaste.data.preparation import steps
+from foretaste.data.preparation.given_split import check_fold_in, count_given
 from foretaste.errors import InputError, SettingError
 
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+    from foretaste.data.preparation.plan import Plan
 
-@dataclass(frozen=True, kw_only=True)
-class _FilterStep:
-    setting: str
-    table: str
-    condition: str
-    label: str
-    ids_table: str = ""
-    ids: str = ""
-
-
-_FILTER_STEPS = (
-    _FilterStep(
-        setting="min_rating",
-        table="rated",
-        condition=steps.RATED,
-        label="num_rows_rated_too_low",
+# Of each filter: its setting, the table it leaves, the condition and the count of rows dropped, and
+# a table of ids that the condition looks into.
+_FILTERS = (
+    ("min_rating", "rated", steps.RATED, "num_rows_rated_too_low", None),
+    (
+        *("min_item_users", "frequent", steps.FREQUENT, "num_rows_of_rare_items"),
+        ("frequent_items", steps.FREQUENT_ITEMS),
     ),
-    _FilterStep(
-        setting="min_item_users",
-        table="frequent",
-        condition=steps.FREQUENT,
-        label="num_rows_of_rare_items",
-        ids_table="frequent_items",
-        ids=steps.FREQUENT_ITEMS,
-    ),
-    _FilterStep(
-        setting="min_user_interactions",
-        table="active",
-        condition=steps.ACTIVE,
-        label="num_rows_of_inactive_users",
-        ids_table="active_users",
-        ids=steps.ACTIVE_USERS,
+    (
+        *("min_user_interactions", "active", steps.ACTIVE, "num_rows_of_inactive_users"),
+        ("active_users", steps.ACTIVE_USERS),
     ),
 )
 
@@ -56,36 +36,42 @@ def filter_rows(engine: Engine, plan: Plan, counts: dict[str, int]) -> str:
     """
     previous, num_rows = "raw", engine.count("raw")
     counts["num_rows_read"] = num_rows
-    for step in _FILTER_STEPS:
-        if step.setting not in plan.filters:
+    for setting, table, condition, label, ids in _FILTERS:
+        if setting not in plan.filters:
             continue
-        if step.ids:
-            engine.make(step.ids_table, step.ids.format(previous=previous, **plan.filters))
-        left = f"{previous} WHERE {step.condition.format(**plan.filters)}"
+        if ids is not None:
+            engine.make(ids[0], ids[1].format(previous=previous, **plan.filters))
+        left = f"{previous} WHERE {condition.format(**plan.filters)}"
         num_left = engine.count(left)
-        counts[step.label] = num_rows - num_left
+        counts[label] = num_rows - num_left
         if num_left == 0:
-            raise _nothing_left(plan, counts)
+            dropped = ", ".join(
+                f"{count:,} {label.removeprefix('num_').replace('_', ' ')}"
+                for label, count in counts.items()
+            )
+            applied = ", ".join(f"{name} {value:g}" for name, value in plan.filters.items())
+            raise InputError(f"every row is filtered away: {dropped}; the filters are {applied}")
         # Rows are copied only where some go: it takes as long as counting ten times.
         if num_left < num_rows:
-            engine.make(step.table, f"SELECT * FROM {left}")
+            engine.make(table, f"SELECT * FROM {left}")
             engine.drop(previous)
-            previous, num_rows = step.table, num_left
+            previous, num_rows = table, num_left
     return previous
 
 
 def collapse_pairs(engine: Engine, previous: str, plan: Plan, counts: dict[str, int]) -> None:
     """Make ``user_codes``, ``item_codes`` and ``pairs``: every (user, item) once, its earliest."""
     num_rows = engine.count(previous)
-    num_given = num_distinct_held(engine, previous, plan.parts) if plan.parts else {}
+    query = steps.DISTINCT_HELD.format(previous=previous)
+    num_given = engine.run(query) if plan.parts else []
     engine.make("user_codes", steps.USER_CODES.format(previous=previous))
     engine.make("item_codes", steps.ITEM_CODES.format(previous=previous))
     engine.make("pairs", steps.PAIRS.format(previous=previous))
     engine.drop(previous)
     counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
-    for part, num_pairs in num_given.items():
-        num_left = engine.count(f"pairs WHERE time = {plan.parts.index(part)}")
-        counts[f"num_{part}_pairs_in_an_earlier_part"] = num_pairs - num_left
+    for number, num_pairs in num_given:
+        num_left = engine.count(f"pairs WHERE time = {number}")
+        counts[f"num_{plan.parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
 
 def split_pairs(
@@ -111,7 +97,8 @@ def split_pairs(
         sizes = _sizes(engine.count("pairs") // 10, plan.has_validation)
         sql = steps.HELD_TEMPORAL.format(**sizes, **keys)
     elif plan.protocol == "given":
-        sql = held_query(plan.parts)
+        cases = (f"WHEN {number} THEN '{part}'" for number, part in enumerate(plan.parts))
+        sql = steps.HELD_GIVEN.format(cases=" ".join(cases))
     else:
         sql = steps.HELD_NOTHING
     engine.make("held", sql)
@@ -176,7 +163,7 @@ def count_parts(engine: Engine, plan: Plan, parts: list[str], counts: dict[str, 
 
 
 def describe_limits(parts: list[str], counts: dict[str, int]) -> dict[str, str]:
-    """What is said of parts that nothing can be learned from or measured on, by their names."""
+    """Notes on parts that nothing can be learned from or measured on, by their names."""
     notes = {}
     if counts["num_train_users"] == 1:
         notes["training"] = "nothing can be learned from one user alone"
@@ -236,7 +223,12 @@ def _check_parts(engine: Engine, plan: Plan) -> list[str]:
     if engine.count("train"):
         found.add("train")
     if plan.parts:
-        _refuse_empty(plan.parts, found)
+        for part in plan.parts:
+            if part not in found:
+                raise InputError(
+                    f"nothing is left of the {part} part: each of its pairs is filtered away or in "
+                    "an earlier part already; give other files or filters"
+                )
         return list(plan.parts[1:])
     splits = ["validation", "test"] if plan.has_validation else ["test"]
     kinds = ("_fold_in", "_target") if plan.protocol == "held-out-users" else ("",)
@@ -249,22 +241,3 @@ def _check_parts(engine: Engine, plan: Plan) -> list[str]:
             "use --protocol none to train on all of them"
         )
     return parts
-
-
-def _refuse_empty(parts: tuple[str, ...], found: set[str]) -> None:
-    """Of a split that was made elsewhere, every part must have something left."""
-    for part in parts:
-        if part not in found:
-            raise InputError(
-                f"nothing is left of the {part} part: each of its pairs is filtered away or in an "
-                "earlier part already; give other files or filters"
-            )
-
-
-def _nothing_left(plan: Plan, counts: dict[str, int]) -> InputError:
-    dropped = ", ".join(
-        f"{count:,} {label.removeprefix('num_').replace('_', ' ')}"
-        for label, count in counts.items()
-    )
-    applied = ", ".join(f"{name} {value:g}" for name, value in plan.filters.items())
-    return InputError(f"every row is filtered away: {dropped}; the filters are {applied}")

@@ -26,7 +26,7 @@ _COMMANDS = {
     ".tbz2": "tar -xf",
     ".txz": "tar -xf",
 }
-# Of what the file is, and what to do, by its suffix.
+# The kind of file, and the advice, by its suffix.
 _SPREADSHEET = (
     "is a spreadsheet, which is not read; save it there as CSV (UTF-8), or in Python: "
     "pandas.read_excel({name!r}).to_csv({csv!r}, index=False)"
@@ -45,7 +45,7 @@ _OTHERS = {
     **dict.fromkeys((".npz", ".npy"), _ARRAYS),
 }
 
-# What NVIDIA's NCF and VAE-CF wrote of prepared data.
+# Prepared data that NVIDIA's NCF and VAE-CF wrote.
 _REFERENCE = {
     **dict.fromkeys(
         ("train_ratings.pickle", "test_ratings.pickle"),

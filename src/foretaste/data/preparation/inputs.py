@@ -12,42 +12,38 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig
-from foretaste.data.fixed_candidates import PART, open_candidates
-from foretaste.data.given_split import as_given_split
-from foretaste.data.item_columns import open_item_scan
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
+from foretaste.data.preparation.given_split import as_given_split, open_candidates
 from foretaste.data.progress import Progress
-from foretaste.data.scans import Scan
-from foretaste.data.sources import check_format_acts, open_scans
-from foretaste.errors import DatasetError, SettingError
+from foretaste.data.sources import check_format_acts, open_sources
+from foretaste.data.sources.source import Source
+from foretaste.errors import DatasetError, InputError, SettingError
 
 _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Raw:
+class Inputs:
     """The sources of one preparation."""
 
-    scans: list[Scan]
-    """Interactions; each scan's place is its part's position in ``parts``."""
+    interactions: list[Source]
+    """Each source's ``part_number`` is its part's position in ``parts``."""
 
     parts: tuple[str, ...]
     """The parts of a split that was made elsewhere, training first; none where there is none, and
     where protocol none trains on all of it."""
 
-    candidates: list[Scan]
+    candidates: list[Source]
     """The candidates that came with the test part, if any."""
 
-    item_scan: Scan | None
-    """What describes items, if anything."""
+    items: Source | None
+    """The description of the items, if there is one."""
 
     provenance: list[dict[str, Any]]
-    """What each source holds, its name, size and checksum, and what text is read as."""
+    """For each source: its content, name, size and checksum, and what text is read as."""
 
     name: str
-    """What a dataset of it is called."""
-
-    tell: Progress
+    """The name of a dataset of it."""
 
     @classmethod
     def open(
@@ -55,41 +51,48 @@ class Raw:
         source: Any,
         items: Any,
         config: PrepareConfig,
-        tell: Progress,
+        progress: Progress,
         *,
         name: str | None = None,
-    ) -> Raw:
+    ) -> Inputs:
         """Find and checksum whatever ``source`` and ``items`` name; InputError where they cannot
         be read. Without a ``name`` it is called after its first file."""
-        split = as_given_split(source)
-        format = config.file_format
+        split, format = as_given_split(source), config.file_format
         sources = {"interactions": source} if split is None else split.parts()
         is_split = split is not None and config.protocol != "none"
         opened = {
-            part: [replace(scan, place=place * is_split) for scan in open_scans(named, format)]
-            for place, (part, named) in enumerate(sources.items())
+            part: [
+                replace(found, part_number=number * is_split)
+                for found in open_sources(named, format)
+            ]
+            for number, (part, named) in enumerate(sources.items())
         }
-        scans = [scan for part in opened.values() for scan in part]
-        given = split.test_candidates if split is not None and is_split else None
-        candidates = [] if given is None else open_candidates(given, format)
-        check_format_acts(format, scans + candidates)
-        _check_target_rule(config, candidates)
-        _check_title(config, items)
-        item_scan = None if items is None else open_item_scan(items, config.items_format)
-        tell("checksum")
-        opened |= {PART: candidates, "items": [] if item_scan is None else [item_scan]}
+        interactions = [found for part in opened.values() for found in part]
+        candidates: list[Source] = []
+        if split is not None and is_split and split.test_candidates is not None:
+            candidates = open_candidates(split.test_candidates, format)
+        check_format_acts(format, interactions + candidates)
+        _check_settings_act(config, items, candidates)
+        described: list[Source] = []
+        if items is not None:
+            described = open_sources(items, config.items_format)
+            check_format_acts(config.items_format, described)
+            if len(described) > 1:
+                raise InputError(f"items must be one file, and {items} names {len(described)}")
+        progress("checksum")
+        opened |= {"test_candidates": candidates, "items": described}
         return cls(
-            scans=scans,
+            interactions=interactions,
             parts=tuple(sources) if is_split else (),
             candidates=candidates,
-            item_scan=item_scan,
+            items=described[0] if described else None,
             provenance=[
-                {"holds": part} | scan.provenance() for part, scans in opened.items()
-                for scan in scans
+                {"holds": part} | found.provenance()
+                for part, sources in opened.items()
+                for found in sources
             ],
-            name=name or Path(scans[0].name).name.split(".")[0],
-            tell=tell,
-        )  # fmt: skip
+            name=name or Path(interactions[0].name).name.split(".")[0],
+        )
 
     def default_output(self, config: PrepareConfig, root: Path) -> Path:
         """``root/<name>-<digest>``: the same for the same content and settings, wherever it is."""
@@ -104,19 +107,19 @@ class Raw:
             return False
         with suppress(DatasetError):
             manifest = Manifest.read(directory)
-            made = _key(manifest.source, manifest.config)
-            return made == _key(self.provenance, config.content())
+            key = _key(manifest.source, manifest.config)
+            return key == _key(self.provenance, config.content())
         return False
 
     def check_unchanged(self) -> None:
         """Raise InputError where a file was written to since it was opened."""
-        described = [] if self.item_scan is None else [self.item_scan]
-        for scan in (*self.scans, *self.candidates, *described):
-            scan.check_unchanged()
+        described = [] if self.items is None else [self.items]
+        for source in (*self.interactions, *self.candidates, *described):
+            source.check_unchanged()
 
 
 def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
-    """What decides a dataset, as text."""
+    """The content and settings that decide a dataset, as text."""
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(
@@ -128,17 +131,15 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
     return json.dumps(key, sort_keys=True)
 
 
-def _check_title(config: PrepareConfig, items: Any) -> None:
-    if config.title_column is not None and items is None:
-        raise SettingError(
-            f"title_column is {shown(config.title_column)}, and no file describes the items; give "
-            "it with --items (items=... in Python)"
-        )
-
-
-def _check_target_rule(config: PrepareConfig, candidates: list[Scan]) -> None:
+def _check_settings_act(config: PrepareConfig, items: Any, candidates: list[Source]) -> None:
+    """Raise SettingError for a setting about an input that is not given."""
     if config.target_in_candidates == "drop" and not candidates:
         raise SettingError(
             "target_in_candidates is drop, and no candidates came with the test part; give them "
             "with --test-candidates (GivenSplit(test_candidates=...) in Python) or leave it out"
+        )
+    if config.title_column is not None and items is None:
+        raise SettingError(
+            f"title_column is {shown(config.title_column)}, and no file describes the items; give "
+            "it with --items (items=... in Python)"
         )

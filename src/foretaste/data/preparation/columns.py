@@ -1,4 +1,4 @@
-"""Which column is which: common spellings, and what is said where none is found."""
+"""Columns by role: common spellings, and errors where none is found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in 
 
 _REQUIRED = {"user_id": "user_column", "item_id": "item_column"}
 _OPTIONS = {**_REQUIRED, "rating": "rating_column", "time": "time_column"}
-_TITLE_OPTION = "title_column"
 
 # A number, or a date such as 2020-12-31: seldom the name of a column.
 _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
@@ -152,7 +151,7 @@ def find_item_column(
     if name is not None and name in columns:
         return name
     # The options of columns are about interactions, so there is none to say which of two is meant.
-    found = _find_spelling(columns, "item_id", where, "rename one of them")
+    found = find_spelling(columns, "item_id", where, "rename one of them")
     if found is None and "id" in columns:
         return "id"
     if found is None:
@@ -168,13 +167,13 @@ def find_title(columns: Sequence[str], name: str | None, where: str) -> str | No
 
     Raises InputError where the one asked for is not there, or two are equally good.
     """
-    return _named(columns, name, _TITLE_OPTION, where, "") or _find_spelling(
-        columns, "title", where, f"say which with {_flag(_TITLE_OPTION)}"
+    return _named(columns, name, "title_column", where, "") or find_spelling(
+        columns, "title", where, f"say which with {_flag('title_column')}"
     )
 
 
 def no_title(columns: Sequence[str], where: str) -> str:
-    """What is said of a file about items in which no column beside the id looks like a title."""
+    """A note on a file about items in which no column beside the id looks like a title."""
     if not columns:
         return f"none, as {where} has no column but the ids"
     return (
@@ -184,7 +183,7 @@ def no_title(columns: Sequence[str], where: str) -> str:
 
 
 def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, str]:
-    """What is said of the columns that are not read; empty where every one is."""
+    """Notes on the columns that are not read; empty where every one is."""
     unused = list(dict.fromkeys(name for name in columns if name not in used))
     if not unused:
         return {}
@@ -197,19 +196,17 @@ def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, 
     return {"not used": _listed(unused) + reason}
 
 
-def find_spelling(columns: Sequence[str], role: str, where: str) -> str | None:
-    """The column of interactions that is spelled most like ``role``, or None; InputError where two
-    are equally good."""
-    return _find_spelling(columns, role, where, f"say which with {_flag(_OPTIONS[role])}")
-
-
-def _find_spelling(columns: Sequence[str], role: str, where: str, advice: str) -> str | None:
+def find_spelling(
+    columns: Sequence[str], role: str, where: str, advice: str | None = None
+) -> str | None:
+    """The column that is spelled most like ``role``, or None; InputError, with ``advice``, where
+    two are equally good."""
     for spelling in SPELLINGS[role]:
         matches = [column for column in columns if _plain(column) == spelling]
         if len(matches) > 1:
             raise InputError(
                 f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
-                f"{advice}"
+                f"{advice or f'say which with {_flag(_OPTIONS[role])}'}"
             )
         if matches:
             return matches[0]

@@ -51,10 +51,10 @@ WHERE previous_code IS NULL OR previous_code <> item_code
 # The last interaction of each user with three or more is test, the one before it validation.
 # Only rows of a user's last two moments can be among them, so only those are hashed.
 HELD_LEAVE_ONE_OUT = """
-SELECT user_code, item_code, CASE WHEN place = 1 THEN 'test' ELSE 'validation' END AS part
+SELECT user_code, item_code, CASE WHEN nth = 1 THEN 'test' ELSE 'validation' END AS part
 FROM (
     SELECT user_code, item_code, row_number() OVER (
-        PARTITION BY user_code ORDER BY time DESC, md5({pair_key})) AS place
+        PARTITION BY user_code ORDER BY time DESC, md5({pair_key})) AS nth
     FROM pairs
     JOIN (
         SELECT user_code,
@@ -67,7 +67,7 @@ FROM (
     JOIN user_codes USING (user_code)
     JOIN item_codes USING (item_code)
     WHERE time >= since)
-WHERE place <= {num_held}
+WHERE nth <= {num_held}
 """
 
 # Users with two items or more, in the order of a hash: the first {num_test} are test, the next
@@ -75,23 +75,23 @@ WHERE place <= {num_held}
 # keep the shares in integers.
 HELD_USERS = """
 SELECT user_code, item_code,
-       part || CASE WHEN place = 1 OR place * 1000 <= num_pairs * 200
+       part || CASE WHEN nth = 1 OR nth * 1000 <= num_pairs * 200
                     THEN '_target' ELSE '_fold_in' END AS part
 FROM (
     SELECT user_code, item_code, part,
-           row_number() OVER (PARTITION BY user_code ORDER BY md5({pair_key})) AS place,
+           row_number() OVER (PARTITION BY user_code ORDER BY md5({pair_key})) AS nth,
            count(*) OVER (PARTITION BY user_code) AS num_pairs
     FROM pairs
     JOIN item_codes USING (item_code)
     JOIN (
         SELECT user_code, user_id,
-               CASE WHEN place <= {num_test} THEN 'test' ELSE 'validation' END AS part
+               CASE WHEN nth <= {num_test} THEN 'test' ELSE 'validation' END AS part
         FROM (
-            SELECT user_code, user_id, row_number() OVER (ORDER BY md5({user_key})) AS place
+            SELECT user_code, user_id, row_number() OVER (ORDER BY md5({user_key})) AS nth
             FROM user_codes
             WHERE user_code IN (
                 SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) >= 2))
-        WHERE place <= {num_test} + {num_validation}) USING (user_code))
+        WHERE nth <= {num_test} + {num_validation}) USING (user_code))
 """
 
 # The latest {num_test} interactions are test, the {num_validation} before them validation.
@@ -99,10 +99,10 @@ FROM (
 # order the pairs of different users whose keys are one text: a:b with c, a with b:c.
 HELD_TEMPORAL = """
 SELECT user_code, item_code,
-       CASE WHEN place <= {num_test} THEN 'test' ELSE 'validation' END AS part
+       CASE WHEN nth <= {num_test} THEN 'test' ELSE 'validation' END AS part
 FROM (
     SELECT user_code, item_code, num_later + row_number() OVER (
-        PARTITION BY time ORDER BY md5({pair_key}), user_code, item_code) AS place
+        PARTITION BY time ORDER BY md5({pair_key}), user_code, item_code) AS nth
     FROM pairs
     JOIN (
         SELECT time, sum(num_pairs) OVER (ORDER BY time DESC) - num_pairs AS num_later
@@ -116,7 +116,7 @@ FROM (
     JOIN user_codes USING (user_code)
     JOIN item_codes USING (item_code)
     WHERE num_later < {num_test} + {num_validation})
-WHERE place <= {num_test} + {num_validation}
+WHERE nth <= {num_test} + {num_validation}
 """
 
 HELD_NOTHING = """
@@ -205,7 +205,7 @@ FROM {relation} WHERE {line} <> ''
 LINES_WITHOUT_TEST = """
 SELECT count(*), min(line) FROM candidate_lines ANTI JOIN (
     SELECT CAST(user_id AS STRING) AS user_text, CAST(item_id AS STRING) AS item_text
-    FROM raw WHERE time = {place}) USING (user_text, item_text)
+    FROM raw WHERE time = {number}) USING (user_text, item_text)
 """
 
 CANDIDATES_OF_LINES = """
@@ -216,12 +216,12 @@ FROM candidate_lines
 CONTRADICTED = """
 SELECT DISTINCT user_id FROM {previous} JOIN given_candidates
     ON CAST(user_id AS STRING) = user_text AND CAST(item_id AS STRING) = item_text
-WHERE time = {place}
+WHERE time = {number}
 """
 
 UNCONTRADICTED = """
 SELECT * FROM {previous}
-WHERE time <> {place} OR user_id NOT IN (SELECT user_id FROM contradicted)
+WHERE time <> {number} OR user_id NOT IN (SELECT user_id FROM contradicted)
 """
 
 # Without a code: an item that training never saw, which no model can score.
@@ -248,7 +248,7 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')
   AND user_code NOT IN (SELECT user_code FROM candidates)
 """
 
-# What the files hold, each in the order it is written in.
+# The content of the files, each in the order it is written in.
 PAIRS_FILE = """
 SELECT user_index, item_index
 FROM {rows} JOIN users USING (user_code) JOIN items USING (item_code)

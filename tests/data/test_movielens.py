@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
-from foretaste.data import named_files as named_files_module
-from foretaste.data.named_sets import NAMED_SETS, named_set
+from foretaste.data.movielens import NAMED_SETS, named_set
 from foretaste.errors import InputError, SettingError
 from tests.data import movielens
 from tests.data.file_server import FileServer, serving
@@ -290,7 +289,7 @@ def test_a_full_disk_while_unpacking_leaves_the_archive(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(named_files_module.shutil, "copyfileobj", fail)
+        full.setattr("shutil.copyfileobj", fail)
         with pytest.raises(
             InputError, match="No space left on device; make room, or keep"
         ) as caught:
@@ -336,7 +335,7 @@ def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_at_once_download_once(mirror: FileServer, place: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from dataclasses import replace; from foretaste.data import prepare; "
-        "from foretaste.data.named_sets import NAMED_SETS as sets; "
+        "from foretaste.data.movielens import NAMED_SETS as sets; "
         "sets['ml-1m'] = replace(sets['ml-1m'], md5=sys.argv[1]); "
         "prepare('ml-1m', sys.argv[2], progress=lambda step: print(step, flush=True))"
     )
@@ -350,9 +349,9 @@ def test_two_at_once_download_once(mirror: FileServer, place: Path, tmp_path: Pa
     assert running[1].stdout.readline() == "wait for another process that does the same\n"
     mirror.stall_after = None
     mirror.closing.set()
-    told = [process.communicate(timeout=60)[0] for process in running]
+    outputs = [process.communicate(timeout=60)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
-    assert "unpack ml-1m.zip" in told[0]
-    assert "unpack" not in told[1]
+    assert "unpack ml-1m.zip" in outputs[0]
+    assert "unpack" not in outputs[1]
     assert mirror.requests == [None, "bytes=10-"]
     assert {path.name for path in place.iterdir()} == {"first", "second"}

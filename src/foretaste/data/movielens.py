@@ -1,0 +1,243 @@
+"""MovieLens by name: how its files are written, downloaded, unpacked and prepared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.atomic import atomic_directory
+from foretaste._util.files import try_lock, why_not_written
+from foretaste._util.formatting import did_you_mean
+from foretaste.data.config import PrepareConfig
+from foretaste.data.downloads import download, file_md5
+from foretaste.data.progress import Progress
+from foretaste.errors import InputError, SettingError
+
+URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
+"""Names another server that has the same archives, by the address of their folder."""
+
+_URL = "https://files.grouplens.org/datasets/movielens"
+_WAIT_S = 0.2
+
+# A name that may be meant for a set or a folder; a file's name has an ending, a pattern's has more.
+_WORD = re.compile(r"[\w/-]{1,100}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSet:
+    """One archive: its sum, and the two files of it that are read."""
+
+    name: str
+    """Also of the archive, and of the folder in it."""
+
+    md5: str
+    """Of the archive, as published beside it."""
+
+    interactions: str = "ratings.csv"
+    items: str = "movies.csv"
+
+    format: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of preparation about how the interactions are written."""
+
+    items_format: Mapping[str, Any] = field(default_factory=dict)
+    """The same of the items."""
+
+    num_heldout_users: int | None = None
+    """Users that the reference holds out for validation, and as many for test, under
+    held-out-users."""
+
+    @property
+    def archive(self) -> str:
+        return f"{self.name}.zip"
+
+    @property
+    def is_unpacked_here(self) -> bool:
+        """Whether the working directory holds the set's own folder."""
+        return (Path(self.name) / self.interactions).is_file()
+
+    def settings(self, config: PrepareConfig, *, with_items: bool) -> PrepareConfig:
+        """``config`` for this set: how it is written, and what the reference does where nothing
+        else is asked for. SettingError where it contradicts how the files are written."""
+        settings = {**self.format, **(self.items_format if with_items else {})}
+        for setting, value in settings.items():
+            wanted = getattr(config, setting)
+            if wanted not in (getattr(PrepareConfig, setting), value):
+                raise SettingError(
+                    f"{setting} is {wanted!r}, but {self.name} is written in a known way; leave it "
+                    "out"
+                )
+        if config.filters == "auto":
+            settings["filters"] = "reference"
+        if config.protocol == "held-out-users" and config.num_heldout_users is None:
+            settings["num_heldout_users"] = self.num_heldout_users
+        return replace(config, **settings)
+
+
+_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
+
+# The sums are those of the .md5 files beside the archives.
+NAMED_SETS = {
+    named.name: named
+    for named in (
+        NamedSet(
+            name="ml-100k",
+            md5="0e33842e24a9c977be4e0107933c0723",
+            interactions="u.data",
+            items="u.item",
+            format={"delimiter": "\t", "columns": _COLUMNS},
+            items_format={
+                "items_delimiter": "|",
+                "items_columns": ("item_id", "title", "release_date", *["-"] * 21),
+                "items_encoding": "latin-1",
+                "items_quote": "none",
+            },
+        ),
+        NamedSet(
+            name="ml-1m",
+            md5="c4d9eecfca2ab87c1945afe126590906",
+            interactions="ratings.dat",
+            items="movies.dat",
+            format={"delimiter": "::", "columns": _COLUMNS},
+            items_format={
+                "items_delimiter": "::",
+                "items_columns": ("item_id", "title", "genres"),
+                "items_encoding": "latin-1",
+            },
+        ),
+        NamedSet(name="ml-20m", md5="cd245b17a1ae2cc31bb14903e1204af3", num_heldout_users=10_000),
+        NamedSet(name="ml-25m", md5="6b51fb2759a8657d3bfcbfc42b592ada"),
+        NamedSet(name="ml-32m", md5="d472be332d4daa821edc399621853b57"),
+    )
+}
+
+
+def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | None:
+    """The set that ``source`` names; None where it is a path, or anything else.
+
+    A file or folder that has the name of a set goes before the set, unless it is the set's own
+    folder, unpacked. Raises SettingError where ``source_dir`` is given for what is not a set,
+    InputError where a word names neither a set nor anything that is there.
+    """
+    if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == 1:
+        source = source[0]
+    named = NAMED_SETS.get(str(source)) if isinstance(source, str | Path) else None
+    if source_dir is not None:
+        if named is None:
+            raise SettingError(
+                "source_dir belongs to the named sets, and the source is none of "
+                f"{', '.join(NAMED_SETS)}"
+            )
+        return named
+    is_word = isinstance(source, str | Path) and _WORD.fullmatch(str(source))
+    # Unlike Path's, this raises nothing, whoever may look into the folders on the way.
+    if named is None and is_word and not os.path.exists(source):  # noqa: PTH110
+        raise InputError(
+            f"{source}: there is no such file or folder, nor a named set of that name; the named "
+            f"sets are {', '.join(NAMED_SETS)}{did_you_mean(Path(source))}"
+        )
+    is_taken = named is not None and Path(named.name).exists() and not named.is_unpacked_here
+    return None if is_taken else named
+
+
+def find_files(
+    named: NamedSet, source_dir: Path | None, progress: Progress
+) -> tuple[Path, Path | None]:
+    """The set's files of interactions and of items, downloaded and unpacked if need be.
+
+    With ``source_dir`` they, or the archive, are taken from there and nothing is downloaded; there
+    the items may be missing. Downloads are kept, unpacked, in ``cache_directory()``.
+
+    Raises InputError where the set cannot be had.
+    """
+    own = Path(named.name)
+    here = [own] if source_dir is None else [Path(source_dir), source_dir / own]
+    unpacked = [folder for folder in here if (folder / named.interactions).is_file()]
+    folder = unpacked[0] if unpacked else _unpacked(named, source_dir, progress)
+    items = folder / named.items
+    return folder / named.interactions, items if items.is_file() else None
+
+
+def cache_directory() -> Path:
+    """Where downloads are kept: ``foretaste`` in ``XDG_CACHE_HOME``, ``~/.cache`` unless set."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "foretaste"
+    try:
+        return Path.home() / ".cache" / "foretaste"
+    except RuntimeError:
+        raise SettingError(
+            "there is no home directory to keep downloads in; name one in XDG_CACHE_HOME"
+        ) from None
+
+
+def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
+    """The folder of the files in the cache, unpacked from an archive there or in ``source_dir``, or
+    from a download."""
+    if source_dir is not None and not (source_dir / named.archive).is_file():
+        raise InputError(
+            f"{source_dir}: has neither {named.archive} nor {named.interactions}, and with "
+            "source_dir nothing is downloaded"
+        )
+    cache = cache_directory()
+    folder, downloaded = cache / named.name, cache / named.archive
+    archive = downloaded if source_dir is None else source_dir / named.archive
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone(cache / f".{named.name}.lock", progress):
+            if not (folder / named.interactions).is_file():
+                _check_or_download(named, archive, progress)
+                progress(f"unpack {named.archive}")
+                with zipfile.ZipFile(archive) as packed, atomic_directory(folder) as directory:
+                    # The two files, and nothing else.
+                    for name in (named.interactions, named.items):
+                        with (
+                            packed.open(f"{named.name}/{name}") as member,
+                            (directory / name).open("wb") as file,
+                        ):
+                            shutil.copyfileobj(member, file, 1 << 20)
+                downloaded.unlink(missing_ok=True)
+    except OSError as error:
+        why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
+        raise InputError(f"{error.filename or folder}: {why}") from None
+    return folder
+
+
+def _check_or_download(named: NamedSet, archive: Path, progress: Progress) -> None:
+    if archive.is_file():
+        progress(f"check {archive.name}")
+        found = file_md5(archive)
+        if found != named.md5:
+            raise InputError(
+                f"{archive}: has md5 {found}, not {named.md5}: it is damaged or another archive; "
+                "remove it, or replace it by the right one"
+            )
+        return
+    address = os.environ.get(URL_VARIABLE) or _URL
+    if not address.startswith(("http://", "https://")):
+        raise SettingError(f"{URL_VARIABLE} is {address!r}; it must begin with http:// or https://")
+    download(
+        f"{address.rstrip('/')}/{named.archive}",
+        archive,
+        md5=named.md5,
+        otherwise=f"get {named.archive} by other means and name its folder with --source-dir "
+        f"(source_dir=... in Python), or name a mirror in {URL_VARIABLE}",
+        progress=progress,
+    )
+
+
+@contextmanager
+def _alone(lock: Path, progress: Progress) -> Iterator[None]:
+    """Keep other processes from the same work while the block runs; waits for theirs to end."""
+    with lock.open("ab") as file:
+        if not try_lock(file.fileno()):
+            progress("wait for another process that does the same")
+            while not try_lock(file.fileno()):
+                time.sleep(_WAIT_S)
+        yield

@@ -1,0 +1,293 @@
+"""Preparation of a dataset directory from raw interactions, step by step in SQL.
+
+The engine, and DuckDB with it, is imported when a preparation begins: what is prepared already is
+opened without.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from foretaste import __version__
+from foretaste._util.atomic import atomic_directory, bring_back
+from foretaste._util.files import why_not_written
+from foretaste._util.keywords import routed
+from foretaste._util.settings import AnyPath, checked, given_or_default
+from foretaste.data.config import PairsConfig, PrepareConfig
+from foretaste.data.dataset import Dataset, open_dataset
+from foretaste.data.manifest import FILE_NAME, Manifest, Part
+from foretaste.data.movielens import find_files, named_set
+from foretaste.data.preparation.casts import Kind
+from foretaste.data.preparation.columns import check_columns, describe_unused, find_pair
+from foretaste.data.preparation.given_split import (
+    drop_contradicted,
+    number_candidates,
+    read_candidates,
+)
+from foretaste.data.preparation.inputs import Inputs
+from foretaste.data.preparation.items import ItemDescriptions
+from foretaste.data.preparation.plan import Plan, make_plan
+from foretaste.data.preparation.reading import describe_suspicious_ids, read_raw
+from foretaste.data.preparation.splitting import (
+    collapse_pairs,
+    count_parts,
+    describe_limits,
+    filter_rows,
+    number,
+    split_pairs,
+)
+from foretaste.data.preparation.writing import check_output, write_parts
+from foretaste.data.progress import Progress, reporting
+from foretaste.data.sources import check_format_acts, describe_folders, open_sources
+from foretaste.errors import DatasetError, SettingError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+
+DATASETS = Path("datasets")
+
+_HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
+
+
+def prepare(
+    source: Any,
+    output: Path | str | None = None,
+    config: PrepareConfig | None = None,
+    *,
+    items: Any = None,
+    source_dir: Path | str | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Dataset:
+    """Turn raw interactions into a dataset directory, and open it.
+
+    ``source`` is a file of delimited text or JSON lines (.gz and .zst too) or Parquet, a folder or
+    a pattern of them (``folder/*.parquet``), a sequence of these, a pandas or Polars DataFrame, a
+    pyarrow Table, a SciPy sparse matrix (row numbers are user ids, column numbers item ids, values
+    ratings), or a GivenSplit of any of these. Columns of several files are matched by name.
+    ``items`` is a file or frame with the item id and further columns such as a title. ``output`` is
+    ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings. What
+    is there already, of the same source and settings, is opened as it is. ``progress`` is called
+    with the name of each step as it begins, and with how far a download is. Settings may be given
+    by name too, ``prepare("plays.csv", user_column="listener")``, and go before what ``config``
+    says.
+
+    ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too: MovieLens is
+    downloaded once, checked and unpacked, titles come with it, and ``filters`` are the reference's.
+    With ``source_dir`` the files, or the archive, are taken from there instead.
+
+    The directory appears complete or not at all. Same input, settings and seed give the same
+    files, whatever the order of rows, number of threads or memory limit.
+
+    Raises InputError for what is wrong with the source (file, line, example), SettingError for
+    settings that do not fit it, DatasetError where ``output`` may not be written.
+    """
+    (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
+    asked: Path | None = checked("output", output, AnyPath | None)
+    overwrite = checked("overwrite", overwrite, bool)
+    if asked is not None:
+        # What is prepared there already may be the same.
+        check_output(asked, overwrite=True)
+    with reporting(progress) as report:
+        inputs, config = _open(source, items, config, source_dir, report)
+        target = asked or inputs.default_output(config, DATASETS)
+        if not overwrite and (asked is None or inputs.is_prepared_in(target, config)):
+            return _open_or_prepare(inputs, target, config, report)
+        return _prepare(inputs, target, config, report, overwrite=overwrite)
+
+
+def open_or_prepare(
+    source: Any,
+    config: PrepareConfig | None = None,
+    root: Path | str = DATASETS,
+    *,
+    items: Any = None,
+    source_dir: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """The dataset ``source`` is or whose directory it names; else ``source`` prepared.
+
+    Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
+    found there the next time. Raises SettingError where settings are given for a dataset that is
+    prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
+    """
+    prepared = source if isinstance(source, Dataset) else None
+    if isinstance(source, str | Path):
+        bring_back(Path(source))
+        # Unlike Path's, this raises nothing, however odd or long a name is.
+        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+            prepared = open_dataset(source)
+    if prepared is not None:
+        asked = given_or_default("config", config, PrepareConfig).content()
+        are_files_given = items is not None or source_dir is not None
+        if asked != PrepareConfig().content() or are_files_given:
+            raise SettingError(
+                f"{prepared.path}: is prepared already, and neither settings of preparation nor "
+                "items can change it; give the raw file instead"
+            )
+        return prepared
+    root = checked("root", root, Path)
+    with reporting(progress) as report:
+        inputs, config = _open(source, items, config, source_dir, report)
+        return _open_or_prepare(inputs, inputs.default_output(config, root), config, report)
+
+
+def read_histories(
+    source: Any, config: PairsConfig | None = None
+) -> dict[int | str, list[int | str]]:
+    """The items of each user in rows of users and items, each once; both in order.
+
+    ``source`` is whatever `prepare` reads: files of delimited text or Parquet, folders and patterns
+    of them, frames, sparse matrices. Only the columns of users and items are read. Ids are integers
+    where every one of a column is written as an integer, else text. Raises InputError naming file,
+    line and example of what is wrong.
+    """
+    config = given_or_default("config", config, PairsConfig)
+    sources = open_sources(source, config.file_format)
+    check_format_acts(config.file_format, sources)
+    first = sources[0]
+    columns = find_pair(list(first.columns), config, first.name, first.header)
+    for other in sources[1:]:
+        check_columns(list(other.columns), other.name, columns.values(), first.name)
+
+    from foretaste.data.preparation.engine import Engine
+
+    with TemporaryDirectory() as directory, Engine(Path(directory) / "scratch") as engine:
+        read_raw(engine, sources, columns)
+        for opened in sources:
+            opened.check_unchanged()
+        return dict(sorted(engine.run(_HISTORIES)))
+
+
+def _open(
+    source: Any,
+    items: Any,
+    config: PrepareConfig | None,
+    source_dir: Path | str | None,
+    progress: Progress,
+) -> tuple[Inputs, PrepareConfig]:
+    """Everything there is to read, and the settings to prepare it with."""
+    config = given_or_default("config", config, PrepareConfig)
+    source_dir = checked("source_dir", source_dir, Path | None)
+    named = named_set(source, source_dir)
+    if named is None:
+        return Inputs.open(source, items, config, progress), config
+    config = named.settings(config, with_items=items is None)
+    source, own_items = find_files(named, source_dir, progress)
+    items = own_items if items is None else items
+    return Inputs.open(source, items, config, progress, name=named.name), config
+
+
+def _open_or_prepare(
+    inputs: Inputs, output: Path, config: PrepareConfig, progress: Progress
+) -> Dataset:
+    """The dataset that is at ``output`` already, or is prepared there now."""
+    if not output.exists():
+        try:
+            return _prepare(inputs, output, config, progress, overwrite=False)
+        except DatasetError:
+            # Another process may have prepared the same meanwhile.
+            if not (output / FILE_NAME).is_file():
+                raise
+    return open_dataset(output)
+
+
+def _prepare(
+    inputs: Inputs, output: Path, config: PrepareConfig, progress: Progress, *, overwrite: bool
+) -> Dataset:
+    from foretaste.data.preparation.engine import Engine
+
+    plan = make_plan(config, inputs.interactions, inputs.parts)
+    try:
+        check_output(output, overwrite)
+        with atomic_directory(output, replace=True) as directory:
+            with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
+                manifest = _run_steps(engine, inputs, directory, plan, config, progress)
+            manifest.write(directory)
+            check_output(output, overwrite)
+    except OSError as error:
+        raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
+    return Dataset(output, manifest)
+
+
+def _run_steps(
+    engine: Engine,
+    inputs: Inputs,
+    directory: Path,
+    plan: Plan,
+    config: PrepareConfig,
+    progress: Progress,
+) -> Manifest:
+    counts: dict[str, int] = {}
+    item_columns: list[str] = []
+    progress("read")
+    kinds = read_raw(engine, inputs.interactions, plan.columns, config.time_format)
+    names = [name for source in inputs.interactions for name in source.columns]
+    notes = describe_unused(names, plan.columns.values()) | describe_suspicious_ids(engine, kinds)
+    notes |= describe_folders(inputs.interactions, plan.columns.values())
+    items = None if inputs.items is None else ItemDescriptions(inputs.items, config)
+    if items is not None:
+        item_columns = items.read(engine)
+    if inputs.candidates:
+        read_candidates(engine, inputs.candidates, plan, config)
+    inputs.check_unchanged()
+    progress("filter")
+    kept = filter_rows(engine, plan, counts)
+    if inputs.candidates:
+        kept = drop_contradicted(engine, kept, plan, config, counts)
+    progress("collapse repeats")
+    collapse_pairs(engine, kept, plan, counts)
+    progress("split")
+    held_parts = split_pairs(engine, plan, config, counts)
+    progress("number")
+    number(engine)
+    if items is not None:
+        items.check_used(engine)
+        notes = {"titles": items.describe_titles(engine)} | notes
+    count_parts(engine, plan, held_parts, counts)
+    notes |= describe_limits(held_parts, counts)
+    if inputs.candidates:
+        number_candidates(engine, inputs.candidates, plan, counts)
+    progress("write")
+    has_candidates = bool(inputs.candidates)
+    parts = write_parts(engine, directory, held_parts, kinds, item_columns, has_candidates)
+    return _manifest(engine, inputs, plan, config, counts, kinds, parts, notes)
+
+
+def _manifest(
+    engine: Engine,
+    inputs: Inputs,
+    plan: Plan,
+    config: PrepareConfig,
+    counts: dict[str, int],
+    kinds: dict[str, Kind],
+    parts: dict[str, Part],
+    notes: dict[str, str],
+) -> Manifest:
+    validation: str = config.validation
+    if plan.parts:
+        validation = "hold-out" if plan.has_validation else "none"
+    return Manifest(
+        protocol=plan.label,
+        validation=validation,
+        seed=config.seed,
+        num_users=counts["num_users"],
+        num_train_users=counts["num_train_users"],
+        num_items=counts["num_train_items"],
+        num_all_items=counts["num_items"],
+        num_interactions=counts["num_train_interactions"],
+        counts=counts,
+        config=config.content(),
+        filters=plan.filters,
+        columns=plan.columns,
+        id_types={role: kinds[role] for role in ("user_id", "item_id")},
+        source=inputs.provenance,
+        engine=engine.name,
+        created_by=f"foretaste {__version__}",
+        parts=parts,
+        notes=notes,
+    )

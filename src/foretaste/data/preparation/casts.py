@@ -1,0 +1,228 @@
+"""SQL that casts stored values to the kinds they may be: NULL for a value that a kind cannot hold
+exactly.
+
+Times are compared and nothing else, so what they are cast to keeps their order: dates and times to
+microseconds since 1970, to nanoseconds only where some are finer; numbers to floating point, to
+decimals only where some have more digits than it tells apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from foretaste._util.formatting import shown
+from foretaste._util.settings import wrong
+from foretaste.data.sources.source import Column, Source, Storage, digits, quoted
+from foretaste.errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+
+Kind = Literal[
+    "short", "integer", "real", "text",
+    "exact", "decimal", "moment", "moment_ns", "instant", "instant_ns",
+]  # fmt: skip
+"""The kind of value a column holds; ``short`` are integers of 32 bits, which take half the
+memory of others.
+
+``exact`` are floating-point numbers of which no digit is lost, ``decimal`` numbers of up to 29
+digits and nine decimals. ``moment`` are dates and times without a UTC offset, ``instant`` those
+with one; ``_ns`` are read to the nanosecond, the others to the microsecond.
+"""
+
+KINDS: dict[str, tuple[tuple[Kind, ...], ...]] = {
+    "user_id": (("short", "integer", "text"),),
+    "item_id": (("short", "integer", "text"),),
+    "rating": (("real",),),
+    "time": (
+        ("short", "integer", "exact", "decimal"),
+        ("moment", "moment_ns"),
+        ("instant", "instant_ns"),
+    ),
+}
+"""The kinds that a column of each role may turn out to hold; a value that fits one kind of a row
+fits those after it."""
+
+_DECIMAL = "DECIMAL(38, 9)"
+# Abbreviations mean several zones: BST is taken for that of Bangladesh.
+_ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
+_FORMATTED: dict[str, Storage] = {
+    "TIMESTAMP": "moment",
+    "TIMESTAMP_NS": "moment_ns",
+    "TIMESTAMP WITH TIME ZONE": "instant",
+    "TIMESTAMPTZ_NS": "instant_ns",
+}
+_DATE = re.compile(r"\d{1,2}([/.-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
+_DATE_SQL = "^([0-9]{1,2})[/.-]([0-9]{1,2})[/.-]"
+_CLOCK_PARTS = (
+    (r"[ T]\d{1,2}:\d\d:\d\d", "%H:%M:%S"),
+    (r"[ T]\d{1,2}:\d\d", "%H:%M"),
+    (r"[.]\d{1,6}(?!\d)", ".%f"),
+    (r"[.]\d+", ".%n"),
+    (r" ?[AaPp][Mm]", "%p"),
+    (r" ?[-+]\d\d:?\d\d", "%z"),
+)
+# More digits than these need not come back from a floating-point number.
+_EXACT_DIGITS = 15
+
+
+def cast(column: Column, kind: Kind) -> str:
+    """SQL of a column as ``kind``: NULL where a value does not fit it exactly."""
+    name, storage = column.sql, column.storage
+    if storage == "text":
+        text = _cast_text(name, kind)
+        is_time = column.rounded is not None and kind in ("exact", "decimal")
+        return f"CASE WHEN NOT {column.rounded} THEN {text} END" if is_time else text
+    if storage == "decimal" and kind != "real":
+        return _cast_text(f"CAST({name} AS VARCHAR)", kind)
+    real, decimal = f"CAST({name} AS DOUBLE)", f"TRY_CAST({name} AS {_DECIMAL})"
+    micros, nanos = f"epoch_us(TRY_CAST({name} AS TIMESTAMP))", f"epoch_ns({name})"
+    coarse = f"CASE WHEN {nanos} % 1000 = 0 THEN {nanos} // 1000 END"
+    casts: dict[tuple[Storage, Kind], str] = {
+        ("integer", "short"): f"TRY_CAST({name} AS INTEGER)",
+        ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
+        ("integer", "text"): f"CAST({name} AS VARCHAR)",
+        ("integer", "real"): real,
+        ("integer", "exact"): f"CASE WHEN CAST({real} AS HUGEINT) = {name} THEN {real} END",
+        ("integer", "decimal"): decimal,
+        ("real", "real"): _finite(real),
+        ("real", "exact"): _finite(real),
+        ("real", "decimal"): f"CASE WHEN CAST({decimal} AS DOUBLE) = {real} THEN {decimal} END",
+        ("decimal", "real"): real,
+        ("wide", "real"): _finite(real),
+        ("moment", "moment"): micros,
+        ("moment", "moment_ns"): _as_nanos(micros),
+        ("moment_ns", "moment"): coarse,
+        ("moment_ns", "moment_ns"): f"CAST({nanos} AS HUGEINT)",
+        ("instant", "instant"): micros,
+        ("instant", "instant_ns"): _as_nanos(micros),
+        ("instant_ns", "instant"): coarse,
+        ("instant_ns", "instant_ns"): f"CAST({nanos} AS HUGEINT)",
+    }
+    return casts.get((storage, kind), "CAST(NULL AS BIGINT)")
+
+
+def _cast_text(name: str, kind: Kind) -> str:
+    # DuckDB moves a bare TRY_CAST into its CSV reader, and there it fails as CAST does.
+    text = f"nullif({name}, '')"
+    if kind in ("moment", "moment_ns", "instant", "instant_ns"):
+        return _cast_time(name, text, kind)
+    short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
+    real = f"TRY_CAST({text} AS DOUBLE)"
+    again = f"CAST({real} AS VARCHAR)"
+    return {
+        # The cast alone takes 007, 1_000 and 77.5 for integers; only what reads the same is one.
+        "short": f"CASE WHEN CAST({short} AS VARCHAR) = {name} THEN {short} END",
+        "integer": f"CASE WHEN CAST({integer} AS VARCHAR) = {name} THEN {integer} END",
+        "text": text,
+        "real": _finite(real),
+        # A number of which text can be made again, digit for digit. Regular expressions are slow,
+        # and few numbers need them: those with zeros at the end.
+        "exact": f"CASE WHEN NOT isfinite({real}) THEN NULL "
+        f"WHEN strlen({name}) <= {_EXACT_DIGITS} OR {again} = {name} THEN {real} "
+        f"WHEN {digits(name)} = {digits(again)} THEN {real} END",
+        "decimal": f"CASE WHEN regexp_full_match({name}, '[-+]?[0-9]*[.]?[0-9]{{0,9}}0*') "
+        f"THEN TRY_CAST({text} AS {_DECIMAL}) END",
+    }[kind]
+
+
+def _cast_time(name: str, text: str, kind: Kind) -> str:
+    decimals = 9 if kind.endswith("_ns") else 6
+    clock = f"[^:]*:[0-9:]*([.][0-9]{{0,{decimals}}}0*)?"
+    # Cast to TIMESTAMP whatever follows the seconds is dropped without a word: offsets, PM, junk.
+    if kind.startswith("instant"):
+        pattern = f"{clock} ?{_ZONE} *"
+        instant = f"replace(replace(rtrim({text}), ' +', '+'), ' -', '-')"
+        micros = f"epoch_us(TRY_CAST({instant} AS TIMESTAMPTZ))"
+    else:
+        pattern = f"{clock} *|[^:]*"
+        micros = f"epoch_us(TRY_CAST({text} AS TIMESTAMP))"
+    # Microseconds are cut and not rounded, so the decimals after them can be added.
+    finer = f"rpad(regexp_extract({name}, '[.][0-9]{{6}}([0-9]{{1,3}})', 1), 3, '0')"
+    value = f"{_as_nanos(micros)} + CAST({finer} AS INTEGER)" if decimals == 9 else micros
+    return f"CASE WHEN regexp_full_match({name}, '{pattern}') THEN {value} END"
+
+
+def _as_nanos(micros: str) -> str:
+    return f"CAST({micros} AS HUGEINT) * 1000"
+
+
+def _finite(real: str) -> str:
+    return f"CASE WHEN isfinite({real}) THEN {real} END"
+
+
+def with_time_format(
+    engine: Engine, sources: Sequence[Source], name: str, format: str
+) -> list[Source]:
+    """The sources with column ``name`` read by ``format`` wherever it is text.
+
+    Raises SettingError where it is none that DuckDB's strptime reads, or the column is no text.
+    """
+    first = sources[0].columns[name]
+    if all(source.columns[name].storage != "text" for source in sources):
+        raise SettingError(
+            f"time_format is for times that are text, and column {shown(name)} of "
+            f"{sources[0].name} is of type {first.type_name:.200}; leave it out"
+        )
+    try:
+        (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
+    except InputError:
+        raise wrong("time_format", format, "one as strptime has it, such as %d/%m/%Y") from None
+    formatted = []
+    for source in sources:
+        column = source.columns[name]
+        if column.storage == "text":
+            # strptime takes infinity and epoch for times of any format.
+            sql = (
+                f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
+                f"THEN try_strptime({column.sql}, {quoted(format)}) END"
+            )
+            column = replace(
+                column, sql=sql, storage=_FORMATTED[found], text=column.sql, time_format=format
+            )
+        formatted.append(replace(source, columns=source.columns | {name: column}))
+    return formatted
+
+
+def describe_format(engine: Engine, values: str, example: str) -> str | None:
+    """The ``time_format`` that reads an example of ``values`` such as 31/12/2020; None where there
+    is none. ``values`` is a query of one column of text."""
+    date = _DATE.match(example)
+    if date is None:
+        return None
+    first, second = engine.row(
+        f"SELECT max(CAST(regexp_extract(value, '{_DATE_SQL}', 1) AS INTEGER)), "
+        f"max(CAST(regexp_extract(value, '{_DATE_SQL}', 2) AS INTEGER)) "
+        f"FROM ({values}) AS found(value) WHERE regexp_matches(value, '{_DATE_SQL}')"
+    )
+    orders = {"day": "%d{0}%m{0}", "month": "%m{0}%d{0}"}
+    if max(first, second) > 12:
+        orders.pop("month" if first > 12 else "day")
+    separator, year = date.groups()
+    formats = {}
+    for leading, order in orders.items():
+        written = order.format(separator) + ("%Y" if len(year) == 4 else "%y")
+        format = written + _clock_format(example[date.end() :])
+        if "%p" in format:
+            format = format.replace("%H", "%I")
+        query = f"SELECT try_strptime({quoted(example)}, {quoted(format)}) IS NOT NULL"
+        if engine.row(query)[0]:
+            formats[leading] = format
+    readings = ", ".join(
+        f"--time-format {shown(format)} reads dates with the {leading} first"
+        for leading, format in formats.items()
+    )
+    return f"{readings} (time_format=... in Python)" if readings else None
+
+
+def _clock_format(rest: str) -> str:
+    """The format of the time that follows a date."""
+    format = ""
+    for pattern, directive in _CLOCK_PARTS:
+        if found := re.match(pattern, rest):
+            lead = found.group()[0] if found.group()[0] in " T" else ""
+            format, rest = format + lead + directive, rest[found.end() :]
+    return format

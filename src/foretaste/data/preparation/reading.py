@@ -1,0 +1,256 @@
+"""Raw rows, cast and checked: an error about a value has its file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from foretaste._util.formatting import counted, shown
+from foretaste.data.preparation.casts import KINDS, Kind, cast, describe_format, with_time_format
+from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.source import Column, Source, Storage, quoted
+from foretaste.errors import InputError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+
+_SAMPLE_ROWS = 1000
+
+_TIMES: tuple[Storage, ...] = ("moment", "moment_ns", "instant", "instant_ns")
+_ALLOWED: dict[str, tuple[Storage, ...]] = {
+    "user_id": ("text", "integer"),
+    "item_id": ("text", "integer"),
+    "rating": ("text", "integer", "real", "decimal", "wide"),
+    "time": ("text", "integer", "real", "decimal", *_TIMES),
+}
+_NOUNS_OF_STORAGE: dict[Storage, str] = {
+    "text": "text", "integer": "integers", "real": "numbers", "moment": "timestamps"
+}  # fmt: skip
+_HINTS: dict[Storage, str] = {
+    "real": " (a missing id makes all of them floats: leave its row out, then make them integers)",
+    "wide": " (more than 38 digits)",
+}
+
+_NOUNS: dict[Kind, str] = {
+    "decimal": "a number or a date such as 2020-12-31",
+    "real": "a finite number",
+    "moment_ns": "a date such as 2020-12-31",
+    "instant_ns": "a time such as 2020-12-31 10:00:00+02:00",
+    "text": "an id",
+}
+_WITH_OTHER_OFFSETS: dict[Kind, Kind] = {"moment_ns": "instant_ns", "instant_ns": "moment_ns"}
+_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
+_DECIMALS = re.compile(r"([.][0-9]{9})[0-9]+")
+
+# Ids that are kept as they are written, and may not have been meant so.
+_SUSPICIOUS_IDS = (
+    ("regexp_full_match({id}, '-?[0-9]+[.]0+')", "is an integer written as a float"),
+    ("{id} <> trim({id})", "has spaces around it"),
+)
+
+
+def read_raw(
+    engine: Engine,
+    sources: Sequence[Source],
+    columns: dict[str, str],
+    time_format: str | None = None,
+) -> dict[str, Kind]:
+    """Make table ``raw`` of the columns given by role; the kind that each was found to be.
+
+    Without columns of their own, ``rating`` is 0 and ``time`` the source's part of a split; times
+    that are text are read by ``time_format``. Raises InputError naming file, line and an example
+    where a value is missing or not of any kind its role may have.
+    """
+    _check_storage(sources, columns)
+    with naming(sources):
+        for source in sources:
+            engine.register(source)
+        if time_format is not None and "time" in columns:
+            sources = with_time_format(engine, sources, columns["time"], time_format)
+        # The kinds that a sample suggests, and wider ones until all values fit.
+        kinds = {role: _guess(engine, sources[0], columns[role], role) for role in columns}
+        while misfits := _read_as(engine, sources, columns, kinds):
+            for role in misfits:
+                (row,) = (row for row in KINDS[role] if kinds[role] in row)
+                wider = row[row.index(kinds[role]) + 1 :]
+                if not wider:
+                    raise _bad_value(engine, sources, role, columns[role], kinds[role])
+                kinds[role] = wider[0]
+            engine.drop("raw")
+        for role in ("user_id", "item_id"):
+            if kinds[role] == "text" and engine.count(f"raw WHERE contains({role}, chr(0))"):
+                raise _nul_character(engine, sources, role, columns[role])
+    return {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
+
+
+@contextmanager
+def naming(sources: Sequence[Source]) -> Iterator[None]:
+    """Have an InputError that names none of the sources begin with their names."""
+    try:
+        yield
+    except InputError as error:
+        if any(source.name in str(error) for source in sources):
+            raise
+        for source in sources:
+            source.check_lines()
+        raise InputError(f"{_names(sources)}: {error}") from None
+
+
+def like_it(count: int, noun: str) -> str:
+    """The number of what an error shows an example of: ``3 rows like it``."""
+    return f"{counted(count, noun)} like it"
+
+
+def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """Notes on ids in table ``raw`` that are text for how their numbers are written; empty where
+    there are none."""
+    notes = {}
+    for role, label in (("user_id", "user ids"), ("item_id", "item ids")):
+        found = []
+        for condition, problem in _SUSPICIOUS_IDS if kinds[role] == "text" else ():
+            where = condition.format(id=role)
+            count, example = engine.row(f"SELECT count(*), min({role}) FROM raw WHERE {where}")
+            if count:
+                found.append(f"{shown(example)} {problem} ({like_it(count, 'row')})")
+        if found:
+            notes[label] = f"kept as text: {'; '.join(found)}"
+    return notes
+
+
+def _check_storage(sources: Sequence[Source], columns: dict[str, str]) -> None:
+    for source in sources:
+        # Columns of a frame without rows may be of any type.
+        if isinstance(source, Frame) and not source.table.num_rows:
+            continue
+        for role, name in columns.items():
+            column, allowed = source.columns[name], _ALLOWED[role]
+            if column.storage not in allowed:
+                nouns = [noun for storage, noun in _NOUNS_OF_STORAGE.items() if storage in allowed]
+                raise InputError(
+                    f"{source.name}: column {shown(name)} is of type {column.type_name:.200}"
+                    f"{_HINTS.get(column.storage, '')}; {role} must be {' or '.join(nouns)}"
+                )
+
+
+def _guess(engine: Engine, source: Source, name: str, role: str) -> Kind:
+    """The kind that most of the first rows fit, the narrowest of several."""
+    kinds = [kind for row in KINDS[role] for kind in row]
+    fits = ", ".join(f"count({cast(source.columns[name], kind)})" for kind in kinds)
+    sample = f"(SELECT * FROM {source.relation} LIMIT {_SAMPLE_ROWS})"
+    num_fitting = dict(zip(kinds, engine.row(f"SELECT {fits} FROM {sample}"), strict=True))
+    return max(num_fitting, key=lambda kind: num_fitting[kind])
+
+
+def _read_as(
+    engine: Engine, sources: Sequence[Source], columns: dict[str, str], kinds: dict[str, Kind]
+) -> list[str]:
+    """Read with the given kinds; the roles for which some value does not fit."""
+    selects = []
+    for source in sources:
+        values = {
+            "rating": "CAST(0 AS TINYINT)",
+            "time": f"CAST({source.part_number} AS TINYINT)",
+            **{role: cast(source.columns[name], kinds[role]) for role, name in columns.items()},
+        }
+        selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS)
+        selects.append(f"SELECT {selected} FROM {source.relation}")
+    engine.make("raw", "\nUNION ALL ".join(selects))
+    fitting = ", ".join(f"count({role})" for role in columns)
+    num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
+    if num_rows == 0:
+        raise InputError(f"{_names(sources)}: has no rows, only column names")
+    return [role for role, count in zip(columns, num_fitting, strict=True) if count < num_rows]
+
+
+def _names(sources: Sequence[Source]) -> str:
+    first = ", ".join(source.name for source in sources[:3])
+    return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
+
+
+def _nul_character(engine: Engine, sources: Sequence[Source], role: str, name: str) -> InputError:
+    for source in sources:
+        text = f"CAST({source.columns[name].sql} AS VARCHAR)"
+        count, example = engine.row(
+            f"SELECT count(*), min({text}) FROM {source.relation} WHERE contains({text}, chr(0))"
+        )
+        if count:
+            problem = f"{role} {shown(example)} holds a NUL character"
+            return _error_at(source, name, example, problem, count)
+    raise AssertionError(f"{role}: a value held a NUL character, and now none does")
+
+
+def _bad_value(
+    engine: Engine, sources: Sequence[Source], role: str, name: str, kind: Kind
+) -> InputError:
+    """The error for column ``name``, of which some value does not fit ``kind``, the widest."""
+    for source in sources:
+        column = source.columns[name]
+        text = f"nullif(CAST({column.text or column.sql} AS VARCHAR), '')"
+        if column.text is None and column.storage in _TIMES:
+            # DuckDB dies of turning some of these into text.
+            text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
+        misfits = f"{source.relation} WHERE {cast(column, kind)} IS NULL"
+        count, num_empty = engine.row(f"SELECT count(*), count(*) - count({text}) FROM {misfits}")
+        if num_empty:
+            return _error_at(source, name, None, f"{role} is empty", num_empty, _advice(role, ""))
+        if count:
+            values = f"SELECT {text} FROM {misfits}"
+            (example,) = engine.first(values)
+            problem, advice = f"is not {_NOUNS[kind]}", _advice(role, example)
+            if role == "time":
+                problem = _problem_of_time(engine, column, example, kind) or problem
+                if format := describe_format(engine, values, example):
+                    advice = f"; {format}"
+            problem = f"{role} {shown(example)} {problem}"
+            return _error_at(source, name, example, problem, count, advice)
+    raise AssertionError(f"{role}: values did not fit, and now they do")
+
+
+def _error_at(
+    source: Source, name: str, value: str | None, problem: str, count: int, advice: str = ""
+) -> InputError:
+    """The error for a value of column ``name``, with the line that it is first on."""
+    where = source.locate(name, value)
+    rows = like_it(count, "row")
+    return InputError(f"{where}: {problem} (column {shown(name)}, {rows}){advice}")
+
+
+def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -> str | None:
+    """The fault of a time that is none of ``kind``, where more can be said than that."""
+
+    def fits(text: str, kind: Kind) -> bool:
+        if column.storage != "text":
+            return column.storage.startswith(kind.removesuffix("_ns"))
+        literal = replace(column, sql=f"CAST({quoted(text)} AS VARCHAR)", rounded=None)
+        return bool(engine.row(f"SELECT {cast(literal, kind)} IS NOT NULL")[0])
+
+    other = _WITH_OTHER_OFFSETS.get(kind)
+    if other is not None and fits(example, other):
+        has, others_have = ("no", "one") if kind == "instant_ns" else ("a", "none")
+        return f"has {has} UTC offset, and others have {others_have}; write all of them alike"
+    if column.time_format is not None:
+        return f"is not written as {shown(column.time_format)} says"
+    if column.storage in _TIMES and fits(example, kind):
+        return "is out of range"
+    if column.rounded is not None and fits(example, kind):
+        return "is a number with more digits than JSON keeps; write it as text, in quotes"
+    if column.storage == "text" and kind == "decimal" and fits(example, "real"):
+        return "cannot be kept exactly, as up to 29 digits and nine decimals can"
+    if column.storage == "text" and fits(_DECIMALS.sub(r"\1", example), kind):
+        return "is finer than a nanosecond"
+    return None
+
+
+def _advice(role: str, example: str) -> str:
+    """The remedy for a value that is of no kind its role may have."""
+    if _DECIMAL_COMMA.fullmatch(example):
+        return "; write decimals with a point: " + example.replace(",", ".")
+    if role == "time":
+        return (
+            "; mend the column, or use a protocol that does not look at times: --protocol "
+            "held-out-users (protocol='held-out-users' in Python)"
+        )
+    return ""

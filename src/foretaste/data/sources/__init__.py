@@ -1,0 +1,187 @@
+"""Sources of raw rows: the files that a path, a folder or a pattern names, and frames."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from foretaste._util.files import is_name_text
+from foretaste._util.formatting import did_you_mean, shown
+from foretaste.data.config import FileFormat
+from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
+from foretaste.data.sources.json_lines import JsonLinesFile
+from foretaste.data.sources.refused import READ_COMPRESSIONS, refuse_by_name
+from foretaste.data.sources.source import Column, Source, quoted
+from foretaste.data.sources.text import TextFile, whole_lines
+from foretaste.errors import InputError, SettingError
+
+# Files as the NCF paper publishes them.
+_NCF_SUFFIX = ".rating"
+_NCF_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
+
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", _NCF_SUFFIX)
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+
+# Folders named COLUMN=VALUE, as Spark writes them.
+_NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
+_EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_PATTERN = re.compile(r"[*?[]")
+
+
+def open_sources(source: Any, format: FileFormat) -> list[Source]:
+    """Every file that a path, a folder, a pattern or a sequence of them names, or a frame.
+
+    ``format`` says how text files are written. Frames are whatever `Frame.open` takes. Raises
+    InputError naming what is missing, empty or of a format that is not read.
+    """
+    if isinstance(source, str | Path):
+        paths, below = _expand(Path(source))
+        for path in paths:
+            refuse_by_name(path)
+        opened = [_open_file(path, format) for path in paths]
+        if below is None:
+            return opened
+        return [
+            _with_folder_columns(file, path.relative_to(below))
+            for file, path in zip(opened, paths, strict=True)
+        ]
+    if isinstance(source, Sequence):
+        refuse_rows(source)
+        opened = [file for part in source for file in open_sources(part, format)]
+        if not opened:
+            raise InputError("there is no source; name at least one file")
+        return opened
+    return [Frame.open(source)]
+
+
+def open_lines(path: Path, name: str, format: FileFormat) -> Source:
+    """A text file of which whole lines are the one column ``name``."""
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
+    return TextFile.open(path, whole_lines(format, name))
+
+
+def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
+    """Raise SettingError where ``format`` was given and no source is text."""
+    if not format.is_default and not any(isinstance(source, TextFile) for source in sources):
+        options = ", ".join(map(format.option, ("delimiter", "columns", "encoding")))
+        raise SettingError(
+            f"{options} and {format.option('quote')} are for text files, and {sources[0].name} is "
+            "none; leave them out"
+        )
+
+
+def describe_folders(sources: Sequence[Source], read: Iterable[str]) -> dict[str, str]:
+    """Notes on folders that name columns, of which those in ``read`` are read; empty where there
+    is nothing to say."""
+    notes = []
+    for name in read:
+        folder = next((file.folders[name] for file in sources if name in file.folders), None)
+        if folder is not None:
+            notes.append(
+                f"{shown(name)} is read from the names of folders, such as {shown(folder)}"
+            )
+    overruled = next((folder for file in sources for folder in file.overruled), None)
+    if overruled is not None:
+        notes.append(
+            f"names such as {shown(overruled)} are not read, as the files have that column"
+        )
+    return {"folders": "; ".join(notes)} if notes else {}
+
+
+def _expand(path: Path) -> tuple[list[Path], Path | None]:
+    """The files that a path names, and the folder below which it names several."""
+    # Unlike those of Path, these raise nothing, however odd or long a name is.
+    if os.path.isfile(path):  # noqa: PTH113
+        return [path], None
+    if os.path.isdir(path):  # noqa: PTH112
+        return _files_within(path), path
+    if os.path.exists(path):  # noqa: PTH110
+        raise InputError(
+            f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
+            "holds in a file"
+        )
+    # Path.glob takes no absolute patterns.
+    found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
+    files = [Path(name) for name in found if os.path.isfile(name)]  # noqa: PTH113
+    if not files:
+        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
+    variable = [number for number, name in enumerate(path.parts) if _PATTERN.search(name)]
+    return files, Path(*path.parts[: min(variable, default=0)])
+
+
+def _files_within(folder: Path) -> list[Path]:
+    """Every file of a folder and the folders in it; ``.`` and ``_`` hide, as in ``_SUCCESS``, and
+    datasets and runs, such as lie in ``datasets`` and ``runs``, are left out."""
+    if (folder / "manifest.json").is_file():
+        raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
+    if (folder / "metrics.jsonl").is_file():
+        raise InputError(f"{folder}: is the directory of a run, which holds no raw data")
+    paths = sorted(folder.rglob("*"))
+    outputs = {
+        path
+        for path in paths
+        for names in (("manifest.json", "items.parquet"), ("metrics.jsonl", "config.json"))
+        if all((path / name).is_file() for name in names)
+    }
+    files = [
+        path
+        for path in paths
+        if path.is_file()
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        and outputs.isdisjoint(path.parents)
+    ]
+    if not files:
+        found = "holds prepared datasets or runs, and no raw data"
+        raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
+    return files
+
+
+def _open_file(path: Path, format: FileFormat) -> Source:
+    if not is_name_text(path):
+        raise InputError(f"{path}: its name is not UTF-8 text; rename it")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
+        return open_parquet(path)
+    if suffixes and suffixes[-1] in READ_COMPRESSIONS:
+        suffixes.pop()
+    suffix = suffixes[-1] if suffixes else ""
+    is_described = format.delimiter is not None or format.columns is not None
+    if suffix == _NCF_SUFFIX and not is_described:
+        return TextFile.open(path, replace(format, delimiter="\t", columns=_NCF_COLUMNS))
+    if suffix in _JSON_SUFFIXES and not is_described:
+        return JsonLinesFile.open(path, format)
+    if suffix in _TEXT_SUFFIXES or (is_described and suffix not in _PARQUET_SUFFIXES):
+        return TextFile.open(path, format)
+    known = ", ".join((*_TEXT_SUFFIXES, *_JSON_SUFFIXES, *_PARQUET_SUFFIXES))
+    raise InputError(
+        f"{path}: cannot tell its format by its name; expected {known}, text also with "
+        f"{' or '.join(READ_COMPRESSIONS)}. {format.option('delimiter')} says that it is text"
+    )
+
+
+def _with_folder_columns(source: Source, path: Path) -> Source:
+    """A source with the columns, as text, that the folders on the path to it name; a column of the
+    file's own goes before them."""
+    own = {name.lower() for name in source.columns}
+    columns, folders, overruled = {}, {}, []
+    for folder in path.parts[:-1]:
+        if (found := _NAMED_FOLDER.fullmatch(folder)) is None:
+            continue
+        name, value = map(unquote, found.groups())
+        if name.lower() in own:
+            overruled.append(folder)
+            continue
+        text = "" if value == _EMPTY_VALUE else value
+        columns[name] = Column(sql=quoted(text), storage="text", type_name="text")
+        folders[name] = folder
+    return replace(
+        source, columns=source.columns | columns, folders=folders, overruled=tuple(overruled)
+    )

@@ -1,0 +1,107 @@
+"""Files of JSON lines, one object in each: read as lines of text, of which values are taken."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.formatting import shown
+from foretaste.data.config import FileFormat
+from foretaste.data.sources.source import Column, digits, quoted
+from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
+from foretaste.errors import InputError
+
+_NUM_LINES_WITH_KEYS = 1000
+# Floating-point numbers hold 15 digits of any number.
+_LONG_NUMBER = "[0-9][0-9.]{15,}([eE][-+]?[0-9]+)?"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JsonLinesFile(TextFile):
+    """A file of JSON lines; its columns are the keys of the objects in its first lines."""
+
+    @classmethod
+    def open(cls, path: Path, format: FileFormat) -> TextFile:
+        """The file; InputError where it is empty, not text, or a first line is no JSON object."""
+        lines = super().open(path, whole_lines(format, "line"))
+        start = start_of_text(path, lines.format)
+        first = start.split("\n")
+        if len(start) == LONG_LINE:
+            first.pop()
+        objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_WITH_KEYS)
+        # Keys with control characters or half a character cannot stand in SQL.
+        keys = dict.fromkeys(key for _, found in objects for key in found if key.isprintable())
+        selected, columns = [], {}
+        for position, key in enumerate(keys):
+            # A JSON pointer, RFC 6901.
+            pointer = quoted("/" + key.replace("~", "~0").replace("/", "~1"))
+            value, rounded = f"c{position}", f"r{position}"
+            selected.append(f"json_extract_string(c0, {pointer}) AS {value}")
+            selected.append(f"{_is_rounded(pointer)} AS {rounded}")
+            columns[key] = Column(sql=value, storage="text", type_name="text", rounded=rounded)
+        relation = f"(SELECT {', '.join(selected)} FROM {lines.relation} WHERE trim(c0) <> '')"
+        return replace(lines, relation=relation, columns=columns)
+
+    @property
+    def read_as(self) -> str:
+        return "JSON lines"
+
+    def find(self, column: str, value: str | None) -> int | None:
+        """The line on which a key first has this value; None stands for nothing at all.
+
+        Raises InputError for the first line before it that is no object.
+        """
+        return next(
+            (line for line, found in self._objects() if _as_text(found.get(column)) == value),
+            None,
+        )
+
+    def check_lines(self) -> None:
+        with suppress(OSError):
+            deque(self._objects(), maxlen=0)
+
+    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        return _objects(self.path, ((number, line) for number, (line,) in self.rows()))
+
+
+def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every object with the number of its line; InputError for a line that is none."""
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise InputError(
+                f"{path}, line {number}: is not a JSON object; every line must be one, such as "
+                '{"user_id": 1, "item_id": 2}. Of a file that is one list, jq -c ".[]" makes '
+                f"lines: {shown(line[:300])}"
+            )
+        yield number, found
+
+
+def _is_rounded(pointer: str) -> str:
+    """SQL of whether a value is a floating-point number that lost digits of its line."""
+    value = f"json_extract_string(c0, {pointer})"
+    # The line is all that has them: the long numbers in it that are read as the same one.
+    return (
+        f"(regexp_matches(c0, '{_LONG_NUMBER}') AND json_type(c0, {pointer}) = 'DOUBLE' AND len(["
+        f"number FOR number IN regexp_extract_all(c0, '{_LONG_NUMBER}') "
+        f"IF TRY_CAST(number AS DOUBLE) = abs(TRY_CAST({value} AS DOUBLE)) "
+        f"AND {digits('number')} <> {digits(value)}]) > 0)"
+    )
+
+
+def _as_text(value: Any) -> str | None:
+    """A value as DuckDB makes it text; None where it is empty."""
+    if isinstance(value, str) or value is None:
+        return value or None
+    return repr(value) if isinstance(value, float) else json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,170 @@
+"""One file or frame of raw rows, from opening it to its provenance, and the SQL that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from foretaste._util.files import file_sha256, real_path
+from foretaste._util.formatting import shown
+from foretaste.data.config import FileFormat
+from foretaste.errors import InputError
+
+Storage = Literal[
+    "text", "integer", "real", "decimal", "wide",
+    "moment", "moment_ns", "instant", "instant_ns", "other",
+]  # fmt: skip
+"""The type a column is stored as: ``moment`` are times without a time zone, ``instant`` those with
+one, ``_ns`` those to the nanosecond; ``wide`` are decimals of over 38 digits, which DuckDB has
+not."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Column:
+    """One column as it is stored."""
+
+    sql: str
+    """The column in a query."""
+
+    storage: Storage
+    """The type before any cast; text in a CSV file."""
+
+    type_name: str
+    """The stored type as a person would name it."""
+
+    text: str | None = None
+    """The text, in a query, that ``sql`` makes times of."""
+
+    time_format: str | None = None
+    """The format of the times in that text."""
+
+    rounded: str | None = None
+    """The condition, in a query, that a number lost digits as it became text; None where none
+    can."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """Rows of one file or frame. A Parquet file needs no more; text and frames are subclasses."""
+
+    name: str
+    """The file's path, or a word for the frame."""
+
+    relation: str
+    """The text after FROM in a query."""
+
+    columns: dict[str, Column]
+    """Every column that may be read, by the name it has in the source."""
+
+    size: int
+    """Bytes of the file, or of the frame in memory."""
+
+    path: Path | None = None
+
+    modified_ns: int = 0
+    """Time of the last change of the file."""
+
+    folders: dict[str, str] = field(default_factory=dict)
+    """The folder that each column comes from which the file itself has not."""
+
+    overruled: tuple[str, ...] = ()
+    """Folders that name a column which the file has itself."""
+
+    part_number: int = 0
+    """The part, of a split that was made elsewhere, that the rows belong to; training is 0."""
+
+    @property
+    def read_as(self) -> str:
+        """The format that text is read as, in words."""
+        return ""
+
+    @property
+    def header(self) -> FileFormat | None:
+        """The format of the text file whose first line holds the column names; None where they
+        come from elsewhere."""
+        return None
+
+    def locate(self, column: str, value: str | None) -> str:
+        """Where a column first has this value, as ``file, line 3`` where lines are known.
+
+        Raises InputError where the file cannot be read again.
+        """
+        return self.name
+
+    def check_lines(self) -> None:
+        """Raise InputError for the first line that cannot be read, where the engine names none."""
+
+    def sha256(self) -> str:
+        """The checksum of the content."""
+        assert self.path is not None
+        return file_sha256(self.path)
+
+    def provenance(self) -> dict[str, Any]:
+        """The source's name, size and checksum, what text is read as, and the folders that are
+        columns of it."""
+        try:
+            sha256 = self.sha256()
+        except OSError as error:
+            raise unreadable(self.name, error) from None
+        described: dict[str, Any] = {"path": self.name, "num_bytes": self.size, "sha256": sha256}
+        if self.read_as:
+            described["read_as"] = self.read_as
+        return described | ({"folders": "/".join(self.folders.values())} if self.folders else {})
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where the file is no longer the one that was opened."""
+        if self.path is not None and file_state(self.path) != (self.size, self.modified_ns):
+            raise InputError(
+                f"{self.name}: changed while it was read; prepare it again when nobody writes to it"
+            )
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """Size and time of the last change, by which a file is known to be the same still."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise unreadable(str(path), error) from None
+    return status.st_size, status.st_mtime_ns
+
+
+def unreadable(name: str, error: OSError) -> InputError:
+    return InputError(f"{name}: cannot be read: {error.strerror or error}")
+
+
+def refuse_nul(names: Iterable[str], where: str) -> None:
+    """Raise InputError for a column name with a NUL character, which ends a name in SQL."""
+    name = next((name for name in names if "\0" in name), None)
+    if name is not None:
+        raise InputError(
+            f"{where}: column {shown(name)} has a NUL character in its name; rename it"
+        )
+
+
+def quoted(text: str) -> str:
+    """Text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A column name as SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def path_literal(path: Path) -> str:
+    """A path as a SQL literal that DuckDB takes as itself and not as a pattern."""
+    plain = "".join(f"[{char}]" if char in "*?[" else char for char in real_path(path))
+    # In a pattern, and only there, DuckDB takes a backslash for a slash.
+    if "[" in plain and "\\" in plain:
+        raise InputError(
+            f"{path}: is a path with a backslash and *, ? or [ in it, which cannot be read; rename "
+            "it or its folder"
+        )
+    return quoted(plain)
+
+
+def digits(number: str) -> str:
+    """SQL of the digits of a number written as text, but for zeros before and after them."""
+    return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"

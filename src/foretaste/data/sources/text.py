@@ -1,0 +1,320 @@
+"""Files of delimited text: what was said of them and what their first row shows, and their rows
+with line numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from foretaste._util.files import real_path
+from foretaste._util.formatting import shown
+from foretaste.data.config import SKIPPED, FileFormat
+from foretaste.data.sources.refused import refuse_by_content
+from foretaste.data.sources.source import (
+    Column,
+    Source,
+    file_state,
+    path_literal,
+    quoted,
+    refuse_nul,
+    unreadable,
+)
+from foretaste.errors import InputError
+
+LONG_LINE = 1 << 21
+"""Characters that are read of a file to see how it is written."""
+
+TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
+
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
+_DELIMITERS = ("::", ",", "\t", ";", "|")
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_MAX_COLUMNS = 10_000
+_LONG_FIELD = 1 << 24
+_LONG_LINE_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextFile(Source):
+    """A file of delimited text."""
+
+    path: Path
+
+    format: FileFormat
+    """The settings of the file."""
+
+    delimiter: str
+
+    has_quotes: bool
+    """Whether a field may stand in double quotes."""
+
+    names: tuple[str, ...]
+    """The name of every field, in order."""
+
+    @classmethod
+    def open(cls, path: Path, format: FileFormat) -> TextFile:
+        """The file as ``format`` says, and by its first row what that leaves open.
+
+        Raises InputError where it is empty, not text, names a column twice, or its first row is
+        not what ``format`` says.
+        """
+        size, modified_ns = file_state(path)
+        try:
+            refuse_by_content(path)
+        except OSError as error:
+            raise unreadable(str(path), error) from None
+        text = start_of_text(path, format)
+        delimiter = format.delimiter or _likely_delimiter(text, format.columns)
+        has_quotes = format.quote == "double" and _may_have_quotes(delimiter)
+        try:
+            fields = _first_row(text, delimiter, has_quotes, strict=True)
+        except csv.Error as error:
+            raise InputError(
+                f"{path}, line 1: cannot be parsed ({error}); {quotes_as_they_are(format)}: "
+                f"{shown(text[:300])}"
+            ) from None
+        if format.columns is None:
+            _check_header(path, fields)
+        else:
+            _check_first_row(path, fields, delimiter, format.columns, format.option("columns"))
+        names = format.columns or tuple(fields)
+        columns = {
+            name: Column(sql=f"c{position}", storage="text", type_name="text")
+            for position, name in enumerate(names)
+            if name != SKIPPED or format.columns is None
+        }
+        # DuckDB has columns by position: names that differ in case only are one name to it.
+        declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
+        quote = '"' if has_quotes else ""
+        relation = (
+            f"read_csv({path_literal(path)}, auto_detect=false, strict_mode=true, "
+            f"header={format.columns is None}, delim={quoted(delimiter)}, quote='{quote}', "
+            f"escape='{quote}', encoding='{format.encoding}', "
+            f"compression='{_compression(path) or 'none'}', "
+            f"hive_partitioning=false, columns={{{declared}}})"
+        )
+        return cls(
+            name=str(path), relation=relation, columns=columns, size=size, modified_ns=modified_ns,
+            path=path, format=format, delimiter=delimiter, has_quotes=has_quotes, names=names,
+        )  # fmt: skip
+
+    @property
+    def header(self) -> FileFormat | None:
+        return self.format if self.format.columns is None else None
+
+    @property
+    def read_as(self) -> str:
+        # The file's bytes may decide nothing of this.
+        columns = f"columns {','.join(self.names)}" if self.format.columns else "a header"
+        return f"text, delimiter {self.delimiter!r}, {columns}"
+
+    def locate(self, column: str, value: str | None) -> str:
+        if column in self.folders:
+            return self.name
+        self.check_unchanged()
+        try:
+            line = self.find(column, value)
+        except OSError as error:
+            raise unreadable(self.name, error) from None
+        return self.name if line is None else f"{self.name}, line {line}"
+
+    def find(self, column: str, value: str | None) -> int | None:
+        """The line on which a column first has this value; None stands for nothing at all.
+
+        A value loses its line once it is read, so this reads the file again: for an error only.
+        """
+        position = self.names.index(column)
+        return next((line for line, row in self.rows() if (row[position] or None) == value), None)
+
+    def rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Every row below the header, with the number of its last line; blank lines left out."""
+        with _open_text(self.path, self.format) as file:
+            numbered = _numbered_rows(file, self.delimiter, self.has_quotes)
+            if self.header is not None:
+                next(numbered)
+            yield from ((line, row) for line, row in numbered if row not in ([], [""]))
+
+    def check_lengths(self) -> None:
+        """Raise InputError for a line of more than 2 MB.
+
+        DuckDB leaves such a line out without a word where it fills the rest of a buffer, as the end
+        of a file does that was allocated before it was written; elsewhere it does not always name
+        it.
+        """
+        limit = _LONG_LINE_BYTES * (2 if self.format.encoding == "utf-16" else 1)
+        start = offset = 0
+        try:
+            with _open_bytes(self.path) as stream:
+                while block := stream.read(limit):
+                    end = _line_end(block)
+                    first, last = block.find(end), block.rfind(end)
+                    if offset + (len(block) if first < 0 else first) - start > limit:
+                        line = _num_line_ends(self.path, start) + 1
+                        raise InputError(f"{self.name}, line {line}: {TOO_LONG}")
+                    if last >= 0:
+                        start = offset + last + 1
+                    offset += len(block)
+        except (OSError, EOFError, pa.ArrowException) as error:
+            raise InputError(f"{self.name}: cannot be read: {error}") from None
+
+
+def whole_lines(format: FileFormat, name: str) -> FileFormat:
+    """The format of a text whose lines are the one column ``name``."""
+    return replace(format, delimiter="\x01", columns=(name,), quote="none")
+
+
+def start_of_text(path: Path, format: FileFormat) -> str:
+    """The first 2 MB of a file, whose first line is sound."""
+    try:
+        with _open_bytes(path) as stream:
+            mark = stream.read(2)
+        if format.encoding != "utf-16" and mark in _UTF16_MARKS:
+            option = format.option("encoding")
+            raise InputError(f"{path}: is UTF-16 text; say so with {option} utf-16")
+        if format.encoding == "utf-16" and mark != _UTF16_MARKS[0]:
+            raise InputError(
+                f"{path}: does not begin with the byte order mark of little-endian UTF-16; convert "
+                "it, for example with iconv -f UTF-16 -t UTF-8"
+            )
+        with _open_text(path, format) as file:
+            text = file.read(LONG_LINE)
+    except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    line = _first_line(text)
+    if not line.strip():
+        problem = "its first line is blank" if line else "is empty"
+        raise InputError(f"{path}: {problem}; expected a first line with the column names")
+    if "\N{REPLACEMENT CHARACTER}" in line:
+        raise InputError(f"{path}, line 1: {not_utf8(format)}")
+    if len(line) == LONG_LINE:
+        raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
+    return text
+
+
+def not_utf8(format: FileFormat) -> str:
+    """The message about a file that is in another encoding."""
+    return (
+        f"is not UTF-8 text; give its encoding with {format.option('encoding')} (latin-1 or "
+        "utf-16), or convert it, for example with iconv -t UTF-8"
+    )
+
+
+def quotes_as_they_are(format: FileFormat) -> str:
+    """The advice for a file in which quotes mean nothing."""
+    return f"{format.option('quote')} none takes quotes as they are"
+
+
+def _compression(path: Path) -> str | None:
+    return _COMPRESSIONS.get(path.suffix.lower())
+
+
+def _open_bytes(path: Path) -> pa.NativeFile:
+    """The bytes of a file, decompressed as its name says."""
+    return pa.input_stream(real_path(path), compression=_compression(path), buffer_size=1 << 20)
+
+
+def _open_text(path: Path, format: FileFormat) -> io.TextIOWrapper:
+    """The text of a file, without a byte order mark; what is not text comes as U+FFFD."""
+    codec = _CODECS[format.encoding]
+    return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline="")
+
+
+def _numbered_rows(
+    lines: io.TextIOBase, delimiter: str, has_quotes: bool, *, strict: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The fields of every row, with the number of its last line.
+
+    Raises csv.Error where quotes are not as they should be and ``strict`` is set.
+    """
+    if not has_quotes:
+        for number, line in enumerate(lines, start=1):
+            yield number, line.rstrip("\r\n").split(delimiter)
+        return
+    # The csv module otherwise refuses fields above 128 KiB.
+    previous = csv.field_size_limit(_LONG_FIELD)
+    try:
+        reader = csv.reader(lines, delimiter=delimiter, strict=strict)
+        yield from ((reader.line_num, row) for row in reader)
+    finally:
+        csv.field_size_limit(previous)
+
+
+def _line_end(block: bytes) -> bytes:
+    """The end of the lines of a block: \\n, also after \\r, or \\r alone as on old Macs."""
+    return b"\n" if b"\n" in block else b"\r"
+
+
+def _num_line_ends(path: Path, num_bytes: int) -> int:
+    """The number of lines that end within the first bytes of a file."""
+    found = 0
+    with _open_bytes(path) as stream:
+        while num_bytes and (block := stream.read(min(num_bytes, 1 << 20))):
+            found += block.count(_line_end(block))
+            num_bytes -= len(block)
+    return found
+
+
+def _likely_delimiter(text: str, columns: tuple[str, ...] | None) -> str:
+    """Of the common ones, that which makes as many fields as there are columns, or most fields."""
+    line = _first_line(text)
+
+    def rank(delimiter: str) -> tuple[bool, int]:
+        has_quotes = _may_have_quotes(delimiter)
+        num_fields = len(_first_row(line, delimiter, has_quotes, strict=False))
+        return columns is not None and num_fields == len(columns), num_fields
+
+    return max(_DELIMITERS, key=rank)
+
+
+def _may_have_quotes(delimiter: str) -> bool:
+    """Files with delimiters of several characters are written without quoting."""
+    return len(delimiter) == 1
+
+
+def _first_line(text: str) -> str:
+    return io.StringIO(text, newline="").readline()
+
+
+def _first_row(text: str, delimiter: str, has_quotes: bool, *, strict: bool) -> list[str]:
+    lines = io.StringIO(text, newline="")
+    return next(_numbered_rows(lines, delimiter, has_quotes, strict=strict))[1]
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    if len(names) > _MAX_COLUMNS:
+        raise InputError(
+            f"{path}, line 1: has {len(names):,} columns, more than {_MAX_COLUMNS:,}; each "
+            "row must be one interaction, with a column of users and one of items"
+        )
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"{path}, line 1: column {shown(min(repeated))} is there more than once")
+    refuse_nul(names, f"{path}, line 1")
+
+
+def _check_first_row(
+    path: Path, fields: list[str], delimiter: str, names: tuple[str, ...], option: str
+) -> None:
+    example = shown(delimiter.join(fields))
+    if len(fields) != len(names):
+        raise InputError(
+            f"{path}, line 1: has {len(fields)} fields between {delimiter!r}, and {option} names "
+            f"{len(names)}, {','.join(names)}; name every one, with - for what is not read: "
+            f"{example}"
+        )
+    for pair in zip(fields, names, strict=True):
+        # But for case and punctuation; digits may be both a value and a name.
+        field, name = (re.sub(r"[\W_]", "", text).lower() for text in pair)
+        if field == name and not re.fullmatch(r"\d*", name):
+            raise InputError(
+                f"{path}, line 1: holds column names: {example}; {option} is for files without "
+                "them, so leave it out"
+            )

@@ -1,0 +1,55 @@
+"""Settings of made-up interactions.
+
+Annotations are evaluated here: the command line inherits from these settings in other modules,
+which do not have their names.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from foretaste._util.settings import Count, Range, Seed, check_settings, wrong
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """Shape of generated interactions; the defaults are the demonstration's."""
+
+    num_users: Count = 2_000
+    """Users, every one of whom has interactions."""
+
+    num_items: Count = 1_000
+    """Items to choose from; the least popular may end up without a user."""
+
+    num_interactions: Count = 60_000
+    """Distinct (user, item) pairs, exactly; at most half of all there could be."""
+
+    num_genres: Count = 12
+    """Genres planted among the items; users tend to a few of them."""
+
+    taste: Annotated[float, Range(at_least=0, at_most=10)] = 2.0
+    """How much tastes count beside popularity: at 0 everybody chooses by popularity alone."""
+
+    seed: Seed = 0
+    """Decides everything that is drawn."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        most = self.num_users * max(self.num_items // 2, 1)
+        if not self.num_users <= self.num_interactions <= most:
+            raise wrong(
+                "num_interactions",
+                self.num_interactions,
+                f"from {self.num_users:,} (one for each user) to {most:,} (half of the items for "
+                "each)",
+            )
+
+
+def ml_20m_shape(seed: Seed = 0) -> GenerateConfig:
+    """Users, items and interactions of MovieLens 20M."""
+    return GenerateConfig(
+        num_users=138_493,
+        num_items=26_744,
+        num_interactions=20_000_263,
+        num_genres=20,
+        seed=seed,
+    )
