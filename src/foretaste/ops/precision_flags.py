@@ -1,7 +1,7 @@
 """PyTorch's flags of how exact products are: held by training and evaluation, read by answers.
 
-The flags belong to the process. What sets one for a while must neither change what another thread
-is computing meanwhile nor leave behind anything but what the application had chosen.
+The flags belong to the process. A flag that is set for a while must neither change what another
+thread computes meanwhile, nor differ afterwards from what the application had chosen.
 """
 
 from __future__ import annotations
@@ -37,44 +37,35 @@ class SharedFlag:
 
     @contextmanager
     def held(self, wanted: object = None) -> Iterator[object]:
-        """Within, the flag is ``wanted``, or as the application has it; yields what it is."""
-        self._enter(wanted)
-        try:
-            yield self._in_force
-        finally:
-            self._leave()
-
-    def _enter(self, wanted: object) -> None:
+        """Within, the flag is ``wanted``, or as the application has it (None); yields its value."""
         assert get_ident() not in self._holders, f"{self.where} is held by this thread already"
-        # Whoever waits keeps the turn: nobody who comes later overtakes.
+        # A thread that waits keeps the turn: none that comes later overtakes it.
         with self._turn, self._changed:
-            self._changed.wait_for(lambda: self._fits(wanted))
+            self._changed.wait_for(
+                lambda: (
+                    not self._holders
+                    or _same(self._application if wanted is None else wanted, self._in_force)
+                )
+            )
             if not self._holders:
                 self._application = self._in_force = self._read()
                 if not _same(wanted, self._application):
                     self._write(wanted)
                     self._in_force = wanted
             self._holders[get_ident()] += 1
-
-    def _leave(self) -> None:
-        with self._changed:
-            del self._holders[get_ident()]
-            if not self._holders:
-                if self._in_force != self._application:
-                    self._restore()
-                self._changed.notify_all()
-
-    def _fits(self, wanted: object) -> bool:
-        if not self._holders:
-            return True
-        return _same(self._application if wanted is None else wanted, self._in_force)
-
-    def _restore(self) -> None:
-        """A value taken over from a more general flag must go on following that one."""
-        if isinstance(self._application, str):
-            self._write(UNSET)
-        if self._read() != self._application:
-            self._write(self._application)
+        try:
+            yield self._in_force
+        finally:
+            with self._changed:
+                del self._holders[get_ident()]
+                if not self._holders:
+                    if self._in_force != self._application:
+                        # a value taken over from a more general flag must go on following it
+                        if isinstance(self._application, str):
+                            self._write(UNSET)
+                        if self._read() != self._application:
+                            self._write(self._application)
+                    self._changed.notify_all()
 
     def _read(self) -> object:
         return getattr(self._backend, self._name)
@@ -101,7 +92,7 @@ _ROUGH_SUMS = [
         "allow_bf16_reduced_precision_reduction",
     )
 ]
-"""PyTorch lets half-precision products add up in half precision unless told otherwise."""
+"""By PyTorch's defaults, half-precision products add up in half precision."""
 
 
 @contextmanager
@@ -126,9 +117,9 @@ def exact_half_sums(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def products_as_set(device: torch.device) -> Iterator[str | None]:
-    """Within, float32 products are computed as the application has set, whoever trains meanwhile.
+    """Within, float32 products are computed as the application has set, trainings or not.
 
-    Yields what to tell of it where they are lowered, else None.
+    Yields a note for the user where that lowers their precision, else None.
     """
     flag = _FLOAT32.get(device.type)
     if flag is None:

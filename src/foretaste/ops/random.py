@@ -8,7 +8,6 @@ every chunking and rank count, and there is no generator state to store. The has
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import overload
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ _MASK_64 = (1 << 64) - 1
 
 
 class Purpose(IntEnum):
-    """What a stream of random words is for; each purpose has streams of its own."""
+    """Uses of random words; each has streams of its own."""
 
     INITIALISE = 1
     SHUFFLE = 2
@@ -46,10 +45,15 @@ def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
 def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Tensor:
     """As `stream_key`, on a device: int64 of the shape that ``key`` and ``parts`` broadcast to.
 
-    At least one of them is an int64 tensor. What is captured as a CUDA graph takes its keys so.
+    At least one of them is an int64 tensor. Steps captured as a CUDA graph take their keys so.
     """
     for part in (int(purpose), *parts):
-        key = _next_key(key, part)
+        if isinstance(part, Tensor):
+            key = mix_(key + (part + 1) * GOLDEN)
+        elif isinstance(key, Tensor):
+            key = mix_(key + _signed((part + 1) * GOLDEN & _MASK_64))
+        else:
+            key = _next_key(key, part)
     assert isinstance(key, Tensor)
     return key
 
@@ -132,15 +136,15 @@ def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
         position = torch.arange(start, stop, dtype=torch.int64, device=device)
         value = _feistel(key, position, num_positions.bit_length() - 1)
         is_kept = value < size
-        # by counting, for a selection by mask would wait for the device; the last place is waste
-        place = torch.where(is_kept, is_kept.cumsum(0).add_(num_found - 1), size)
-        order.scatter_(0, place, value)
+        # by counting, for a selection by mask would wait for the device; the last slot is waste
+        slot = torch.where(is_kept, is_kept.cumsum(0).add_(num_found - 1), size)
+        order.scatter_(0, slot, value)
         num_found += is_kept.sum()
     return order[:size]
 
 
 def _feistel(key: int, position: Tensor, num_bits: int) -> Tensor:
-    """Where each position goes in a keyed permutation of 2**num_bits positions."""
+    """The value at each position of a keyed permutation of 0..2**num_bits - 1."""
     low_bits = num_bits // 2
     high_bits = num_bits - low_bits
     high, low = position >> low_bits, position & ((1 << low_bits) - 1)
@@ -154,23 +158,12 @@ def _round_word(key: int, round_number: int, half: Tensor) -> Tensor:
     return hash_words(stream_key(key, Purpose.SHUFFLE, round_number), half)
 
 
-@overload
-def _next_key(key: int, part: int) -> int: ...
-@overload
-def _next_key(key: int | Tensor, part: int | Tensor) -> int | Tensor: ...
-def _next_key(key: int | Tensor, part: int | Tensor) -> int | Tensor:
-    """``mix(key + (part + 1) * GOLDEN)`` modulo 2**64, on a device where either is a tensor."""
-    distance = (part + 1) * GOLDEN
-    if isinstance(distance, int):
-        distance = _signed(distance & _MASK_64)
-    word = key + distance
-    return mix_(word) if isinstance(word, Tensor) else _signed(_mix_int(word & _MASK_64))
-
-
-def _mix_int(word: int) -> int:
+def _next_key(key: int, part: int) -> int:
+    """``mix(key + (part + 1) * GOLDEN)`` modulo 2**64."""
+    word = (key + (part + 1) * GOLDEN) & _MASK_64
     word = ((word ^ (word >> 30)) * _MIX_1) & _MASK_64
     word = ((word ^ (word >> 27)) * _MIX_2) & _MASK_64
-    return word ^ (word >> 31)
+    return _signed(word ^ (word >> 31))
 
 
 def _signed(word: int) -> int:

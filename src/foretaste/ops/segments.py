@@ -1,17 +1,21 @@
-"""Sums of rows by index, in a fixed order and without atomics.
+"""Sums of rows by index, and gathers whose gradients are such sums: in a fixed order, no atomics.
 
-``index_add_`` on the CPU adds row after row into memory and on a GPU races; sorting the indexes
-once and summing each segment writes every row once, in the same order every time.
+``index_add_`` and the gradient of ``index_select`` add row after row into memory on the CPU and
+race on a GPU; sorting the indexes once and summing each segment writes every row once, in the same
+order every time.
 
-Shape suffixes: S summands, N rows that they are among, D their width, I rows of the result.
+Shape suffixes: S summands, N rows that they are among, D their width, I rows of the result; B rows
+gathered.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
@@ -71,3 +75,36 @@ def sum_bags(rows_ND: Tensor, index_S: Tensor, offsets: Tensor) -> Tensor:
     """
     offsets = offsets.to(index_S.dtype)
     return F.embedding_bag(index_S, rows_ND, offsets, mode="sum", include_last_offset=True)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, index_B: Tensor, buffers: Buffers | None, name: str, *tables_ND: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(index_B)
+        ctx.buffers, ctx.name = buffers, name
+        ctx.num_rows = tables_ND[0].shape[0]
+        return tuple(table_ND.index_select(0, index_B) for table_ND in tables_ND)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients_BD: Tensor) -> Any:
+        (index_B,) = ctx.saved_tensors
+        segments = Segments(index_B, ctx.num_rows)
+        sums = (
+            segments.sum(gradient_BD.contiguous(), buffers=ctx.buffers, name=f"{ctx.name} {number}")
+            for number, gradient_BD in enumerate(gradients_BD)
+        )
+        return None, None, None, *sums
+
+
+def gather(
+    index_B: Tensor, *tables_ND: Tensor, buffers: Buffers | None = None, name: str = "gather"
+) -> list[Tensor]:
+    """``table[index]`` [B, D] of each table; all have the same number of rows N.
+
+    ``buffers`` keep the memory of the tables' gradients, under ``name``.
+    """
+    rows = _Gather.apply(index_B, buffers, name, *tables_ND)  # type: ignore[no-untyped-call]
+    return list(cast(tuple[Tensor, ...], rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss import chunked, reference
+from foretaste.ops.neumf_loss.inputs import InteractionInputs
 from foretaste.ops.triton import support as triton_support
 from tests.ops.neumf_loss.test_chunked import Shape, make_inputs, make_samples, moved
 
@@ -59,21 +61,27 @@ def test_a_cpu_scores_in_chunks(generator: torch.Generator) -> None:
 @pytest.mark.parametrize(
     ("capability", "shared_bytes", "widths", "fits"),
     [
-        ((8, 0), 166_912, [256, 128, 64], False),
-        ((8, 0), 166_912, [128, 64], True),
-        ((9, 0), 232_448, [256, 128, 64], True),
+        ((8, 0), 164 << 10, (256, 128, 64), False),
+        ((8, 0), 164 << 10, (128, 64), True),
+        ((9, 0), 228 << 10, (256, 128, 64), True),
     ],
 )
 def test_the_tower_fits_the_chip(
     capability: tuple[int, int],
     shared_bytes: int,
-    widths: list[int],
+    widths: tuple[int, ...],
     fits: bool,
+    generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NVIDIA's sizes on an A100, where weights are held twice, and on an H100."""
     from foretaste.ops.neumf_loss.triton import loss as triton_loss
 
+    gpu = SimpleNamespace(shared_memory_per_multiprocessor=shared_bytes)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    needed = triton_loss._shared_bytes(widths, torch.bfloat16, torch.device("cuda", 0))
-    assert (needed <= shared_bytes) == fits
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    shape = Shape(widths=widths)
+    inputs = make_inputs(shape, generator, dtype=torch.float32)
+    samples = make_samples(shape, generator)
+    monkeypatch.setattr(InteractionInputs, "device", torch.device("cuda", 0))
+    assert triton_loss.supports(inputs, samples, torch.bfloat16) == fits

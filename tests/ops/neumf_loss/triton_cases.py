@@ -17,7 +17,7 @@ from foretaste.ops.dropout import drop_threshold, keep_mask
 from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, layer_keys
 from foretaste.ops.neumf_loss.triton import loss as triton_loss
-from foretaste.ops.neumf_loss.triton.dropout import keep, layer_key
+from foretaste.ops.triton import functions
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import is_interpreted, kernel, launch
 from tests.ops.cases import rms
@@ -86,9 +86,9 @@ def write_masks(
     WIDTH: tl.constexpr,
     THRESHOLD: tl.constexpr,
 ) -> None:
-    key = layer_key(tl.load(key_1).to(tl.uint64, bitcast=True), 2)
+    key = functions.layer_key(tl.load(key_1).to(tl.uint64, bitcast=True), 2)
     sample_S = tl.load(first_sample_1) + tl.arange(0, SAMPLES)
-    mask_SC = keep(key, sample_S, FIRST, COLUMNS, WIDTH, THRESHOLD)
+    mask_SC = functions.keep_mask(key, sample_S, FIRST, COLUMNS, WIDTH, THRESHOLD)
     place_SC = tl.arange(0, SAMPLES)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     tl.store(masks + place_SC, mask_SC.to(tl.int8))
 

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
+from foretaste.ops.segments import gather
 from foretaste.ops.torch_internals import Adam
 
 NUM_NEGATIVES = 4

@@ -21,10 +21,10 @@ from foretaste.models.neumf.batch import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.ops import neumf_loss
-from foretaste.ops.gather import gather
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.random import Purpose, stream_key
+from foretaste.ops.segments import gather
 
 _EMBEDDING_STD = 0.01
 

@@ -18,10 +18,8 @@ from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.vae.batch import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import embedding_bag, softmax_loss
-from foretaste.ops.activations import Activation
-from foretaste.ops.dense import activated, dense
+from foretaste.ops.dense import Activation, activated, dense, linear
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.linear import linear
 from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
 from foretaste.ops.reparameterize import reparameterize
 from foretaste.ops.softmax_loss.sampled import sampled_loss

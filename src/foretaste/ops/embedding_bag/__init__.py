@@ -34,12 +34,12 @@ def encode(
         table_IH: float [I, H]; the result is differentiable with respect to it, once unless by
             ``reference``.
         histories: B users over I items; an empty history encodes to zero.
-        dropout: share of the entries that are dropped, in [0, 1).
+        dropout: share of entries that are dropped, in [0, 1).
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
         buffers: where to keep the memory of the table's gradient from one call to the next.
         implementation: ``reference`` makes dense rows; ``chunked`` sums table rows, on any device;
-            ``triton`` is the same in one kernel, for CUDA tensors, and without a word with the
-            host; ``auto`` takes the last where it can.
+            ``triton`` is the same in one kernel, for CUDA tensors, and never waits for the device;
+            ``auto`` takes the last where it can.
     """
     assert table_IH.shape[0] == histories.num_items, "one row of the table per item"
     if implementation == "reference":
@@ -47,13 +47,13 @@ def encode(
     if implementation == "auto" and serves_triton(table_IH.device, table_IH.dtype):
         implementation = "triton"
     if implementation == "triton":
-        from foretaste.ops.embedding_bag.triton import bags as triton_bags
+        from foretaste.ops.embedding_bag import triton
 
-        return triton_bags.encode(table_IH, histories, dropout=dropout, key=key)
+        return triton.encode(table_IH, histories, dropout=dropout, key=key)
     return chunked.encode(table_IH, histories, dropout=dropout, key=key, buffers=buffers)
 
 
 def serves_triton(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether `auto` takes the kernel for a table of this dtype."""
+    """True if ``auto`` is ``triton`` for a table of this dtype."""
     fits = triton_support.can_run(device) and dtype != torch.float64
     return fits and is_trusted("embedding_bag", dtype, device)

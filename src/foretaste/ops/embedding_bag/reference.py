@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from foretaste.ops.embedding_bag.dropout import keep_scale, kept_entries
+from foretaste.ops.dropout import ENTRY_BITS, keep_entries, keep_rate
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -16,15 +16,15 @@ def encode(
 ) -> Tensor:
     """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H].
 
-    An entry is dropped where its 16 bits of the stream ``key`` (`kept_entries`) are below
+    An entry is dropped where its 16 bits of the stream ``key`` (`keep_entries`) are below
     ``dropout * 2**16``; what stays is divided by the quantised keep rate, as the
     reference systems' dropout on the normalised input does. An empty history encodes to zero.
     """
     row_index_N = histories.row_index()
     weight_N = histories.lengths().to(table_IH.dtype).rsqrt_()[row_index_N]
     if dropout > 0.0:
-        kept_N = kept_entries(row_index_N.numel(), dropout, key, histories.device)
-        weight_N *= kept_N.to(weight_N.dtype) * keep_scale(dropout)
+        keep_N = keep_entries(row_index_N.numel(), dropout, key, histories.device)
+        weight_N *= keep_N.to(weight_N.dtype) * (1.0 / keep_rate(dropout, ENTRY_BITS))
     dense_BI = table_IH.new_zeros(len(histories), histories.num_items)
     dense_BI[row_index_N, histories.item_index.long()] = weight_N
     return dense_BI @ table_IH

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.buffers import Buffers
-from foretaste.ops.neumf_loss import chunked, compiled, reference
+from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.self_check import is_trusted
 from foretaste.ops.triton import support as triton_support
@@ -44,14 +44,26 @@ def loss(
             elsewhere.
     """
     _check_inputs(inputs)
-    _check_samples(inputs, samples)
+    shape = samples.item_index_BK.shape
+    assert len(shape) == 2, shape
+    assert shape[0] == inputs.num_rows, (shape, inputs.num_rows)
+    for other in (samples.label_BK.shape, samples.weight_BK.shape):
+        fits = zip(reversed(other), reversed(shape), strict=False)
+        assert len(other) <= 2, other
+        assert all(size in (1, whole) for size, whole in fits), (other, shape)
     dtype = compute_dtype or inputs.item_tower_IH.dtype
     if implementation == "auto":
-        implementation = "triton" if _triton_serves(inputs, samples, dtype) else "chunked"
+        implementation = "chunked"
+        if dtype.itemsize == 2 and triton_support.can_run(inputs.device):
+            from foretaste.ops.neumf_loss.triton import loss as triton_loss
+
+            supported = triton_loss.supports(inputs, samples, dtype)
+            if supported and is_trusted("neumf_loss", dtype, inputs.device):
+                implementation = "triton"
     if implementation == "reference":
         return reference.loss(_in_dtype(inputs, compute_dtype), samples, dropout)
     if implementation == "compiled":
-        return compiled.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
+        return reference.compiled_loss(inputs, samples, dropout, compute_dtype=compute_dtype)
     if implementation == "chunked":
         return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers)
     from foretaste.ops.neumf_loss.triton import loss as triton_loss
@@ -70,7 +82,7 @@ def logits(
     """Logits [B, K] of each row's candidates; gradients and unbounded memory with ``reference``.
 
     Args:
-        user_index_B: which of the inputs' user rows each row is; None means all, as they come.
+        user_index_B: the inputs' user row of each row; None means all, in order.
         compute_dtype: of the tower's products; None means as the inputs are.
         implementation: as in `loss`, but ``auto`` takes ``triton`` on a GPU for float32 too, whose
             products are then float32, and ``compiled`` is ``chunked``.
@@ -85,7 +97,11 @@ def logits(
             inputs, item_index_BK, user_index_B, compute_dtype=compute_dtype
         )
     if user_index_B is not None:
-        inputs = _rows(inputs, user_index_B)
+        inputs = replace(
+            inputs,
+            user_product_BF=inputs.user_product_BF.index_select(0, user_index_B),
+            user_tower_BH=inputs.user_tower_BH.index_select(0, user_index_B),
+        )
     if implementation == "reference":
         return reference.logits(_in_dtype(inputs, compute_dtype), item_index_BK)
     return chunked.logits(inputs, item_index_BK, compute_dtype=compute_dtype)
@@ -106,19 +122,10 @@ def catalogue_logits(
     return chunked.catalogue_logits(inputs)
 
 
-def _triton_serves(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
-    if dtype.itemsize != 2 or not triton_support.can_run(inputs.device):
-        return False
-    from foretaste.ops.neumf_loss.triton import loss as triton_loss
-
-    fits = triton_loss.supports(inputs, samples, dtype)
-    return fits and is_trusted("neumf_loss", dtype, inputs.device)
-
-
 def _triton_scores(
     inputs: InteractionInputs, dtype: torch.dtype | None, implementation: Implementation
 ) -> bool:
-    """Whether logits come from the fused kernel."""
+    """True if logits come from the fused kernel."""
     if implementation != "auto":
         return implementation == "triton"
     if not triton_support.can_run(inputs.device):
@@ -128,14 +135,6 @@ def _triton_scores(
     dtype = dtype or inputs.item_tower_IH.dtype
     fits = triton_logits.supports(inputs, dtype)
     return fits and is_trusted("neumf_logits", dtype, inputs.device)
-
-
-def _rows(inputs: InteractionInputs, user_index_B: Tensor) -> InteractionInputs:
-    return replace(
-        inputs,
-        user_product_BF=inputs.user_product_BF.index_select(0, user_index_B),
-        user_tower_BH=inputs.user_tower_BH.index_select(0, user_index_B),
-    )
 
 
 def _in_dtype(inputs: InteractionInputs, dtype: torch.dtype | None) -> InteractionInputs:
@@ -155,13 +154,3 @@ def _check_inputs(inputs: InteractionInputs) -> None:
         assert weight.shape == (bias.shape[0], width), (weight.shape, bias.shape, width)
         width = weight.shape[0]
     assert inputs.output_tower_D.shape == (width,), inputs.output_tower_D.shape
-
-
-def _check_samples(inputs: InteractionInputs, samples: Samples) -> None:
-    shape = samples.item_index_BK.shape
-    assert len(shape) == 2, shape
-    assert shape[0] == inputs.num_rows, (shape, inputs.num_rows)
-    for given in (samples.label_BK.shape, samples.weight_BK.shape):
-        fits = zip(reversed(given), reversed(shape), strict=False)
-        assert len(given) <= 2, given
-        assert all(size in (1, whole) for size, whole in fits), (given, shape)

@@ -1,9 +1,9 @@
 """The interaction in chunks that fit a cache, value and gradients in one pass.
 
-What the plain form keeps for backward is never kept: each chunk of rows runs forward and backward
-by hand, and the [samples, width] activations live in the cache. Gradients of the gathered item
-rows are the exception: they are written down for a block of chunks and then summed item by item,
-which is several times faster than scattering each chunk and always adds in the same order.
+Nothing is kept for backward: each chunk of rows runs forward and backward by hand, and its
+[samples, width] activations stay in the cache. Gradients of the gathered item rows are the
+exception: they are stored for a block of chunks and then summed item by item, which is several
+times faster than scattering each chunk, and always adds in the same order.
 
 Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths;
 c for a chunk (of rows or items), b for a block of chunks.
@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
-from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
 from foretaste.ops.neumf_loss.tower import Tower, accumulator
+from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.segments import Segments
 from foretaste.ops.torch_internals import add_relu
 
@@ -30,9 +30,9 @@ _PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Fewer where nothing runs backward: float32 activations fit a cache sooner."""
 _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
-"""A block holds at least this many samples per item, for its sums pass over all items once,"""
+"""A block holds at least this many samples per item: its sums pass over all items once."""
 _MOST_SAMPLES_PER_BLOCK = 1 << 18
-"""but no more than this: its gradients are written down."""
+"""A bound all the same: a block's gradients are stored."""
 
 
 def loss(
@@ -50,7 +50,7 @@ def loss(
     dtype = compute_dtype or inputs.item_tower_IH.dtype
     with torch.no_grad():
         value, gradients = _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
-    return giving_gradients(value, inputs.tensors(), gradients)
+    return with_gradients(value, inputs.tensors(), gradients)
 
 
 @torch.no_grad()
@@ -72,7 +72,8 @@ def logits(
         user_tower_BH=inputs.user_tower_BH.to(tower.dtype),
         item_tower_IH=inputs.item_tower_IH.to(tower.dtype),
     )
-    for rows in _pair_chunks(inputs.num_rows, item_index_BK.shape[1], inputs.device):
+    pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
+    for rows in _slices(inputs.num_rows, item_index_BK.shape[1], pairs_at_once):
         index_cK = item_index_BK[rows]
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
@@ -89,11 +90,12 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
     tower = _scoring_tower(inputs, logits_BI.numel())
-    num_pairs = min(logits_BI.numel(), _PAIRS_AT_ONCE[inputs.device.type])
+    pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
+    num_pairs = min(logits_BI.numel(), pairs_at_once)
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
     is_finite = _sums_are_finite(inputs.user_tower_BH, inputs.item_tower_IH)
-    for rows in _pair_chunks(inputs.num_rows, inputs.num_items, inputs.device):
-        for items in _pair_chunks(inputs.num_items, rows.stop - rows.start, inputs.device):
+    for rows in _slices(inputs.num_rows, inputs.num_items, pairs_at_once):
+        for items in _slices(inputs.num_items, rows.stop - rows.start, pairs_at_once):
             logits_cK = logits_BI[rows, items]
             tower_cKH = tower_SH[: logits_cK.numel()].view(*logits_cK.shape, tower.width)
             item_tower_KH, user_tower_cH = inputs.item_tower_IH[items], inputs.user_tower_BH[rows]
@@ -103,9 +105,9 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
 
 
 def _sums_are_finite(left: Tensor, right: Tensor) -> bool:
-    """Whether no value of one could add up with one of the other to infinity or NaN.
+    """True if no value of one can add up with one of the other to infinity or NaN.
 
-    False on devices that would have to be waited for.
+    False on a GPU, which would have to be waited for.
     """
     if left.device.type != "cpu" or left.numel() == 0 or right.numel() == 0:
         return False
@@ -189,29 +191,36 @@ class _Pass:
         if self.needs_items:
             product_IF = total.item_product_IF
             product_bKF = self._empty("product", (*shape, product_IF.shape[1]), product_IF.dtype)
-        for chunk in _chunks(num_rows, self.num_candidates, self.inputs.device):
+        chunk_samples = _SAMPLES_AT_ONCE[self.inputs.device.type]
+        for chunk in _slices(num_rows, self.num_candidates, chunk_samples):
             chunk_rows = slice(rows.start + chunk.start, rows.start + chunk.stop)
             weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])
             if product_bKF is not None:
                 torch.mul(slope_cK[:, :, None], weighted_cF[:, None], out=product_bKF[chunk])
-        total.user_tower_BH[rows] = _sum_candidates(tower_bKH)
+        # each row's candidates are a bag: the kernel that adds short groups of half-precision rows
+        # fastest, which knows no width of 0
+        if self.tower.width > 0:
+            index_bK = torch.arange(num_rows * self.num_candidates, device=tower_bKH.device)
+            rows_SH = tower_bKH.flatten(0, 1)
+            sums_bH = F.embedding_bag(index_bK.view(shape), rows_SH, mode="sum")
+            total.user_tower_BH[rows] = sums_bH
         if product_bKF is not None:
             segments = Segments(self.item_index_BK[rows].reshape(-1), self.inputs.num_items)
             total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
             total.item_product_IF.add_(segments.sum(product_bKF.flatten(0, 1)))
 
     def _unset(self, name: str, tensor: Tensor) -> Tensor:
-        """Memory for the gradient of users' rows, each of which is written once."""
+        """Memory for the gradient of users' rows, each of which is written exactly once."""
         return self._empty(name, tensor.shape, torch.promote_types(tensor.dtype, torch.float32))
 
     def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return self.buffers.empty(f"interaction {name}", shape, dtype, self.inputs.device)
 
     def _chunk(self, rows: slice, tower_gradient_cKH: Tensor) -> tuple[Tensor, Tensor]:
-        """Forward and backward of some rows, item gradients aside.
+        """Forward and backward of some rows, but for the gradients of items.
 
-        Writes the gradient of the tower's preactivations and returns what the gradient of the
-        items' product side is made of: the rows' weighted factors and the logits' slopes.
+        Writes the gradient of the tower's preactivations. Returns the rows' weighted factors and
+        the logits' slopes, whose product is the gradient of the items' product side.
         """
         inputs, total = self.inputs, self.total
         index_cK = self.item_index_BK[rows]
@@ -228,7 +237,12 @@ class _Pass:
         logits_cK += (last_SD @ self.tower.output_D).view_as(logits_cK)
         logits_cK += inputs.output_bias_1
 
-        slope_cK = self._add_losses(logits_cK, rows)
+        label_cK, weight_cK = self.label_BK[rows], self.weight_BK[rows]
+        losses_cK = F.softplus(logits_cK) - logits_cK * label_cK
+        self.loss += (weight_cK * losses_cK).sum()
+        if self.loss_scale_2 is not None:
+            weight_cK = weight_cK * self.loss_scale_2[0]
+        slope_cK = (logits_cK.sigmoid_() - label_cK).mul_(weight_cK)
         slope_S = slope_cK.view(-1)
         total.output_bias_1.add_(slope_S.sum())
         total.output_tower_D.add_(slope_S @ last_SD, alpha=self.tower.scale)
@@ -238,39 +252,11 @@ class _Pass:
         self.tower.backward(activations, slope_S, tower_gradient_cKH.flatten(0, 1))
         return weighted_cF, slope_cK
 
-    def _add_losses(self, logits_cK: Tensor, rows: slice) -> Tensor:
-        """Add the weighted cross-entropies of some rows; returns the logits' gradient."""
-        label_cK, weight_cK = self.label_BK[rows], self.weight_BK[rows]
-        losses_cK = F.softplus(logits_cK) - logits_cK * label_cK
-        self.loss += (weight_cK * losses_cK).sum()
-        if self.loss_scale_2 is not None:
-            weight_cK = weight_cK * self.loss_scale_2[0]
-        return (logits_cK.sigmoid_() - label_cK).mul_(weight_cK)
-
 
 def _gathered(table_ID: Tensor, index_cK: Tensor) -> Tensor:
     """Rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one dimension."""
     rows_SD = table_ID.index_select(0, index_cK.reshape(-1))
     return rows_SD.view(*index_cK.shape, table_ID.shape[1])
-
-
-def _sum_candidates(rows_bKH: Tensor) -> Tensor:
-    """Sum over K, by the kernel that adds short groups of half-precision rows fastest."""
-    num_rows, num_candidates, width = rows_bKH.shape
-    if width == 0:
-        return rows_bKH.new_zeros(num_rows, 0)
-    index_bK = torch.arange(num_rows * num_candidates, device=rows_bKH.device)
-    return F.embedding_bag(
-        index_bK.view(num_rows, num_candidates), rows_bKH.flatten(0, 1), mode="sum"
-    )
-
-
-def _chunks(num_rows: int, samples_per_row: int, device: torch.device) -> Iterator[slice]:
-    return _slices(num_rows, samples_per_row, _SAMPLES_AT_ONCE[device.type])
-
-
-def _pair_chunks(num_rows: int, pairs_per_row: int, device: torch.device) -> Iterator[slice]:
-    return _slices(num_rows, pairs_per_row, _PAIRS_AT_ONCE[device.type])
 
 
 def _slices(num_rows: int, samples_per_row: int, samples_at_once: int) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""What the interaction operations work on.
+"""Inputs of the interaction operations.
 
 Shape suffixes: B rows (users), K candidates per row, I items, F factors of the element-wise
 product, H width after the tower's split first layer, D width of the tower's last layer.
@@ -80,7 +80,7 @@ class InteractionInputs:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What the loss compares: for each row its candidates, their labels and their weights.
+    """Samples of the loss: for each row its candidates, their labels and their weights.
 
     ``item_index_BK`` integer; ``label_BK`` in {0, 1} and ``weight_BK`` float32, both of that shape
     or broadcast to it. The loss is the weighted *sum* over samples: give 1 / count for a mean.

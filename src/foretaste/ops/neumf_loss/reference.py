@@ -1,10 +1,15 @@
 """The interaction written out plainly: the definition of correct, on any device.
 
+`compiled_loss` is that as TorchInductor compiles it: fused loops around library products.
+
 Shape suffixes: B rows, K candidates per row, I items, F factors, H and D tower widths, W the width
 of some layer.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -12,6 +17,7 @@ from torch.nn import functional as F
 
 from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, layer_keys
+from foretaste.ops.segments import gather
 
 
 def logits(
@@ -64,7 +70,7 @@ def dropout_factors(
     shape_BK: torch.Size,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    """What each layer's activations are multiplied by, [B, K, W]: 0 or 1 / keep rate."""
+    """Factors [B, K, W] of each layer's activations: 0 or 1 / keep rate; none without dropout."""
     if dropout is None or dropout.rate == 0.0:
         return []
     widths = [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
@@ -76,3 +82,56 @@ def dropout_factors(
     )
     scale = 1.0 / keep_rate(rate)
     return [mask.view(*shape_BK, mask.shape[1]).to(dtype) * scale for mask in masks]
+
+
+def compiled_loss(
+    inputs: InteractionInputs,
+    samples: Samples,
+    dropout: TowerDropout | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """As `loss`, differentiable once; the tower in ``compute_dtype``, sums in float32.
+
+    Compiled on the first call, for tens of seconds, and for every batch size at once. Nothing is
+    chunked: a batch's activations are all kept for backward.
+    """
+    # Outside stay the gathers, whose gradients are summed in a fixed order, and the random words of
+    # dropout: compiled for CPUs, their 64-bit integer hash comes out wrong in about one of a
+    # hundred decisions (torch 2.13).
+    dtype = compute_dtype or inputs.item_tower_IH.dtype
+    index_BK = samples.item_index_BK
+    product, tower = gather(
+        index_BK.reshape(-1), inputs.item_product_IF, inputs.item_tower_IH.to(dtype)
+    )
+    value: Tensor = _compiled()(
+        inputs.tensors(),
+        product.view(*index_BK.shape, product.shape[1]),
+        tower.view(*index_BK.shape, tower.shape[1]),
+        samples.label_BK,
+        samples.weight_BK,
+        dropout_factors(inputs, dropout, index_BK.shape, dtype),
+    )
+    return value
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    def loss_of_rows(
+        tensors: tuple[Tensor, ...],
+        product_BKF: Tensor,
+        tower_BKH: Tensor,
+        label_BK: Tensor,
+        weight_BK: Tensor,
+        factors: list[Tensor],
+    ) -> Tensor:
+        dtype = tower_BKH.dtype
+        users, items, user_tower, item_tower, product, tower, bias, *hidden = tensors
+        hidden = [tensor.to(dtype) for tensor in hidden]
+        inputs = InteractionInputs.of(
+            (users, items, user_tower.to(dtype), item_tower, product, tower, bias, *hidden)
+        )
+        logits_BK = logits_of_rows(inputs, product_BKF, tower_BKH, factors)
+        return weighted_losses(logits_BK, label_BK, weight_BK)
+
+    return torch.compile(loss_of_rows, dynamic=True)

@@ -14,10 +14,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from foretaste.ops.dense import linear, packed, product_of_samples, sum_of_samples
 from foretaste.ops.dropout import LayerMasks, keep_rate
-from foretaste.ops.linear import linear, packed
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, TowerDropout, layer_keys
-from foretaste.ops.products import product_of_samples, sum_of_samples
 from foretaste.ops.torch_internals import relu_backward
 
 _WORTH_PACKING = 1 << 14
@@ -70,14 +69,14 @@ class Tower:
         """Activations [S, width] of every layer from the first's, which dropout writes over."""
         num_samples = activation_SH.shape[0]
         masks = self.masks
-        drawn = masks.draw(first_sample, num_samples) if masks else []
+        random_bytes = masks.draw(first_sample, num_samples) if masks else []
         activations = [activation_SH]
         for number in range(len(self.weights) + 1):
             if number > 0:
                 weight, bias = self.weights[number - 1], self.biases[number - 1]
                 activations.append(linear(activations[-1], weight, bias, "relu"))
             if masks:
-                masks.drop_(activations[number], drawn[number])
+                masks.drop_(activations[number], random_bytes[number])
         return activations
 
     def backward(self, activations: list[Tensor], slope_S: Tensor, out_SH: Tensor) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.self_check import is_trusted
-from foretaste.ops.softmax_loss import chunked, compiled, reference
+from foretaste.ops.softmax_loss import chunked, reference
 from foretaste.ops.triton import support as triton_support
 
 Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
@@ -44,8 +44,8 @@ def loss(
         buffers: where to keep large memory from one call to the next.
         implementation: ``reference`` keeps the [B, I] logits; ``chunked`` works through chunks of
             users and is differentiable once; ``compiled`` is what torch.compile makes of the
-            reference; ``triton`` is chunked with one kernel for what lies
-            between the products, for CUDA tensors; ``auto`` takes the last where it can.
+            reference; ``triton`` is chunked with one kernel between the products, for CUDA
+            tensors; ``auto`` takes the last where it can.
     """
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
@@ -53,7 +53,7 @@ def loss(
     if implementation == "reference":
         return scale * reference.loss(hidden_BD.to(weight_ID.dtype), weight_ID, bias_I, targets)
     if implementation == "compiled":
-        return scale * compiled.loss(hidden_BD, weight_ID, bias_I, targets, dtype)
+        return scale * reference.compiled_loss(hidden_BD, weight_ID, bias_I, targets, dtype)
     triton = implementation == "triton"
     if implementation == "auto":
         triton = serves_triton(hidden_BD.device, dtype)
@@ -70,6 +70,6 @@ def loss(
 
 
 def serves_triton(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether `auto` takes the kernel for logits of this dtype."""
+    """True if ``auto`` is ``triton`` for logits of this dtype."""
     fits = triton_support.can_run(device) and dtype != torch.float64
     return fits and is_trusted("softmax_loss", dtype, device)

@@ -2,11 +2,11 @@
 
 A chunk's logits become their own gradient in place and are consumed by the two backward products
 at once, so memory grows with the chunk and not with the batch. In bfloat16 the product of the
-logits takes their exponentials itself where it can (`fused_exponentials`); elsewhere logits are in
+logits takes their exponentials itself where it can (`FusedExponentials`); elsewhere logits are in
 base 2, whose exponentials are the cheapest. With e the exponentials of a user's logits less a
 shift, t their total and n the length of the history, the gradient of the logits is
-``(n / t) (e - x t / n)``: what stands in the chunk is ``e - x t / n``, and the factors ``n / t`` go
-to the small matrices around it.
+``(n / t) (e - x t / n)``: the chunk then holds ``e - x t / n``, and the factors ``n / t`` go to the
+small matrices around it.
 
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
 layer, E that width and the bias, padded.
@@ -24,22 +24,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
-from foretaste.ops.given_gradients import giving_gradients
+from foretaste.ops.dense import linear, product
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.linear import linear
-from foretaste.ops.products import product
-from foretaste.ops.softmax_loss.exponentials import ChunkTargets, Exponentials
-from foretaste.ops.softmax_loss.fused_exponentials import FusedExponentials
+from foretaste.ops.precomputed_gradients import with_gradients
+from foretaste.ops.softmax_loss.exponentials import ChunkTargets, Exponentials, FusedExponentials
 
 if TYPE_CHECKING:
-    from foretaste.ops.softmax_loss.triton.exponentials import TritonExponentials
+    from foretaste.ops.softmax_loss.triton import TritonExponentials
 
 _LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 _ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 _ALIGNED = 16
 _LOG2_E = math.log2(math.e)
 _FLOAT16_BITS = 15
-"""Float16 has room for two to the power of this."""
+"""2 to the power of this is below the largest float16."""
 
 
 def loss(
@@ -71,7 +69,7 @@ def loss(
             implementation,
         )
         value = work.run()
-    return giving_gradients(value, inputs, work.gradients) if wants_gradients else value
+    return with_gradients(value, inputs, work.gradients) if wants_gradients else value
 
 
 def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
@@ -107,9 +105,15 @@ class _Pass:
         self.hidden_BD = hidden_BD.to(dtype)
         self.weight_ID, self.bias_I = weight_ID, bias_I
         if weight_ID.dtype != dtype:
-            self._copy_padded(weight_ID)
+            # copied anyway, and so with items that nobody has up to a round number
+            num_items, width = weight_ID.shape
+            padded = -(-num_items // _ALIGNED) * _ALIGNED
+            self.weight_ID = self._empty("weight", (padded, width), dtype)
+            self.weight_ID[:num_items] = weight_ID
+            self.weight_ID[num_items:] = 0.0
+            self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
         self.chunks = _chunks(len(targets), self.weight_ID)
-        self.fused, self.exponentials = self._ways(targets, implementation)
+        self.fused, self.exponentials = self._exponentials(targets, implementation)
         self.gradients: list[Tensor] = []
         if wants_gradients:
             weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
@@ -118,15 +122,6 @@ class _Pass:
                 weight_gradient_ID,
                 torch.zeros_like(bias_I),
             ]
-
-    def _copy_padded(self, weight_ID: Tensor) -> None:
-        """The weights in the products' dtype, with items that nobody has up to a round number."""
-        num_items, width = weight_ID.shape
-        padded = -(-num_items // _ALIGNED) * _ALIGNED
-        self.weight_ID = self._empty("weight", (padded, width), self.dtype)
-        self.weight_ID[:num_items] = weight_ID
-        self.weight_ID[num_items:] = 0.0
-        self.bias_I = F.pad(self.bias_I, (0, padded - num_items), value=-math.inf)
 
     def run(self) -> Tensor:
         """The scaled loss; afterwards ``gradients`` are complete."""
@@ -141,15 +136,15 @@ class _Pass:
                 gradient *= self.late_scale
         return value.mul_(self.scale / _LOG2_E)
 
-    def _ways(
+    def _exponentials(
         self, targets: HistoryTensors, implementation: str
     ) -> tuple[FusedExponentials | None, Exponentials | TritonExponentials]:
-        """How exponentials are taken: within the product where that can be, and from logits."""
+        """Exponentials within the product, where that can be, and of logits."""
         headroom = 0
         if self.dtype == torch.float16:  # t / n is at most the number of items
             headroom = max(0, math.ceil(math.log2(targets.num_items)) - _FLOAT16_BITS)
         if implementation == "triton":
-            from foretaste.ops.softmax_loss.triton.exponentials import TritonExponentials
+            from foretaste.ops.softmax_loss.triton import TritonExponentials
 
             return None, TritonExponentials(targets, headroom)
         starts = [rows.start for rows in self.chunks]
@@ -159,7 +154,7 @@ class _Pass:
         return fused, Exponentials(chunk_targets, self.sum_dtype, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """What stands in the chunk at last; its value and factors."""
+        """``e - x t / n`` of a chunk, its value and its factors ``n / t``."""
         hidden_cD = self.hidden_BD[rows]
         if self.fused is not None:
             slope_cI = self._over_items(FusedExponentials.product, hidden_cD, self.bias_I)
@@ -178,7 +173,7 @@ class _Pass:
         hidden_cD: Tensor,
         bias_I: Tensor,
     ) -> Tensor:
-        """A function of rows, weights and biases; of many items put together in memory kept."""
+        """A function of rows, weights and biases; many items go through it in tiles."""
         weight_ID = self.weight_ID
         if len(weight_ID) <= self.items_at_once:
             return function(hidden_cD, weight_ID, bias_I)
@@ -188,7 +183,7 @@ class _Pass:
         return result_cI
 
     def _add_gradients(self, slope_cI: Tensor, rows: slice, factor_c: Tensor) -> None:
-        """The two backward products; the bias rides along as one more column of the hidden rows."""
+        """The two backward products; the bias is one more column of the hidden rows."""
         hidden_gradient_BD, weight_gradient_ID, bias_gradient_I = self.gradients
         hidden_cD, (num_items, width) = self.hidden_BD[rows], weight_gradient_ID.shape
         factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]

@@ -1,17 +1,31 @@
 """From a chunk's logits to its likelihood and slopes, in PyTorch's own operations.
 
+`FusedExponentials` needs no pass of its own for the exponentials: oneDNN's products can end in a
+sigmoid, computed in float32 before anything is rounded. Far below 0 the sigmoid is the exponential,
+``1 / (1 + exp(-x)) = exp(x) (1 - exp(x) + ...)``, so logits moved down far enough come out as their
+exponentials, to within a rounding of bfloat16. They are more exact than exponentials of logits that
+were rounded first: 0.4 % against 2 % at a logit of 10.
+
 Shape suffixes: B users, c users of a chunk, N their interactions, I items.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
+from foretaste.ops.dense import fuses, linear
 from foretaste.ops.histories import HistoryTensors
 
 _VALUES_AT_ONCE = 1 << 17
 """Exponentials are taken of this many logits for each thread at a time: they fit a core's cache."""
+_SHIFT = 40.0
+"""Subtracted from all logits: users whose exponentials total e**-20 to e**33 then fit."""
+_LEAST_TOTAL = 1e-26
+_MOST_TOTAL = torch.finfo(torch.bfloat16).eps / 4
+_PIECES = 16
 
 
 class ChunkTargets:
@@ -30,8 +44,8 @@ class ChunkTargets:
         bounds = targets.offsets[[*starts, len(targets)]].tolist()
         self._entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
 
-    def places(self, rows: slice, num_columns: int) -> tuple[Tensor, Tensor]:
-        """Of each target its row in the chunk and its place in the flat logits, int64 [N]."""
+    def positions(self, rows: slice, num_columns: int) -> tuple[Tensor, Tensor]:
+        """The row of each target in the chunk, and its position in the flat logits, int64 [N]."""
         entries = self._entries[rows.start]
         row_index_N = self._row_index_N[entries]
         if rows.start:
@@ -45,8 +59,8 @@ class Exponentials:
     Args:
         targets: of every chunk.
         sum_dtype: what sums are kept in.
-        headroom: powers of two by which what stands in the chunk is smaller than it says below,
-            and the factors larger.
+        headroom: the chunk holds less than `likelihood_` says, by a factor of two to this power,
+            and the factors are larger by it.
     """
 
     def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype, headroom: int = 0) -> None:
@@ -60,18 +74,8 @@ class Exponentials:
         ``logits_cI`` are in base 2 and contiguous; afterwards they hold ``e - x t / n``.
         """
         count_c, logits_flat = self.targets.count_B[rows], logits_cI.view(-1)
-        row_index_N, place_N = self.targets.places(rows, logits_cI.shape[1])
-        chosen_N = logits_flat.index_select(0, place_N).to(self.sum_dtype)
-        highest_c, total_c = self._exp_(logits_cI)
-        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
-        # taken again from the logits: subtracting from what is rounded would round twice
-        slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
-        slope_N -= (total_c / count_c).index_select(0, row_index_N)
-        logits_flat.index_copy_(0, place_N, slope_N.to(logits_cI.dtype))
-        return value, count_c / total_c
-
-    def _exp_(self, logits_cI: Tensor) -> tuple[Tensor, Tensor]:
-        """Exponentials of 2 in place, a few cached rows at a time; each row's shift and total."""
+        row_index_N, position_N = self.targets.positions(rows, logits_cI.shape[1])
+        chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest, totals = [], []
         rows_at_once = max(1, _VALUES_AT_ONCE * torch.get_num_threads() // logits_cI.shape[1])
         for part in torch.split(logits_cI, rows_at_once):
@@ -80,4 +84,67 @@ class Exponentials:
             values.sub_(highest[-1][:, None]).exp2_()
             totals.append(values.sum(dim=1))
             part.copy_(values)
-        return torch.cat(highest), torch.cat(totals)
+        highest_c, total_c = torch.cat(highest), torch.cat(totals)
+        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
+        # taken again from the logits: subtracting from what is rounded would round twice
+        slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
+        slope_N -= (total_c / count_c).index_select(0, row_index_N)
+        logits_flat.index_copy_(0, position_N, slope_N.to(logits_cI.dtype))
+        return value, count_c / total_c
+
+
+class FusedExponentials:
+    """The likelihood of one chunk after another, from the exponentials of its logits.
+
+    Args:
+        targets: of every chunk.
+        sum_dtype: what sums are kept in.
+    """
+
+    def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype) -> None:
+        self.targets = targets
+        self.sum_dtype = sum_dtype
+
+    @staticmethod
+    def can(hidden_BD: Tensor, num_items: int) -> bool:
+        """True if products of such rows fuse, and are coarse enough for a sigmoid's tail."""
+        fits = hidden_BD.dtype == torch.bfloat16 and num_items % _PIECES == 0
+        return fits and fuses(hidden_BD) and _tail_is_exp()
+
+    @staticmethod
+    def product(hidden_cD: Tensor, weight_ID: Tensor, bias_I: Tensor) -> Tensor:
+        """``exp(hidden @ weight.T + bias - 40)``, [c, I]; wrong where that is not small."""
+        # in bfloat16 what is moved that far would be rounded to quarters
+        return linear(hidden_cD, weight_ID, bias_I.float() - _SHIFT, "sigmoid")
+
+    def likelihood_(self, exp_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor] | None:
+        """As `Exponentials.likelihood_` of the logits; None where they were too high or too low.
+
+        ``exp_cI`` are contiguous; afterwards they hold ``e - x t / n``, unless it is None.
+        """
+        count_c, exp_flat = self.targets.count_B[rows], exp_cI.view(-1)
+        row_index_N, position_N = self.targets.positions(rows, exp_cI.shape[1])
+        chosen_N = exp_flat.index_select(0, position_N).to(self.sum_dtype)
+        # of pieces rounded once each: a sum in float32 would make a copy
+        num_users, num_items = exp_cI.shape
+        pieces = exp_cI.view(num_users, num_items // _PIECES, _PIECES).sum(1)
+        total_c = pieces.to(self.sum_dtype).sum(1)
+        fits = (total_c >= _LEAST_TOTAL) & (total_c <= _MOST_TOTAL)
+        if not (fits.all() and (chosen_N >= torch.finfo(exp_cI.dtype).tiny).all()):
+            return None
+        value = (count_c * total_c.log2()).sum() - chosen_N.log2().sum()
+        slope_N = chosen_N.sub_((total_c / count_c).index_select(0, row_index_N))
+        exp_flat.index_copy_(0, position_N, slope_N.to(exp_cI.dtype))
+        return value, count_c / total_c
+
+
+@cache
+def _tail_is_exp() -> bool:
+    """True if this processor's products end in a sigmoid that is exact where it is small."""
+    logits_I = torch.linspace(-80.0, -8.0, _PIECES)
+    zeros = torch.zeros(_PIECES, 1, dtype=torch.bfloat16)
+    try:
+        found_cI = linear(zeros[:1], zeros, logits_I, "sigmoid").float()
+    except RuntimeError:
+        return False
+    return torch.allclose(found_cI, logits_I.exp(), rtol=torch.finfo(torch.bfloat16).eps, atol=0.0)

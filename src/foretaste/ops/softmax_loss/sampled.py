@@ -49,11 +49,13 @@ def sampled_loss(
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
     """
     buffers = buffers or Buffers()
-    owned_U, position_N = torch.unique(_entries(targets), return_inverse=True)
+    item_index_N = targets.item_index[: int(targets.offsets[-1])].long()  # without padding
+    owned_U, position_N = torch.unique(item_index_N, return_inverse=True)
     sampled_S, correction_S = sample_others(owned_U, targets.num_items, num_samples, key)
     index_C = torch.cat([owned_U, sampled_S])
     correction_C = torch.cat([correction_S.new_zeros(len(owned_U)), correction_S])
-    weight_CD, bias_C = _take(index_C, weight_ID, bias_I, buffers)
+    layer = _Rows.apply(index_C, weight_ID, bias_I, buffers)  # type: ignore[no-untyped-call]
+    weight_CD, bias_C = cast(tuple[Tensor, Tensor], layer)
     return loss(
         hidden_BD,
         weight_CD,
@@ -86,12 +88,9 @@ def sample_others(
     return item_S, length_S.float().log_()
 
 
-def _entries(targets: HistoryTensors) -> Tensor:
-    """The items of all users, int64 [N], without padding."""
-    return targets.item_index[: int(targets.offsets[-1])].long()
+class _Rows(torch.autograd.Function):
+    """Some items' weights and biases; ``index_C`` holds no item twice."""
 
-
-class _Take(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, index_C: Tensor, weight_ID: Tensor, bias_I: Tensor, buffers: Buffers
@@ -110,11 +109,3 @@ class _Take(torch.autograd.Function):
         weight_ID.zero_().index_copy_(0, index_C, weight_CD)
         bias_I = bias_C.new_zeros(ctx.shape[0]).index_copy_(0, index_C, bias_C)
         return None, weight_ID, bias_I, None
-
-
-def _take(
-    index_C: Tensor, weight_ID: Tensor, bias_I: Tensor, buffers: Buffers
-) -> tuple[Tensor, Tensor]:
-    """Some items' weights and biases; ``index_C`` holds no item twice."""
-    result = _Take.apply(index_C, weight_ID, bias_I, buffers)  # type: ignore[no-untyped-call]
-    return cast(tuple[Tensor, Tensor], result)

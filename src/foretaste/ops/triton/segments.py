@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from foretaste.ops.segments import Segments
-from foretaste.ops.triton.rows import load_rows, load_vector
+from foretaste.ops.triton.functions import load_rows, load_vector
 from foretaste.ops.triton.support import kernel, launch
 
 _PIECE_LENGTH = 256
@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 16
 
 
 class Pieces(NamedTuple):
-    """Where the pieces of every segment are; P is at least their number, known without asking.
+    """Pieces of every segment; P, at least their number, is known without asking the device.
 
     ``segment_P`` is the number of segments for what is beyond the last piece.
     """
@@ -119,16 +119,16 @@ def _sum_pieces(
         stop = tl.minimum(start + LENGTH, tl.load(pieces.offsets + segment + 1))
         total_W = tl.zeros((PADDED,), tl.float32)
         for first in range(start, stop, BLOCK):
-            place_S = first + tl.arange(0, BLOCK)
-            valid_S = place_S < stop
-            sample_S = tl.load(pieces.order_S + place_S, mask=valid_S, other=0)
+            position_S = first + tl.arange(0, BLOCK)
+            valid_S = position_S < stop
+            sample_S = tl.load(pieces.order_S + position_S, mask=valid_S, other=0)
             row_SW = load_rows(rows, sample_S // SAMPLES_PER_ROW, valid_S, 0, PADDED, WIDTH)
             if WEIGHTED:
                 row_SW *= tl.load(weight_S + sample_S, mask=valid_S, other=0.0)[:, None]
             total_W += tl.sum(row_SW, axis=0)
         column_W = tl.arange(0, PADDED)
-        place_W = piece.to(tl.int64) * WIDTH + column_W
-        tl.store(partial_PW + place_W, total_W, mask=column_W < WIDTH)
+        position_W = piece.to(tl.int64) * WIDTH + column_W
+        tl.store(partial_PW + position_W, total_W, mask=column_W < WIDTH)
 
 
 @kernel
@@ -148,5 +148,5 @@ def _sum_segments(
         total_W += load_vector(partial_PW + piece * WIDTH, WIDTH, PADDED)
     total_W *= load_vector(scale_W, WIDTH, PADDED)
     column_W = tl.arange(0, PADDED)
-    place_W = segment.to(tl.int64) * WIDTH + column_W
-    tl.store(result_IW + place_W, total_W.to(result_IW.dtype.element_ty), mask=column_W < WIDTH)
+    position_W = segment.to(tl.int64) * WIDTH + column_W
+    tl.store(result_IW + position_W, total_W.to(result_IW.dtype.element_ty), mask=column_W < WIDTH)

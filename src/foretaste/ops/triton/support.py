@@ -1,6 +1,6 @@
 """Triton, an optional dependency: where it can be used, and kernels that type checkers understand.
 
-Only what lies in folders called ``triton`` imports Triton; everybody else asks `can_run` first. It
+Only modules and folders called ``triton`` import Triton; all others ask `can_run` first. It
 comes with PyTorch's CUDA builds for Linux. Where ``TRITON_INTERPRET=1`` was set before Triton was
 first imported, kernels are interpreted and take CPU tensors: slow, and meant for tests.
 """
@@ -8,7 +8,7 @@ first imported, kernels are interpreted and take CPU tensors: slow, and meant fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -24,12 +24,12 @@ _OLDEST_CAPABILITY = (8, 0)
 
 @cache
 def is_installed() -> bool:
-    """Whether Triton can be imported; does not import it."""
+    """True if Triton can be imported; does not import it."""
     return find_spec("triton") is not None
 
 
 def can_run(device: torch.device) -> bool:
-    """Whether kernels can run on a device: Triton is here, and compiles for such a GPU."""
+    """True if kernels can run on a device: Triton is here, and compiles for such a GPU."""
     return (
         device.type == "cuda"
         and is_installed()
@@ -39,7 +39,7 @@ def can_run(device: torch.device) -> bool:
 
 @cache
 def is_interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on the CPU."""
+    """True if kernels run in Triton's interpreter, on the CPU."""
     from triton.runtime.interpreter import InterpretedFunction
 
     return isinstance(kernel(is_interpreted.__wrapped__), InterpretedFunction)
@@ -59,16 +59,11 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
     ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``.
     """
     grid: Any = function
-    with _on_device_of(args):
+    tensor = next(_tensors(args))
+    # kernels run on the current GPU, which each thread has its own of
+    is_elsewhere = tensor.is_cuda and tensor.device.index != torch.cuda.current_device()
+    with torch.cuda.device(tensor.device) if is_elsewhere else nullcontext():
         grid[(num_programs,)](*args, enable_fp_fusion=True, **options)
-
-
-def _on_device_of(args: Iterable[Any]) -> AbstractContextManager[Any]:
-    """Within, the GPU of these tensors is the current one: kernels run there, in any thread."""
-    tensor = next(_tensors(args), None)
-    if tensor is None or not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
-        return nullcontext()
-    return torch.cuda.device(tensor.device)
 
 
 def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:

@@ -1,9 +1,10 @@
 """The interaction on a CUDA GPU: loss and gradients from one fused kernel, sums without atomics.
 
 A tile of samples is gathered, sent forward through the tower, compared with its labels and sent
-backward again in one visit (`triton_step`); what leaves the chip are the activations that weight
-gradients are made of. Those are products over all samples, left to cuBLAS; sums by item go through
-a sorted order (`triton_segments`), sums over a row's candidates happen in the tile.
+backward again in one visit (`loss_kernel`); only the activations and gradients that weight
+gradients are computed from leave the chip. Those are products over all samples, left to cuBLAS;
+sums by item go through a sorted order (`triton.segments`), sums over a row's candidates happen in
+the tile.
 
 Bytes of one step in half precision, for S samples of K to a row and I items, H -> D1 -> D2 wide
 with F factors (in brackets: megabytes at S = 2**20, K = 5, I = 26,744, 256 -> 128 -> 64, F = 64)::
@@ -20,8 +21,8 @@ with F factors (in brackets: megabytes at S = 2**20, K = 5, I = 26,744, 256 -> 1
 3.9 GB through device memory, 0.9 ms at 4.3 TB/s; 6 S (H D1 + D1 D2) = 0.26 TFLOP of products,
 0.33 ms at 790 TFLOP/s. So the step is bound by its writes, which overlap with the products.
 
-Gradients are kept in units of the power of two that makes the largest weight about 1: weights of
-1 / samples would vanish in float16.
+Gradients are multiplied by a loss scale, the power of two that makes the largest weight about 1:
+weights of 1 / samples would vanish in float16.
 
 Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths.
 """
@@ -34,20 +35,21 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from foretaste.ops.dense import product_of_samples
 from foretaste.ops.dropout import drop_threshold, keep_rate
-from foretaste.ops.given_gradients import giving_gradients
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
-from foretaste.ops.neumf_loss.triton.sizes import (
+from foretaste.ops.neumf_loss.triton.loss_kernel import Compared, Written, interaction_step
+from foretaste.ops.neumf_loss.triton.tower import (
     DTYPES,
+    Shape,
+    Tables,
+    Weights,
     constants,
     float32_precision,
     padded,
     tower_widths,
 )
-from foretaste.ops.neumf_loss.triton.step import Compared, Written, interaction_step
-from foretaste.ops.neumf_loss.triton.tile import Tables, Weights
-from foretaste.ops.neumf_loss.triton.tower import Shape
-from foretaste.ops.products import product_of_samples
+from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.random import key_on
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import launch
@@ -79,47 +81,36 @@ def loss(
     dtype = compute_dtype or inputs.item_tower_IH.dtype
     with torch.no_grad():
         value, gradients = _Step(inputs, samples, dropout, dtype).run()
-    return giving_gradients(value, inputs.tensors(), gradients)
+    return with_gradients(value, inputs.tensors(), gradients)
 
 
 def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
-    """Whether `loss` can compute this: dtypes, candidates of a row, and weights that fit the chip.
+    """True if `loss` can compute this: dtypes, candidates of a row, and weights that fit the chip.
 
     NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
     products read weights as they are; older ones hold them twice, once transposed.
     """
     widths = tower_widths(inputs)
+    capability, shared_limit = (0, 0), _UNLIMITED
+    if inputs.device.type == "cuda":
+        capability = torch.cuda.get_device_capability(inputs.device)
+        processor = torch.cuda.get_device_properties(inputs.device)
+        shared_limit = processor.shared_memory_per_multiprocessor - _RESERVED_BYTES
+    copies = 1 if dtype.itemsize == 2 and capability >= (9, 0) else 2
+    num_weights = sum(padded(width) * padded(after) for width, after in pairwise(widths))
+    # the weights, and a tile on its way between layouts
+    shared_bytes = dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
     return (
         dtype in DTYPES
         and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
         and samples.item_index_BK.shape[1] <= _BLOCK
         and max(*widths, inputs.output_product_F.numel()) <= _WIDEST
-        and _shared_bytes(widths, dtype, inputs.device) <= _shared_limit(inputs.device)
+        and shared_bytes <= shared_limit
     )
 
 
-def _shared_bytes(widths: list[int], dtype: torch.dtype, device: torch.device) -> int:
-    """Shared memory of a program: the weights, and a tile on its way between layouts."""
-    num_weights = sum(padded(width) * padded(after) for width, after in pairwise(widths))
-    reads_as_is = dtype.itemsize == 2 and _capability(device) >= (9, 0)
-    copies = 1 if reads_as_is else 2
-    return dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
-
-
-def _shared_limit(device: torch.device) -> int:
-    """Shared memory that one program may have."""
-    if device.type != "cuda":
-        return _UNLIMITED
-    processor = torch.cuda.get_device_properties(device)
-    return int(processor.shared_memory_per_multiprocessor) - _RESERVED_BYTES
-
-
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
-
-
 class _Step:
-    """One launch over all samples of a step, and the gradients made of what it writes."""
+    """One launch over all samples of a step, and the gradients computed from its results."""
 
     def __init__(
         self,
@@ -173,9 +164,13 @@ class _Step:
         scaled = [weight.float() * self.scale for weight, _ in inputs.layers]
         label_BK = samples.label_BK.expand(num_rows, num_candidates)
         weight_BK = samples.weight_BK.expand(num_rows, num_candidates)
+        num_programs = _INTERPRETED_PROGRAMS
+        if inputs.device.type == "cuda":
+            processor = torch.cuda.get_device_properties(inputs.device)
+            num_programs = _PROGRAMS_PER_PROCESSOR * processor.multi_processor_count
         launch(
             interaction_step,
-            min(written.sums.shape[0], _max_programs(inputs.device)),
+            min(written.sums.shape[0], num_programs),
             Tables(
                 inputs.user_product_BF.contiguous(),
                 inputs.item_product_IF.contiguous(),
@@ -207,7 +202,7 @@ class _Step:
         return written
 
     def _empty(self, num_samples: int) -> Written:
-        """Room for what the kernel writes."""
+        """Memory for the results of the kernel."""
         inputs, dtype = self.inputs, self.dtype
         new_empty = inputs.output_bias_1.new_empty
         num_tiles = -(-inputs.num_rows // (_BLOCK // self.samples.item_index_BK.shape[1]))
@@ -223,7 +218,7 @@ class _Step:
         )
 
     def _item_gradients(self, written: Written) -> tuple[Tensor, Tensor]:
-        """Sums by item of what its samples ask of its factors and of its preactivation."""
+        """Gradients of items' factors and of their side of the preactivation, summed by item."""
         inputs, index_BK = self.inputs, self.samples.item_index_BK
         pieces = Pieces.of(index_BK.reshape(-1), inputs.num_items)
         product_IF = sum_rows(
@@ -243,7 +238,7 @@ class _Step:
         return product_IF, tower_IH
 
     def _sum_lengths(self) -> list[int]:
-        """Of what is added up of each tile: losses, slopes, output weights, biases (last first)."""
+        """Lengths of each tile's sums: losses, slopes, output weights, biases (last first)."""
         factors = self.inputs.output_product_F.numel()
         widths = [padded(width) for width in self.widths]
         return [1, 1, padded(factors), widths[-1], *widths[:0:-1]]
@@ -275,7 +270,7 @@ class _Step:
 
 
 def _gradient_dtype(tensor: Tensor) -> torch.dtype:
-    """Float16 would underflow before autograd multiplies by the scale of the loss."""
+    """Dtype that is not float16: that would underflow before autograd scales the gradient."""
     return torch.bfloat16 if tensor.dtype == torch.bfloat16 else torch.float32
 
 
@@ -283,10 +278,3 @@ def _gradient_of(tensor: Tensor) -> Tensor:
     return torch.empty_like(
         tensor, dtype=_gradient_dtype(tensor), memory_format=torch.contiguous_format
     )
-
-
-def _max_programs(device: torch.device) -> int:
-    """How many programs run side by side."""
-    if device.type != "cuda":
-        return _INTERPRETED_PROGRAMS
-    return _PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count

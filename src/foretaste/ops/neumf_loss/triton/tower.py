@@ -1,32 +1,62 @@
-"""The tower within kernels: one tile of samples forward and backward, without leaving the chip.
+"""The network within kernels: one tile of samples forward and backward, without leaving the chip.
 
 As in `foretaste.ops.neumf_loss.tower`, relu and dropout share one mask, the activation's own
 zeros, and the scale of what dropout keeps is folded into the weights that follow. Columns that pad
-a width to a power of two hold zeros throughout. The first layer, the widest, is held and sent
-backward in chunks of its columns, for registers hold no whole tile of it in float32.
+a width to a power of two hold zeros throughout. The first layer, the widest, is kept and sent
+backward in chunks of its columns: registers cannot hold a whole tile of it in float32.
 
-Shape suffixes: S samples of a tile, W the padded width of some layer, C columns of a chunk.
+Shape suffixes: B rows, I items, S samples of a tile, W the padded width of some layer, C columns of
+a chunk, F padded factors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import torch
 import triton.language as tl
 
-from foretaste.ops.neumf_loss.triton.dropout import keep, layer_key
-from foretaste.ops.triton.rows import load_vector
+from foretaste.ops.neumf_loss.inputs import InteractionInputs
+from foretaste.ops.triton.functions import keep_mask, layer_key, load_rows, load_vector
 from foretaste.ops.triton.support import kernel
+
+DTYPES = {
+    torch.float32: tl.float32,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+}
+_NARROWEST = 16
+"""The least width `tl.dot` multiplies."""
+
+
+class Tables(NamedTuple):
+    """Tables that samples gather their rows from."""
+
+    user_product_BF: Any
+    item_product_IF: Any
+    user_tower_BH: Any
+    item_tower_IH: Any
+
+
+class Weights(NamedTuple):
+    """Weights of the network; the scale of dropout is within ``hidden`` and ``output_tower_D``."""
+
+    output_product_F: Any
+    output_tower_D: Any
+    output_bias_1: Any
+    hidden: Any
+    biases: Any
 
 
 class Shape(NamedTuple):
-    """What a kernel is compiled for: every field a `tl.constexpr`, or a tuple of them."""
+    """Sizes that a kernel is compiled for: every field a `tl.constexpr`, or a tuple of them."""
 
     candidates: Any
     factors: Any
     padded_factors: Any
     widths: Any
-    """Of the tower's layers, the first included."""
+    """Widths of the tower's layers, the first included."""
     padded: Any
     """The same, padded to powers of two."""
     chunk: Any
@@ -44,7 +74,27 @@ class Shape(NamedTuple):
     product_precision: Any
     """The same for sums over a row's candidates, whose terms are float32 in any dtype."""
     num_sums: Any
-    """How many numbers are added up of each tile."""
+    """Sums kept of each tile."""
+
+
+def constants(values: Iterable[int]) -> tuple[Any, ...]:
+    """Each value as a `tl.constexpr`."""
+    return tuple(tl.constexpr(value) for value in values)
+
+
+def tower_widths(inputs: InteractionInputs) -> list[int]:
+    """Widths of the tower's layers, the first included."""
+    return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
+
+
+def padded(width: int) -> int:
+    """The least power of two that kernels can hold ``width`` columns in."""
+    return max(_NARROWEST, 1 << (width - 1).bit_length())
+
+
+def float32_precision() -> str:
+    """Precision of float32 products, as `torch.backends.cuda.matmul.fp32_precision` has it."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 @kernel
@@ -106,13 +156,13 @@ def activated(
     first: tl.tensor,
     shape: tl.tuple,
 ) -> tl.tensor:
-    """Relu, then zero for what dropout drops, of a layer's columns from ``first`` on.
+    """Relu, then dropout, of a layer's columns from ``first`` on.
 
     Where anything is dropped, ``first`` is a `tl.constexpr`.
     """
     activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if shape.threshold > 0:
-        keep_SC = keep(
+        keep_SC = keep_mask(
             layer_key(key, LAYER),
             sample_S,
             first,
@@ -122,6 +172,32 @@ def activated(
         )
         activation_SC = tl.where(keep_SC, activation_SC, 0.0)
     return activation_SC.to(shape.dtype)
+
+
+@kernel
+def first_chunk(
+    tables: tl.tuple,
+    tile: tl.tuple,
+    key: tl.tensor,
+    first: tl.tensor,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """Columns from ``first`` on of the tower's first activation, [S, C]."""
+    WIDTH: tl.constexpr = shape.widths[0]
+    user_SC = load_rows(tables.user_tower_BH, tile.row_S, tile.valid_S, first, shape.chunk, WIDTH)
+    item_SC = load_rows(tables.item_tower_IH, tile.item_S, tile.valid_S, first, shape.chunk, WIDTH)
+    return activated(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
+
+
+@kernel
+def gathered_product(
+    tables: tl.tuple, tile: tl.tuple, first: tl.tensor, COLUMNS: tl.constexpr, shape: tl.tuple
+) -> tl.tuple:
+    """Factors of users and of items from ``first`` on, [S, COLUMNS] each."""
+    WIDTH: tl.constexpr = shape.factors
+    user_SF = load_rows(tables.user_product_BF, tile.row_S, tile.valid_S, first, COLUMNS, WIDTH)
+    item_SF = load_rows(tables.item_product_IF, tile.item_S, tile.valid_S, first, COLUMNS, WIDTH)
+    return user_SF, item_SF
 
 
 @kernel
@@ -189,5 +265,5 @@ def backward(
 
 @kernel
 def stopped(gradient_SC: tl.tensor, activation_SC: tl.tensor, shape: tl.tuple) -> tl.tensor:
-    """The gradient, zero where relu or dropout made the activation zero."""
+    """The gradient, but zero where relu or dropout made the activation zero."""
     return tl.where(activation_SC > 0, gradient_SC, 0.0).to(shape.dtype)

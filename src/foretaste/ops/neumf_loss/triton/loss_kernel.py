@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 
 from foretaste.ops.neumf_loss.triton import tower
-from foretaste.ops.neumf_loss.triton.tile import first_chunk, gathered_product
-from foretaste.ops.triton.rows import load_rows, load_vector, store_rows
+from foretaste.ops.triton.functions import load_rows, load_vector, store_rows
 from foretaste.ops.triton.support import kernel
 
 
@@ -25,12 +24,11 @@ class Compared(NamedTuple):
     weight_BK: Any
     weight_strides: Any
     loss_scale_2: Any
-    """What weights are multiplied by, so that no gradient is too small for half precision, and its
-    inverse."""
+    """Factor of the weights that keeps gradients from vanishing in half precision; its inverse."""
 
 
 class Written(NamedTuple):
-    """What the kernel writes; the last four are in units of `Compared.loss_scale_2`."""
+    """Results of the kernel; the last four are multiplied by the loss scale."""
 
     user_product_BF: Any
     user_tower_BH: Any
@@ -41,11 +39,11 @@ class Written(NamedTuple):
     gradients: Any
     """Of every layer's preactivations, [samples, width], last layer first."""
     sums: Any
-    """What `_write_sums` adds up, a row for each tile."""
+    """Losses, slopes and gradients of output weights and biases, added up for each tile."""
 
 
 class Tile(NamedTuple):
-    """The samples of a tile: where they are, and which are more than padding."""
+    """The samples of a tile: where they are, and whether they are more than padding."""
 
     row_S: Any
     candidate_S: Any
@@ -64,13 +62,19 @@ def interaction_step(
     num_rows: tl.tensor,
     shape: tl.tuple,
 ) -> None:
-    """Share the tiles out among the programs; weights stay on the chip throughout."""
+    """Loss and gradients; the programs share out the tiles and keep the weights on the chip."""
     key = tl.load(key_1).to(tl.uint64, bitcast=True)
     first_weights = tower.load_first_weights(weights.hidden, shape)
     hidden = tower.load_weights(weights.hidden, shape)
     TILE_ROWS: tl.constexpr = shape.block // shape.candidates
     for number in range(tl.program_id(0), tl.cdiv(num_rows, TILE_ROWS), tl.num_programs(0)):
-        tile = _tile(compared, number, num_rows, shape)
+        position_S = tl.arange(0, shape.block)
+        row_S = number * TILE_ROWS + position_S // shape.candidates
+        valid_S = (position_S < TILE_ROWS * shape.candidates) & (row_S < num_rows)
+        candidate_S = position_S % shape.candidates
+        sample_S = row_S.to(tl.int64) * shape.candidates + candidate_S
+        item_S = tl.load(compared.item_index_BK + sample_S, mask=valid_S, other=0)
+        tile = Tile(row_S, candidate_S, sample_S, item_S, valid_S)
         chunks = _first_layer(tables, written, tile, key, shape)
         activations = tower.forward(
             chunks, first_weights, hidden, weights.biases, key, tile.sample_S, shape
@@ -78,14 +82,16 @@ def interaction_step(
         last_SW = (chunks + activations)[-1].to(tl.float32)
         output_F = load_vector(weights.output_product_F, shape.factors, shape.padded_factors)
         output_W = load_vector(weights.output_tower_D, shape.widths[-1], shape.padded[-1])
-        user_SF, item_SF = gathered_product(tables, tile, 0, shape.padded_factors, shape)
+        user_SF, item_SF = tower.gathered_product(tables, tile, 0, shape.padded_factors, shape)
         product_SF = user_SF * item_SF
         logit_S = tl.sum(product_SF * output_F[None, :], axis=1)
         logit_S += tl.sum(last_SW * output_W[None, :], axis=1)
         logit_S += tl.load(weights.output_bias_1).to(tl.float32)
         loss_S, slope_S = _losses(compared, logit_S, tile)
         sums = written.sums + number * shape.num_sums
-        rows = _rows(number, num_rows, shape)
+        position_R = tl.arange(0, shape.padded_rows)
+        row_R = number * TILE_ROWS + position_R
+        rows = (row_R, (position_R < TILE_ROWS) & (row_R < num_rows))
         inverse = tl.load(compared.loss_scale_2 + 1)
         tl.store(sums, tl.sum(loss_S, axis=0))
         tl.store(sums + 1, tl.sum(slope_S, axis=0))
@@ -102,27 +108,6 @@ def interaction_step(
 
 
 @kernel
-def _tile(compared: tl.tuple, number: tl.tensor, num_rows: tl.tensor, shape: tl.tuple) -> tl.tuple:
-    TILE_ROWS: tl.constexpr = shape.block // shape.candidates
-    place_S = tl.arange(0, shape.block)
-    row_S = number * TILE_ROWS + place_S // shape.candidates
-    valid_S = (place_S < TILE_ROWS * shape.candidates) & (row_S < num_rows)
-    candidate_S = place_S % shape.candidates
-    sample_S = row_S.to(tl.int64) * shape.candidates + candidate_S
-    item_S = tl.load(compared.item_index_BK + sample_S, mask=valid_S, other=0)
-    return Tile(row_S, candidate_S, sample_S, item_S, valid_S)
-
-
-@kernel
-def _rows(number: tl.tensor, num_rows: tl.tensor, shape: tl.tuple) -> tl.tuple:
-    """The rows of a tile, and which are more than padding."""
-    TILE_ROWS: tl.constexpr = shape.block // shape.candidates
-    place_R = tl.arange(0, shape.padded_rows)
-    row_R = number * TILE_ROWS + place_R
-    return row_R, (place_R < TILE_ROWS) & (row_R < num_rows)
-
-
-@kernel
 def _first_layer(
     tables: tl.tuple, written: tl.tuple, tile: tl.tuple, key: tl.tensor, shape: tl.tuple
 ) -> tl.tuple:
@@ -131,7 +116,7 @@ def _first_layer(
     chunks: tl.tuple = ()
     for number in tl.static_range(shape.padded[0] // shape.chunk):
         first = number * shape.chunk
-        chunk_SC = first_chunk(tables, tile, key, first, shape)
+        chunk_SC = tower.first_chunk(tables, tile, key, first, shape)
         if len(shape.widths) > 1:
             store_rows(written.activations[0], tile.sample_S, tile.valid_S, chunk_SC, first, WIDTH)
         chunks = chunks + (chunk_SC,)  # noqa: RUF005
@@ -140,20 +125,20 @@ def _first_layer(
 
 @kernel
 def _losses(compared: tl.tuple, logit_S: tl.tensor, tile: tl.tuple) -> tl.tuple:
-    """Weighted cross-entropies, and the gradients of the logits in units; zero for padding."""
+    """Weighted cross-entropies, and the logits' gradients times the loss scale; 0 for padding."""
     label_S = _of_samples(compared.label_BK, compared.label_strides, tile)
     weight_S = _of_samples(compared.weight_BK, compared.weight_strides, tile)
-    power_S = tl.exp(-tl.abs(logit_S))
-    softplus_S = tl.maximum(logit_S, 0.0) + _log1p(power_S)
-    sigmoid_S = tl.where(logit_S >= 0.0, 1.0, power_S) / (1.0 + power_S)
+    exp_S = tl.exp(-tl.abs(logit_S))
+    softplus_S = tl.maximum(logit_S, 0.0) + _log1p(exp_S)
+    sigmoid_S = tl.where(logit_S >= 0.0, 1.0, exp_S) / (1.0 + exp_S)
     slope_S = (sigmoid_S - label_S) * (weight_S * tl.load(compared.loss_scale_2))
     return weight_S * (softplus_S - logit_S * label_S), slope_S
 
 
 @kernel
 def _of_samples(pointer: tl.tensor, strides: tl.tuple, tile: tl.tuple) -> tl.tensor:
-    place_S = tile.row_S.to(tl.int64) * strides[0] + tile.candidate_S * strides[1]
-    return tl.load(pointer + place_S, mask=tile.valid_S, other=0.0).to(tl.float32)
+    position_S = tile.row_S.to(tl.int64) * strides[0] + tile.candidate_S * strides[1]
+    return tl.load(pointer + position_S, mask=tile.valid_S, other=0.0).to(tl.float32)
 
 
 @kernel
@@ -176,9 +161,9 @@ def _write_samples(
     sums: tl.tensor,
     shape: tl.tuple,
 ) -> None:
-    """What weight gradients and sums by item are made of, the first layer aside."""
+    """Write activations and gradients of all layers but the first, and sums of the gradients."""
     LAST: tl.constexpr = len(shape.widths) - 1
-    place = sums + 2 + shape.padded_factors + shape.padded[-1]
+    bias_sums = sums + 2 + shape.padded_factors + shape.padded[-1]
     sample_S, valid_S = tile.sample_S, tile.valid_S
     tl.store(written.slope_S + sample_S, slope_S, mask=valid_S)
     for n in tl.static_range(1, LAST):
@@ -187,8 +172,8 @@ def _write_samples(
         )
     for n in tl.static_range(LAST):
         store_rows(written.gradients[n], sample_S, valid_S, gradients[n], 0, shape.widths[LAST - n])
-        _store_sum(place, gradients[n].to(tl.float32))
-        place += shape.padded[LAST - n]
+        _store_sum(bias_sums, gradients[n].to(tl.float32))
+        bias_sums += shape.padded[LAST - n]
 
 
 @kernel
@@ -231,9 +216,9 @@ def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> t
     """Sums over the candidates of each row, [R, W] float32, as a product with zeros and ones."""
     if shape.candidates == 1:
         return values_SW.to(tl.float32)
-    place_R = tl.arange(0, shape.padded_rows)
-    place_S = tl.arange(0, shape.block)
-    belongs_RS = place_R[:, None] == (place_S // shape.candidates)[None, :]
+    position_R = tl.arange(0, shape.padded_rows)
+    position_S = tl.arange(0, shape.block)
+    belongs_RS = position_R[:, None] == (position_S // shape.candidates)[None, :]
     return tl.dot(belongs_RS.to(values_SW.dtype), values_SW, input_precision=PRECISION)
 
 

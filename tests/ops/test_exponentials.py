@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from foretaste.ops.dense import fuses, linear
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.linear import fuses, linear
-from foretaste.ops.softmax_loss import chunked, fused_exponentials, loss, reference
-from foretaste.ops.softmax_loss.exponentials import Exponentials
-from foretaste.ops.softmax_loss.fused_exponentials import FusedExponentials
+from foretaste.ops.softmax_loss import chunked, exponentials, loss, reference
+from foretaste.ops.softmax_loss.exponentials import Exponentials, FusedExponentials
 from tests.ops.cases import histories_of, random_histories, rms
 
 NUM_USERS, NUM_ITEMS, WIDTH = 40, 96, 33
@@ -203,10 +202,8 @@ def test_a_coarse_sigmoid_is_not_used(
     counted: Counted, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As another processor's kernels may have it: all exponentials too high alike look right."""
-    monkeypatch.setattr(
-        fused_exponentials, "_tail_is_exp", fused_exponentials._tail_is_exp.__wrapped__
-    )
-    monkeypatch.setattr(fused_exponentials, "linear", lambda *given: linear(*given) * 1.1)
+    monkeypatch.setattr(exponentials, "_tail_is_exp", exponentials._tail_is_exp.__wrapped__)
+    monkeypatch.setattr(exponentials, "linear", lambda *given: linear(*given) * 1.1)
     targets = histories_of([{row} for row in range(NUM_USERS)], NUM_ITEMS)
     loss(*make_layer(generator), targets, compute_dtype=torch.bfloat16)
     assert (counted.fused, counted.general) == (0, 1)

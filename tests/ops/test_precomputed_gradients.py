@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foretaste.ops.given_gradients import giving_gradients
+from foretaste.ops.precomputed_gradients import with_gradients
 
 
 def test_gradients_are_scaled_and_not_copied() -> None:
     one, other = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
     gradients = [torch.arange(3.0), torch.tensor([5.0, 7.0])]
     places = [gradient.data_ptr() for gradient in gradients]
-    loss = giving_gradients(torch.tensor(4.0), (one, other), gradients)
+    loss = with_gradients(torch.tensor(4.0), (one, other), gradients)
     gradients.clear()
     assert loss.item() == 4.0
     (2.0 * loss).backward()
@@ -25,14 +25,14 @@ def test_gradients_are_scaled_and_not_copied() -> None:
 
 def test_an_input_may_have_no_gradient() -> None:
     one, other = torch.ones(3, requires_grad=True), torch.ones(2)
-    giving_gradients(torch.tensor(1.0), (one, other), [torch.ones(3), None]).backward()
+    with_gradients(torch.tensor(1.0), (one, other), [torch.ones(3), None]).backward()
     assert one.grad is not None
     assert one.grad.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_second_backward_is_refused() -> None:
     weight = torch.ones(3, requires_grad=True)
-    loss = giving_gradients(torch.tensor(1.0), (weight,), [torch.ones(3)])
+    loss = with_gradients(torch.tensor(1.0), (weight,), [torch.ones(3)])
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="given away by an earlier backward"):
         loss.backward()

@@ -1,4 +1,4 @@
-"""The history encoder on a GPU: a program to a user sums table rows straight from the history.
+"""The history encoder on a GPU: a program per user sums table rows straight from the history.
 
 Dropped entries are decided within the kernel and never read. Backward gives every item the rows of
 its users by sorted segments, so nothing is added by atomics and equal runs give equal gradients.
@@ -17,10 +17,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from foretaste.ops.embedding_bag.dropout import drop_threshold, keep_scale, kept_entries
+from foretaste.ops.dropout import ENTRY_BITS, drop_threshold, keep_entries, keep_rate
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import key_on
-from foretaste.ops.triton.random import hash_words
+from foretaste.ops.triton.functions import hash_words
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import kernel, launch
 
@@ -52,11 +52,11 @@ class _Bags(torch.autograd.Function):
             key_on(table_IH.device, key),
             encoded_BH,
             num_items,
-            keep_scale(dropout),
+            1.0 / keep_rate(dropout, ENTRY_BITS),
             WIDTH=width,
             PADDED=triton.next_power_of_2(width),
             BLOCK=_ENTRIES_AT_ONCE,
-            THRESHOLD=drop_threshold(dropout),
+            THRESHOLD=drop_threshold(dropout, ENTRY_BITS),
             num_warps=8,
         )
         return encoded_BH
@@ -65,26 +65,22 @@ class _Bags(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> Any:
         histories, num_items = ctx.histories, ctx.histories.num_items
-        row_index_N, segment_N = _entries(histories, ctx.dropout, ctx.key)
+        position_N = torch.arange(histories.item_index.numel(), device=histories.device)
+        row_index_N = torch.searchsorted(histories.offsets, position_N, right=True) - 1
+        stays_N = row_index_N < len(histories)
+        if ctx.dropout > 0.0:
+            stays_N &= keep_entries(stays_N.numel(), ctx.dropout, ctx.key, histories.device)
+        # dropped entries and padding belong to no item
+        segment_N = torch.where(stays_N, histories.item_index, num_items)
         pieces = Pieces.of(segment_N, num_items)
         pieces = pieces._replace(order_S=row_index_N.index_select(0, pieces.order_S))
-        weight_B = histories.lengths().clamp_(min=1).float().rsqrt_() * keep_scale(ctx.dropout)
+        keep_scale = 1.0 / keep_rate(ctx.dropout, ENTRY_BITS)
+        weight_B = histories.lengths().clamp_(min=1).float().rsqrt_() * keep_scale
         gradient_BH = upstream[0].contiguous()
         ones_H = torch.ones(gradient_BH.shape[1], device=gradient_BH.device)
         dtype = gradient_BH.dtype
         summed_IH = sum_rows(gradient_BH, pieces, ones_H, weight_S=weight_B, dtype=dtype)
         return summed_IH, None, None, None
-
-
-def _entries(histories: HistoryTensors, dropout: float, key: int | Tensor) -> tuple[Tensor, Tensor]:
-    """The user of each entry, and its item; ``num_items`` where it is dropped or padding."""
-    position_N = torch.arange(histories.item_index.numel(), device=histories.device)
-    row_index_N = torch.searchsorted(histories.offsets, position_N, right=True) - 1
-    stays_N = row_index_N < len(histories)
-    if dropout > 0.0:
-        stays_N &= kept_entries(row_index_N.numel(), dropout, key, histories.device)
-    segment_N = torch.where(stays_N, histories.item_index, histories.num_items)
-    return row_index_N, segment_N
 
 
 @kernel
@@ -109,20 +105,16 @@ def _encode(
     for first in range(start, stop, BLOCK):
         entry_E = first + tl.arange(0, BLOCK)
         item_E = tl.load(item_index + entry_E, mask=entry_E < stop, other=0).to(tl.int64)
-        stays_E = (entry_E < stop) & _kept(key, entry_E, THRESHOLD)
+        # bit for bit `foretaste.ops.dropout.keep_entries`
+        word_E = hash_words(key, (entry_E // 4).to(tl.uint64))
+        shift_E = (16 * (entry_E % 4)).to(tl.uint64)
+        keep_E = ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD
+        stays_E = (entry_E < stop) & keep_E
         mask_EH = stays_E[:, None] & (column_H < WIDTH)[None, :]
-        place_EH = item_E[:, None] * WIDTH + column_H[None, :]
-        rows_EH = tl.load(table_IH + place_EH, mask=mask_EH, other=0.0)
+        position_EH = item_E[:, None] * WIDTH + column_H[None, :]
+        rows_EH = tl.load(table_IH + position_EH, mask=mask_EH, other=0.0)
         total_H += tl.sum(rows_EH.to(tl.float32), axis=0)
     length = tl.maximum(stop - start, 1).to(tl.float32)
     total_H *= keep_scale / tl.sqrt(length)
     encoded_H = total_H.to(encoded_BH.dtype.element_ty)
     tl.store(encoded_BH + row * WIDTH + column_H, encoded_H, mask=column_H < WIDTH)
-
-
-@kernel
-def _kept(key: tl.tensor, entry_E: tl.tensor, THRESHOLD: tl.constexpr) -> tl.tensor:
-    """Bit for bit `foretaste.ops.embedding_bag.dropout.kept_entries`."""
-    word_E = hash_words(key, (entry_E // 4).to(tl.uint64))
-    shift_E = (16 * (entry_E % 4)).to(tl.uint64)
-    return ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD

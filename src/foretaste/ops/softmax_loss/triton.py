@@ -1,9 +1,9 @@
-"""From a chunk's logits to its likelihood and slopes in one kernel, a program to a user.
+"""From a chunk's logits to its likelihood and slopes in one kernel, a program per user.
 
 The row is read twice and written once: a running maximum and total first, then the exponentials
-over the logits. The logits of the user's items are kept aside, for their slopes are taken from them
-and not from what has been rounded since. The items come straight from the histories' offsets, so
-nothing waits for the host, and each belongs to one program, so nothing is added by atomics.
+over the logits. The logits of the user's items are saved first: slopes are computed from them, not
+from rounded exponentials. The items come straight from the histories' offsets, so nothing waits for
+the host, and each belongs to one program, so nothing is added by atomics.
 
 Shape suffixes: B users, c users of a chunk, I items, V items of a block, T targets of a block.
 """
