@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.recommend import Recommender
-from foretaste.recommend.similar import SimilarListMaker
+from foretaste.recommend.top_k import SimilarItemRanker
 from tests.cli.conftest import SHAPE, Done
 
 Foretaste = Callable[..., Done]
@@ -271,7 +271,7 @@ def test_similar_items_of_the_whole_catalogue_go_to_a_file(
 def test_short_lists_and_notes_of_similar_items_are_said_of_a_file(
     foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SimilarListMaker, "notes", ("scores are rough",))
+    monkeypatch.setattr(SimilarItemRanker, "notes", ("scores are rough",))
     line = f"similar runs/gmf --all -k 500 --output {tmp_path}/all.csv --overwrite"
     done = foretaste(line)
     assert done.status == 0

@@ -140,7 +140,7 @@ def test_text_that_a_spreadsheet_would_compute(hostile: Path, tmp_path: Path) ->
 def test_every_sign_that_begins_a_formula(sign: str, tmp_path: Path) -> None:
     import pyarrow as pa
 
-    from foretaste.recommend.output import without_formulas
+    from foretaste.recommend.export import without_formulas
 
     table = pa.table({"id": [f"{sign}x", f"x{sign}", "", None], "score": [-1.0, 2.0, 3.0, 4.0]})
     safe = without_formulas(table).to_pydict()

@@ -12,13 +12,13 @@ import pytest
 
 from foretaste.errors import SettingError, UnknownIdError
 from foretaste.recommend import Recommender, to_table
-from foretaste.recommend.ids import Unknown
+from foretaste.recommend.inputs import Unknown
 from tests.recommend.shop import HISTORIES, popularity_order
 
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.recommend.lists._SCORE_BYTES", {"cpu": 7 * 4 * 150})
+    monkeypatch.setattr("foretaste.evaluation.ranking._SCORE_BYTES", {"cpu": 7 * 4 * 150})
 
 
 def expected(recommender: Recommender, k: int) -> pa.Table:
@@ -146,7 +146,7 @@ def test_small_batches_are_gathered_into_row_groups(
     output = tmp_path / "lists.parquet"
     popularity.recommend_all(output, k=4)
     assert pq.ParquetFile(output).num_row_groups == 1
-    monkeypatch.setattr("foretaste.recommend.output._ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("foretaste.recommend.export._ROW_GROUP_ROWS", 100)
     popularity.recommend_all(output, k=4, overwrite=True)
     assert pq.ParquetFile(output).num_row_groups > 1
     assert pq.read_table(output).num_rows == 4 * len(HISTORIES)

@@ -72,7 +72,7 @@ def test_batches_of_any_size_agree(
 ) -> None:
     users = [*trained_users(popularity), *new_users(popularity)]
     at_once = popularity.recommend(users, k=6)
-    monkeypatch.setattr("foretaste.recommend.lists._SCORE_BYTES", {"cpu": 7 * 4 * 40})
+    monkeypatch.setattr("foretaste.evaluation.ranking._SCORE_BYTES", {"cpu": 7 * 4 * 40})
     assert popularity.recommend(users, k=6) == at_once
 
 
@@ -326,8 +326,8 @@ def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
 def test_more_lists_than_fit_are_refused_beforehand(
     popularity: Recommender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.recommend.lists._ALWAYS_FREE", 0)
-    monkeypatch.setattr("foretaste.recommend.lists.free_bytes", lambda: 3 * 5 * 12 - 1)
+    monkeypatch.setattr("foretaste.recommend.top_k._ALWAYS_FREE", 0)
+    monkeypatch.setattr("foretaste.recommend.top_k.free_bytes", lambda: 3 * 5 * 12 - 1)
     users = trained_users(popularity)[:3]
     assert len(popularity.recommend(users[:2], k=5)) == 2
     with pytest.raises(UnsupportedError, match=r"3 lists of 5 items .*; lower k"):

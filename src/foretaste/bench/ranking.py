@@ -19,8 +19,8 @@ from foretaste.data.histories import Histories
 from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel
-from foretaste.recommend.lists import ListMaker
-from foretaste.recommend.shelf import Shelf
+from foretaste.recommend.item_filter import ItemFilter
+from foretaste.recommend.top_k import UserRanker
 
 _PLAIN_VAE_USERS = 500
 _CLOCKS = {
@@ -78,13 +78,13 @@ def _our_ranking(
     model: NeuralModel, histories: Histories, users: np.ndarray, k: int
 ) -> Callable[[], object]:
     """What ``recommend --all`` computes, without writing it."""
-    shelf = Shelf(
+    item_filter = ItemFilter(
         is_allowed=np.ones(histories.num_items, dtype=bool),
         contents="item{s} in the catalogue",
         notes=(),
     )
-    maker = ListMaker(model, shelf, k=k, include_seen=False)
-    return partial(maker.make, histories.rows(users), users)
+    ranker = UserRanker(model, item_filter, k=k, include_seen=False)
+    return partial(ranker.rank, histories.rows(users), users)
 
 
 def _plain_ranking(

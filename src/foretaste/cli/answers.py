@@ -52,7 +52,7 @@ class AnswerOptions:
                 raise SettingError(
                     "--format is about printing; of --output FILE the ending chooses the format"
                 )
-            from foretaste.recommend.output import Output
+            from foretaste.recommend.export import Output
 
             Output(self.output, self.overwrite, self.spreadsheet_safe)
         elif all:
@@ -95,7 +95,7 @@ class AnswerOptions:
 
     def _print_csv(self, answers: Iterable[Answer]) -> None:
         from foretaste.recommend import to_table
-        from foretaste.recommend.output import csv_text
+        from foretaste.recommend.export import csv_text
 
         notes = stderr_console(quiet=self.quiet)
         for number, answer in enumerate(answers):

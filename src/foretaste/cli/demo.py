@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from foretaste.data import Dataset
     from foretaste.recommend import Answer
-    from foretaste.recommend.ids import Id
+    from foretaste.recommend.inputs import Id
     from foretaste.runs import Run
 
 OUTPUT = Path("foretaste-demo")

@@ -15,7 +15,7 @@ from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
-from foretaste.recommend.ids import Unknown
+from foretaste.recommend.inputs import Unknown
 
 if TYPE_CHECKING:
     from foretaste.recommend import Export
@@ -151,10 +151,10 @@ def recommend(
     elif histories is not None:
         options.print(recommender.recommend_for(histories, **arguments))
     else:
-        from foretaste.recommend.ids import AskedUsers
+        from foretaste.recommend.inputs import RequestedUsers
 
         # Before anything is printed: an unknown user among the last would leave half an answer.
-        users = AskedUsers.of(recommender.users, user_ids or [], request.unknown)
+        users = RequestedUsers.of(recommender.users, user_ids or [], request.unknown)
         for note in users.notes:
             say(stderr_console(quiet=options.quiet), f"note: {note}")
         arguments["unknown"] = request.unknown

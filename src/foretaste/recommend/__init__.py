@@ -1,4 +1,4 @@
-"""A run answering: what next for known and new users, and what is similar to an item."""
+"""Recommendations for known and new users, and similar items."""
 
 from __future__ import annotations
 

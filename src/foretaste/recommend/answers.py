@@ -1,4 +1,4 @@
-"""What a recommender answers, and the same as one table."""
+"""Answers of a recommender, one by one and as one table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from foretaste._util.terminal import printable
-from foretaste.recommend.ids import Id, id_array
+from foretaste.recommend.inputs import Id, id_array
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
-    from foretaste.recommend.lists import Lists
+    from foretaste.recommend.top_k import TopItems
 
 Kind = Literal["user", "history", "item"]
 
@@ -49,9 +49,9 @@ class Answer:
     titles: list[str | None] | None = None
     """Their titles; None where the run has no titles at all."""
     reason: str | None = None
-    """Why the list is short or in popularity order, and which given ids were ignored."""
+    """Reason for a short list or popularity order, and the given ids that were ignored."""
     kind: Kind = "user"
-    """What was asked about: a ``user`` by id, a ``history``, or an ``item`` by id."""
+    """Subject of the list: a ``user`` by id, a ``history``, or an ``item`` by id."""
 
     @property
     def items(self) -> list[ScoredItem]:
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def column(self) -> str:
-        """What the column is called that says who or what was asked about."""
+        """Name of the column with the user, history or item asked about."""
         return COLUMNS[self.kind]
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Answer:
         item_ids = [printable(str(item_id)) for item_id in self.item_ids]
         width = max(map(len, item_ids), default=0)
         for rank, (item_id, item) in enumerate(zip(item_ids, self.items, strict=True), start=1):
-            title = "" if item.title is None else f"  {_on_one_line(item.title)}"
+            title = "" if item.title is None else f"  {printable(' '.join(item.title.split()))}"
             lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:9.4f}{title}")
         if self.reason:
             lines.append(f"      ({self.reason})")
@@ -78,26 +78,27 @@ class Answer:
 
 def make_answers(
     kind: Kind,
-    asked: Sequence[Id | None],
-    lists: Lists,
+    ids: Sequence[Id] | None,
+    top: TopItems,
     items: IdTable,
     reasons: Sequence[Sequence[str]],
 ) -> list[Answer]:
-    """One answer per row of ``lists``, in the ids and titles of ``items``."""
-    filled = lists.filled()
-    index = lists.item_index[filled]
-    item_ids, scores, titles = items.ids(index), lists.score[filled].tolist(), items.titles(index)
-    ends = np.cumsum(lists.length).tolist()
+    """One answer per row of ``top``, about each of ``ids``, in the ids and titles of ``items``."""
+    filled = top.filled()
+    index = top.item_index[filled]
+    item_ids, scores, titles = items.ids(index), top.score[filled].tolist(), items.titles(index)
+    ends = np.cumsum(top.length).tolist()
+    about = [None] * len(ends) if ids is None else ids
     return [
         Answer(
-            id=about,
+            id=id,
             item_ids=item_ids[start:end],
             scores=scores[start:end],
             titles=titles and titles[start:end],
-            reason="; ".join(why) or None,
+            reason="; ".join(reason) or None,
             kind=kind,
         )
-        for about, (start, end), why in zip(asked, pairwise([0, *ends]), reasons, strict=True)
+        for id, (start, end), reason in zip(about, pairwise([0, *ends]), reasons, strict=True)
     ]
 
 
@@ -108,13 +109,13 @@ def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
     position, counted from ``first``; for similar items: ``similar_to``), ``rank`` from 1,
     ``item_id``, ``score``, and ``title`` where the run has any.
     """
-    asked, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
+    column, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
     assert not others, "answers of one kind make one table"
     lengths = [len(answer.item_ids) for answer in answers]
     about = [number if one.id is None else one.id for number, one in enumerate(answers, first)]
     ranks = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
     columns: dict[str, Any] = {
-        asked: id_array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
+        column: id_array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
         "rank": pa.array(np.concatenate([*ranks, np.zeros(0, np.int32)])),
         "item_id": pa.array([*chain.from_iterable(answer.item_ids for answer in answers)]),
         "score": pa.array([*chain.from_iterable(a.scores for a in answers)], pa.float32()),
@@ -123,7 +124,3 @@ def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
         titles = (answer.titles or [None] * len(answer.item_ids) for answer in answers)
         columns["title"] = pa.array([*chain.from_iterable(titles)], pa.string())
     return pa.table(columns)
-
-
-def _on_one_line(text: str) -> str:
-    return printable(" ".join(text.split()))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import AnyPath, checked
 from foretaste.errors import InputError
-from foretaste.recommend.ids import Id
+from foretaste.recommend.inputs import Id
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 

@@ -18,22 +18,22 @@ from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.errors import UnknownIdError
 from foretaste.models.base import RecommenderModel
-from foretaste.recommend.answers import COLUMNS, Answer, Kind, make_answers
-from foretaste.recommend.export import Export, write_lists
-from foretaste.recommend.given import NOTHING_KNOWN, UNKNOWN_USER, Given, known_histories
-from foretaste.recommend.ids import (
-    AskedUsers,
+from foretaste.recommend.answers import COLUMNS, Answer, make_answers
+from foretaste.recommend.export import Export, Output, write_lists
+from foretaste.recommend.inputs import (
+    NOTHING_KNOWN,
+    UNKNOWN_USER,
     Id,
+    RequestedHistories,
+    RequestedUsers,
     Unknown,
     as_ids,
     examples,
     lookup_all,
     named,
 )
-from foretaste.recommend.lists import ListMaker, Lists, Made
-from foretaste.recommend.output import Output
-from foretaste.recommend.shelf import make_shelf
-from foretaste.recommend.similar import SimilarListMaker
+from foretaste.recommend.item_filter import ItemFilter
+from foretaste.recommend.top_k import SimilarItemRanker, TopItems, UserRanker
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 
@@ -95,10 +95,10 @@ class Recommender:
         know raise UnknownIdError, whose ``ids`` they are; with ``unknown="skip"`` they have no
         answer, with ``unknown="popular"`` one in popularity order that says so.
         """
-        asked = AskedUsers.of(self.users, user_ids, unknown)
-        maker = self._list_maker(k, exclude, candidates, include_seen)
-        made = self._of_users(asked.user_index, maker)
-        return self._answers("user", asked.ids(), made, maker)
+        users = RequestedUsers.of(self.users, user_ids, unknown)
+        ranker = self._ranker(k, exclude, candidates, include_seen)
+        top = self._rank_users(users.user_index, ranker)
+        return make_answers("user", users.ids(), top, self.items, ranker.reasons(top))
 
     def recommend_for(
         self,
@@ -115,10 +115,10 @@ class Recommender:
         that training never saw are ignored, and named in the reason. A history of which nothing is
         left is answered in popularity order.
         """
-        given = Given.of(histories)
-        maker = self._list_maker(k, exclude, candidates, include_seen)
-        made = self._of_histories(given.histories, maker)
-        return self._answers(given.kind, given.names, made, maker)
+        requested = RequestedHistories.of(histories)
+        ranker = self._ranker(k, exclude, candidates, include_seen)
+        top = self._rank_histories(requested, slice(None), ranker)
+        return make_answers(requested.kind, requested.names, top, self.items, ranker.reasons(top))
 
     def similar_items(self, item_ids: Iterable[Id], k: int = 10) -> list[Answer]:
         """The k items of the catalogue most similar to each given item, itself left out.
@@ -126,10 +126,10 @@ class Recommender:
         Raises UnknownIdError for an item that training never saw, and UnsupportedError where the
         model learns nothing of items that could be compared.
         """
-        maker = SimilarListMaker(self.model, k=checked("k", k, Count))
+        ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = self._catalogue_index(as_ids("item_ids", item_ids))
-        lists, items = maker.make(index).lists, self.items
-        return make_answers("item", items.ids(index), lists, items, maker.reasons(lists))
+        top, items = ranker.rank(index), self.items
+        return make_answers("item", items.ids(index), top, items, ranker.reasons(top))
 
     def similar_all(
         self,
@@ -146,13 +146,13 @@ class Recommender:
         One row per similar item, as `recommend_all` writes them; the first column is similar_to.
         """
         file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
-        maker = SimilarListMaker(self.model, k=checked("k", k, Count))
+        ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = np.arange(self.model.num_items)
         if item_ids is not None:
             index = self._catalogue_index(as_ids("item_ids", item_ids))
-        asked = pa.table({COLUMNS["item"]: self.items.table.column("id").take(index)})
+        about = pa.table({COLUMNS["item"]: self.items.table.column("id").take(index)})
         return write_lists(
-            file, asked, self.items, maker, lambda rows: maker.make(index[rows]), progress
+            file, about, self.items, ranker, lambda rows: ranker.rank(index[rows]), progress
         )
 
     def recommend_all(
@@ -173,24 +173,24 @@ class Recommender:
 
         One row per recommended item: user_id, rank from 1, item_id, score and, where the run has
         them, title. Lists are written as they are made, and ``output`` appears once it is whole.
-        ``progress`` is told the number of users done and in all. Raises SettingError where
+        ``progress`` is called with the number of users done and in all. Raises SettingError where
         ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an apostrophe before text
         in a CSV that a spreadsheet would compute, ids included. ``unknown`` is as in `recommend`;
         the notes of what was written count such users, and the column user_id is text where one of
         them is no integer.
         """
         file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
-        maker = self._list_maker(k, exclude, candidates, include_seen)
+        ranker = self._ranker(k, exclude, candidates, include_seen)
         if user_ids is None:
-            asked = AskedUsers(users=self.users, user_index=np.arange(len(self.users)))
+            users = RequestedUsers(users=self.users, user_index=np.arange(len(self.users)))
         else:
-            asked = AskedUsers.of(self.users, user_ids, unknown)
+            users = RequestedUsers.of(self.users, user_ids, unknown)
 
-        def make(rows: NDArray[np.int64]) -> Made:
-            return self._of_users(asked.user_index[rows], maker)
+        def rank(rows: NDArray[np.int64]) -> TopItems:
+            return self._rank_users(users.user_index[rows], ranker)
 
-        column = pa.table({"user_id": asked.column()})
-        return write_lists(file, column, self.items, maker, make, progress, asked.notes)
+        about = pa.table({COLUMNS["user"]: users.column()})
+        return write_lists(file, about, self.items, ranker, rank, progress, users.notes)
 
     def recommend_all_for(
         self,
@@ -210,13 +210,14 @@ class Recommender:
         The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
         """
         file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
-        maker = self._list_maker(k, exclude, candidates, include_seen)
-        given = Given.of(histories)
+        ranker = self._ranker(k, exclude, candidates, include_seen)
+        requested = RequestedHistories.of(histories)
 
-        def make(rows: NDArray[np.int64]) -> Made:
-            return self._of_histories([given.histories[row] for row in rows], maker)
+        def rank(rows: NDArray[np.int64]) -> TopItems:
+            return self._rank_histories(requested, slice(rows[0], rows[-1] + 1), ranker)
 
-        export = write_lists(file, given.asked(), self.items, maker, make, progress)
+        about = pa.table({COLUMNS[requested.kind]: requested.column()})
+        export = write_lists(file, about, self.items, ranker, rank, progress)
         if export.num_users == export.num_popularity_lists > 0:
             hint = f"nothing in the histories was seen in training; {examples(self.items)}"
             return replace(export, notes=(*export.notes, hint))
@@ -231,44 +232,29 @@ class Recommender:
             histories = histories()
         return histories.within(self.model.num_items).padded(len(self.users) + 1)
 
-    def _list_maker(
-        self,
-        k: int,
-        exclude: Iterable[Id],
-        candidates: Iterable[Id] | None,
-        include_seen: bool,
-    ) -> ListMaker:
-        shelf = make_shelf(self.items, self.model.num_items, candidates=candidates, exclude=exclude)
+    def _ranker(
+        self, k: int, exclude: Iterable[Id], candidates: Iterable[Id] | None, include_seen: bool
+    ) -> UserRanker:
+        item_filter = ItemFilter.of(
+            self.items, self.model.num_items, candidates=candidates, exclude=exclude
+        )
         k, include_seen = checked("k", k, Count), checked("include_seen", include_seen, bool)
-        return ListMaker(self.model, shelf, k=k, include_seen=include_seen)
+        return UserRanker(self.model, item_filter, k=k, include_seen=include_seen)
 
-    def _of_users(self, user_index: NDArray[np.int64], maker: ListMaker) -> Made:
-        """Lists for users by row: from trained rows, folded in where training had none.
-
-        The row past the last stands for a user the run does not know.
-        """
-        lists = Lists.empty(len(user_index), maker.num_places)
-        is_trained = user_index < self.model.num_users
-        trained, new = np.flatnonzero(is_trained), np.flatnonzero(~is_trained)
-        histories = self._histories
-        lists.put(trained, maker.make(histories.rows(user_index[trained]), user_index[trained]))
-        lists.put(new, maker.make(histories.rows(user_index[new]), None))
-        num_known = histories.lengths()[user_index]
-        own = [[] if known else [NOTHING_KNOWN] for known in num_known]
+    def _rank_users(self, user_index: NDArray[np.int64], ranker: UserRanker) -> TopItems:
+        """Lists for users by row; the row past the last stands for a user the run does not know."""
+        histories = self._histories.rows(user_index)
+        remarks = [[] if known else [NOTHING_KNOWN] for known in histories.lengths()]
         for row in np.flatnonzero(user_index == len(self.users)):
-            own[row] = [UNKNOWN_USER]
-        return Made(lists, num_known, own)
+            remarks[row] = [UNKNOWN_USER]
+        return ranker.rank(histories, user_index, remarks)
 
-    def _of_histories(self, given: Sequence[Sequence[Id]], maker: ListMaker) -> Made:
-        """Lists for new users."""
-        known, own = known_histories(self.items, self.model.num_items, given)
-        return Made(maker.make(known, None), known.lengths(), own)
-
-    def _answers(
-        self, kind: Kind, asked: Sequence[Id | None], made: Made, maker: ListMaker
-    ) -> list[Answer]:
-        reasons = maker.reasons(made.lists, made.own)
-        return make_answers(kind, asked, made.lists, self.items, reasons)
+    def _rank_histories(
+        self, requested: RequestedHistories, rows: slice, ranker: UserRanker
+    ) -> TopItems:
+        known, remarks = requested.known_items(self.items, self.model.num_items, rows)
+        nobody = np.full(len(known), self.model.num_users)
+        return ranker.rank(known, nobody, remarks)
 
     def _catalogue_index(self, ids: Sequence[Id]) -> NDArray[np.int64]:
         index = lookup_all(self.items, ids)

@@ -1,0 +1,200 @@
+"""Users and histories as callers give them, and how errors and reasons name ids."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from numbers import Integral
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from foretaste._util.formatting import counted, shown
+from foretaste._util.settings import checked, wrong
+from foretaste.data.histories import Histories
+from foretaste.errors import SettingError, UnknownIdError
+
+if TYPE_CHECKING:
+    from foretaste.data.ids import IdTable
+
+Id = int | str
+Unknown = Literal["error", "skip", "popular"]
+"""Treatment of users that a run does not know: refused, left out or in popularity order."""
+
+NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
+UNKNOWN_USER = "popularity order: the run does not know this user"
+
+_TREATMENT = {"skip": " and left out", "popular": ", answered in popularity order"}
+
+_NUM_NAMED = 5
+_NUM_EXAMPLES = 3
+
+
+def as_ids(name: str, ids: Iterable[Id]) -> list[Id]:
+    """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise wrong(name, ids, f"a list of ids; write [{shown(ids)}]")
+    for to_list in ("tolist", "to_pylist"):
+        if hasattr(ids, to_list):
+            return list(getattr(ids, to_list)())
+    return list(ids)
+
+
+def named(ids: Sequence[Id]) -> str:
+    """The first few ids and how many more there are, for a message."""
+    text = ", ".join(repr(value) for value in ids[:_NUM_NAMED])
+    more = len(ids) - _NUM_NAMED
+    return f"{text} and {more} more" if more > 0 else text
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RequestedUsers:
+    """Users to answer, in the order of the request."""
+
+    users: IdTable
+    """All users there are."""
+
+    user_index: NDArray[np.int64]
+    """The row of each; ``len(users)`` where the run does not know the user."""
+
+    unknown: Sequence[Id] = ()
+    """Ids of those the run does not know, in order."""
+
+    notes: tuple[str, ...] = ()
+    """Remarks for the caller on the given ids."""
+
+    @classmethod
+    def of(cls, users: IdTable, user_ids: Iterable[Id], unknown: Unknown) -> RequestedUsers:
+        """Look users up; UnknownIdError names unknown ones where ``unknown`` is ``error``."""
+        checked("unknown", unknown, Unknown)
+        ids = as_ids("user_ids", user_ids)
+        if unknown == "error":
+            return cls(users=users, user_index=lookup_all(users, ids))
+        row = users.lookup(ids)
+        missing = users.as_kept(compress(ids, row < 0))
+        notes = (_unknown(users, missing, ids, _TREATMENT[unknown]),) if missing else ()
+        if unknown == "skip":
+            return cls(users=users, user_index=row[row >= 0], notes=notes)
+        user_index = np.where(row < 0, len(users), row)
+        return cls(users=users, user_index=user_index, unknown=missing, notes=notes)
+
+    def ids(self) -> list[Id]:
+        """One id per user."""
+        is_known = self.user_index < len(self.users)
+        known, unknown = iter(self.users.ids(self.user_index[is_known])), iter(self.unknown)
+        return [next(known if flag else unknown) for flag in is_known]
+
+    def column(self) -> pa.Array | pa.ChunkedArray:
+        """The same as Arrow has them."""
+        if self.unknown:
+            return id_array(self.ids())
+        return self.users.table.column("id").take(self.user_index)
+
+
+def id_array(ids: Sequence[Id]) -> pa.Array:
+    """Ids as a column: integers, or text as soon as one of them is."""
+    is_text = any(isinstance(value, str) for value in ids)
+    return pa.array([str(value) for value in ids] if is_text else ids)
+
+
+def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
+    """The row of each id; UnknownIdError names those that the run has never seen."""
+    index = table.lookup(ids)
+    if (index >= 0).all():
+        return index
+    unknown = list(compress(ids, index < 0))
+    raise UnknownIdError(_unknown(table, unknown, ids), unknown)
+
+
+def _unknown(
+    table: IdTable, unknown: Sequence[Id], requested: Sequence[Id], treatment: str = ""
+) -> str:
+    return (
+        f"{len(unknown)} of {len(requested)} {table.kind} ids are unknown to this run{treatment}: "
+        f"{named(unknown)}; {examples(table)}"
+    )
+
+
+def examples(table: IdTable) -> str:
+    """Examples of a run's ids: ``the run's item ids are integers such as 1, 2, 3``."""
+    kind = "integers" if table.is_integer else "text"
+    first = table.ids(np.arange(min(_NUM_EXAMPLES, len(table))))
+    return f"the run's {table.kind} ids are {kind} such as {named(first)}"
+
+
+@dataclass(frozen=True, eq=False)
+class RequestedHistories:
+    """Histories to answer, with the names of their users or without names."""
+
+    names: list[Id] | None
+    histories: list[list[Id]]
+
+    @classmethod
+    def of(cls, given: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]]) -> RequestedHistories:
+        """Histories by name, or without names; SettingError where they are a table, names are no
+        ids of one kind, or a history is no list."""
+        if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "columns"):
+            raise SettingError(
+                'histories must be lists of item ids, [[1, 5], [7]] or {"anna": [1, 5]}, got one '
+                f"of type {type(given).__name__}; foretaste.data.read_histories makes them of "
+                "frames and files"
+            )
+        if not isinstance(given, Mapping):
+            return cls(None, [as_ids("each history", ids) for ids in given])
+        if not any(all(isinstance(name, kind) for name in given) for kind in (str, Integral)):
+            raise SettingError(
+                f"histories must be named all by integers or all by text, got {named([*given])}"
+            )
+        return cls([*given], [as_ids("each history", ids) for ids in given.values()])
+
+    @property
+    def kind(self) -> Literal["user", "history"]:
+        """``user`` where they have names."""
+        return "history" if self.names is None else "user"
+
+    def column(self) -> pa.Array:
+        """The names, or numbers from 0 where there are none."""
+        return pa.array(range(len(self.histories)) if self.names is None else self.names)
+
+    def known_items(
+        self, items: IdTable, num_items: int, rows: slice = slice(None)
+    ) -> tuple[Histories, list[list[str]]]:
+        """The histories, items of the catalogue (the first ``num_items``) only; and remarks on
+        each: none where every item was in the catalogue."""
+        given = self.histories[rows]
+        lengths = np.array([len(ids) for ids in given], dtype=np.int64)
+        row_index = np.repeat(np.arange(len(given)), lengths)
+        item_index = items.lookup([*chain.from_iterable(given)])
+        is_known = (item_index >= 0) & (item_index < num_items)
+        known = Histories.from_pairs(
+            row_index[is_known], item_index[is_known], num_users=len(given), num_items=num_items
+        )
+        is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
+        remarks = [
+            _remarks(items, num_items, len(ids), list(compress(ids, flags)))
+            for ids, flags in zip(given, is_ignored[: len(given)], strict=True)
+        ]
+        return known, remarks
+
+
+def _remarks(items: IdTable, num_items: int, num_given: int, ignored: Sequence[Id]) -> list[str]:
+    """Remarks on a history of which some items were ignored, or that was empty."""
+    if num_given == 0:
+        return ["popularity order: the history is empty"]
+    if not ignored:
+        return []
+    if len(ignored) < num_given:
+        number = counted(len(ignored), "item")
+        return [f"{number} of the history ignored, never seen in training: {named(ignored)}"]
+    hint = examples(items)
+    # ids with commas between them may have been taken for one id
+    parts = [part.strip() for given in ignored for part in str(given).split(",")]
+    if len(parts) > len(ignored):
+        index = items.lookup(parts)
+        if ((index >= 0) & (index < num_items)).all():
+            hint = f"did you mean --history {shlex.join(parts)}?"
+    return [f"{NOTHING_KNOWN}: {named(ignored)}; {hint}"]

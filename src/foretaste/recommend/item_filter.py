@@ -1,0 +1,89 @@
+"""Item filter: the items that may be recommended, the catalogue or part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretaste.recommend.inputs import Id, as_ids, examples, named
+
+if TYPE_CHECKING:
+    from foretaste.data.ids import IdTable
+
+_FEW = 8
+"""Items are scored one by one when they are at most one in so many of the catalogue."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ItemFilter:
+    """The items that a list may hold."""
+
+    is_allowed: NDArray[np.bool_]
+    """True for items of the catalogue that may be recommended, [num_items]."""
+
+    contents: str = "item{s} in the catalogue"
+    """Description of the allowed items, for a message."""
+
+    notes: tuple[str, ...] = ()
+    """Remarks for the caller on the given ids."""
+
+    @classmethod
+    def of(
+        cls,
+        items: IdTable,
+        num_items: int,
+        *,
+        candidates: Iterable[Id] | None,
+        exclude: Iterable[Id],
+    ) -> ItemFilter:
+        """The catalogue (the first ``num_items`` of ``items``), only ``candidates``, less
+        ``exclude``.
+
+        Ids that are not in the catalogue are left out, and named in the notes: a list of what is
+        in stock naturally holds items younger than the model.
+        """
+        is_allowed = np.ones(num_items, dtype=bool)
+        contents = cls.contents
+        notes: list[str] = []
+        if candidates is not None:
+            index, notes = _in_catalogue(items, num_items, "candidates", candidates)
+            is_allowed[:] = False
+            is_allowed[index] = True
+            contents = "candidate{s} in the catalogue"
+        index, more_notes = _in_catalogue(items, num_items, "exclude", exclude)
+        if len(index):
+            is_allowed[index] = False
+            contents += " without the excluded"
+        return cls(is_allowed=is_allowed, contents=contents, notes=(*notes, *more_notes))
+
+    @cached_property
+    def size(self) -> int:
+        """Number of items that may be recommended."""
+        return int(np.count_nonzero(self.is_allowed))
+
+    @property
+    def is_small(self) -> bool:
+        """True where scoring its items one by one beats scoring the catalogue."""
+        return self.size * _FEW <= len(self.is_allowed)
+
+
+def _in_catalogue(
+    items: IdTable, num_items: int, name: str, given: Iterable[Id]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Indexes of the given ids that are in the catalogue, and a note on the others."""
+    ids = as_ids(name, given)
+    index = items.lookup(ids)
+    in_catalogue = (index >= 0) & (index < num_items)
+    missing = list(compress(ids, ~in_catalogue))
+    notes = []
+    if missing:
+        note = f"{len(missing)} of {len(ids)} ids in {name} ignored, never seen in training: "
+        hint = f"; {examples(items)}" if len(missing) == len(ids) else ""
+        notes.append(f"{note}{named(missing)}{hint}")
+    return index[in_catalogue], notes

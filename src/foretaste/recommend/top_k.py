@@ -1,0 +1,215 @@
+"""The k best items for users, and the k most similar items, in batches of bounded memory.
+
+Shape suffixes: B users or items asked about, I items of the catalogue, C items scored, K places
+of a list, N entries of all histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foretaste._util.memory import free_bytes, require_memory
+from foretaste.data.histories import Histories
+from foretaste.evaluation.ranking import (
+    ABSENT,
+    scoring,
+    state_of,
+    to_device,
+    top_k,
+    user_batches,
+    users_at_once,
+    without_items,
+)
+from foretaste.models.base import RecommenderModel, UserState
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.precision_flags import products_as_set
+from foretaste.recommend.item_filter import ItemFilter
+
+_ALWAYS_FREE = 1 << 24
+_BYTES_PER_ENTRY = 12
+"""An item index, int64, and a score, float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class TopItems:
+    """The best items of B lists: ``item_index[b, :length[b]]``, best first."""
+
+    item_index: NDArray[np.int64]
+    """[B, K]"""
+    score: NDArray[np.float32]
+    """[B, K]"""
+    length: NDArray[np.int64]
+    """Number of items in each list, [B]."""
+    num_known: NDArray[np.int64]
+    """Items of each history that training saw, [B]."""
+    remarks: Sequence[Sequence[str]]
+    """Remarks on each history, none on most; [B]."""
+
+    @classmethod
+    def empty(
+        cls, length: int, num_known: NDArray[np.int64], remarks: Sequence[Sequence[str]]
+    ) -> TopItems:
+        """Lists of up to ``length`` items; UnsupportedError where there is no room for so many."""
+        num_rows = len(num_known)
+        needed = num_rows * length * _BYTES_PER_ENTRY
+        if needed > _ALWAYS_FREE:  # asking the system takes a fifth of a millisecond
+            require_memory(
+                needed,
+                free_bytes(),
+                f"a table of {num_rows:,} lists of {length:,} items",
+                "lower k, or ask for fewer lists at once",
+            )
+        return cls(
+            np.zeros((num_rows, length), dtype=np.int64),
+            np.zeros((num_rows, length), dtype=np.float32),
+            np.zeros(num_rows, dtype=np.int64),
+            num_known,
+            remarks,
+        )
+
+    def fill(
+        self, rows: NDArray[np.int64], score_BC: Tensor, item_index_C: Tensor | None = None
+    ) -> None:
+        """Put the best columns of each row into the lists ``rows``, by score, then column.
+
+        Columns are items, or stand for ``item_index_C``; those that are `ABSENT` are not listed.
+        """
+        top = top_k(score_BC, self.item_index.shape[1])
+        item_index_BK = top.candidate_BK
+        if item_index_C is not None:
+            item_index_BK = item_index_C[item_index_BK]
+        self.item_index[rows] = item_index_BK.cpu().numpy()
+        self.score[rows] = top.score_BK.cpu().numpy()
+        self.length[rows] = (top.score_BK != ABSENT).sum(dim=1).cpu().numpy()
+
+    def filled(self) -> NDArray[np.bool_]:
+        """True for entries that hold an item, [B, K]."""
+        is_filled: NDArray[np.bool_] = np.arange(self.item_index.shape[1]) < self.length[:, None]
+        return is_filled
+
+
+class _Ranker:
+    """Ranks items with one model; ``size`` items, described by ``contents``, can be in a list."""
+
+    def __init__(self, model: RecommenderModel, k: int, size: int, contents: str) -> None:
+        self.model = model
+        self.k = k
+        self._size = size
+        self._contents = contents
+        self._length = min(k, size)
+        self._num_scored = model.num_items
+        self._lowered: str | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for the caller on all lists made so far."""
+        return (self._lowered,) if self._lowered else ()
+
+    def batches(self, num_rows: int) -> Iterator[NDArray[np.int64]]:
+        """Consecutive rows, so many at a time that their scores fit memory."""
+        at_once = users_at_once(self._num_scored, self.model.device)
+        for start in range(0, num_rows, at_once):
+            yield np.arange(start, min(start + at_once, num_rows))
+
+    def reasons(self, top: TopItems) -> list[list[str]]:
+        """Reasons of each list: why it is short, the remarks on its history, notes on all."""
+        reasons, notes = [], self.notes
+        for length, remarks in zip(top.length.tolist(), top.remarks, strict=True):
+            short = []
+            if length < self.k:
+                contents = self._contents.format(s="" if self._size == 1 else "s")
+                short = [f"only {length} of {self.k}: {self._size} {contents}"]
+                if self._size > length:
+                    short[0] += f", {self._size - length} of them in the history"
+            reasons.append([*short, *remarks, *notes])
+        return reasons
+
+
+class UserRanker(_Ranker):
+    """Ranks the items that a filter lets pass for users, known or new."""
+
+    def __init__(
+        self, model: RecommenderModel, item_filter: ItemFilter, *, k: int, include_seen: bool
+    ) -> None:
+        super().__init__(model, k, item_filter.size, item_filter.contents)
+        self._include_seen = include_seen
+        self._filter_notes = item_filter.notes
+        allowed_I = torch.tensor(item_filter.is_allowed, device=model.device)
+        self._blocked_I = None if item_filter.size == model.num_items else ~allowed_I
+        self._item_index_C: Tensor | None = None
+        if item_filter.is_small:
+            self._item_index_C = allowed_I.nonzero()[:, 0]
+            self._num_scored = item_filter.size
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self._filter_notes, *super().notes)
+
+    def rank(
+        self,
+        histories: Histories,
+        user_index: NDArray[np.int64],
+        remarks: Sequence[Sequence[str]] | None = None,
+    ) -> TopItems:
+        """Lists for users with these histories; users beyond the model's are folded in.
+
+        Histories hold items of the catalogue; unless ``include_seen``, these are left out.
+        """
+        model = self.model
+        top = TopItems.empty(self._length, histories.lengths(), remarks or [()] * len(histories))
+        if not self._length:
+            return top
+        at_once = users_at_once(self._num_scored, model.device)
+        for rows in user_batches(user_index, model.num_users, at_once):
+            tensors = to_device(histories.rows(rows), model.device)
+            with scoring(model), products_as_set(model.device) as self._lowered:
+                state = state_of(model, user_index[rows], tensors, model.num_users)
+                if self._item_index_C is None:
+                    score_BC = self._score_catalogue(state, tensors)
+                else:
+                    score_BC = self._score_few(state, tensors, self._item_index_C)
+            top.fill(rows, score_BC, self._item_index_C)
+        return top
+
+    def _score_catalogue(self, state: UserState, histories: HistoryTensors) -> Tensor:
+        score_BI = self.model.score_catalogue(state)
+        if self._blocked_I is not None:
+            score_BI = score_BI.masked_fill(self._blocked_I, ABSENT)
+        return score_BI if self._include_seen else without_items(score_BI, histories)
+
+    def _score_few(
+        self, state: UserState, histories: HistoryTensors, item_index_C: Tensor
+    ) -> Tensor:
+        score_BC = self.model.score_candidates(state, item_index_C.expand(len(state), -1))
+        if self._include_seen:
+            return score_BC
+        item_index_N = histories.item_index.long()
+        column_N = torch.searchsorted(item_index_C, item_index_N).clamp_(max=len(item_index_C) - 1)
+        is_listed_N = item_index_C[column_N] == item_index_N
+        absent_BC = torch.zeros_like(score_BC, dtype=torch.bool)
+        absent_BC[histories.row_index()[is_listed_N], column_N[is_listed_N]] = True
+        return score_BC.masked_fill(absent_BC, ABSENT)
+
+
+class SimilarItemRanker(_Ranker):
+    """Ranks the other items of the catalogue by similarity to an item."""
+
+    def __init__(self, model: RecommenderModel, *, k: int) -> None:
+        super().__init__(model, k, model.num_items - 1, "other item{s} in the catalogue")
+
+    def rank(self, item_index: NDArray[np.int64]) -> TopItems:
+        """Lists for items of the catalogue."""
+        num_rows, device = len(item_index), self.model.device
+        top = TopItems.empty(self._length, np.ones(num_rows, dtype=np.int64), [()] * num_rows)
+        for rows in self.batches(num_rows):
+            with scoring(self.model), products_as_set(device) as self._lowered:
+                item_index_B = torch.tensor(item_index[rows], device=device)
+                score_BI = self.model.similarity(item_index_B)
+                top.fill(rows, score_BI.scatter(1, item_index_B[:, None], ABSENT))
+        return top
