@@ -1,0 +1,28 @@
+"""The page of the architecture is what the walls hold and the files are."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import ROOT, page
+from tests.test_walls import BELOW
+
+PACKAGE = ROOT / "src" / "foretaste"
+
+
+def test_the_table_of_imports_is_that_of_the_walls() -> None:
+    rows = page("architecture.md").rows("Imports between rooms")
+    shown = {room: set(filter(None, imports.split(", "))) for room, imports in rows}
+    assert shown == {room: set(below) for room, below in BELOW.items()}
+
+
+def test_every_room_has_a_paragraph() -> None:
+    rooms = re.findall(r"^\*\*`(\w+)`\*\*", page("architecture.md").section("Rooms"), re.MULTILINE)
+    assert set(rooms) == BELOW.keys()
+
+
+def test_every_module_that_is_named_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)`", page("architecture.md").text)
+    assert named
+    for path in named:
+        assert (PACKAGE / path).is_file() or (ROOT / path).is_file(), path
