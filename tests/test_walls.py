@@ -25,7 +25,7 @@ BELOW = {
     "data": set(),
     "models": {"ops"},
     "evaluation": {"models", "ops", "data"},
-    "runs": {"models", "ops", "data"},
+    "runs": {"evaluation", "models", "ops", "data"},
     "training": {"runs", "evaluation", "models", "ops", "data"},
     "recommend": {"runs", "evaluation", "models", "ops", "data"},
     "report": {"recommend", "training", "runs", "evaluation", "models", "ops", "data"},

@@ -179,6 +179,8 @@ class Evaluation:
         """Every number on a line of its own, below what all of them are of."""
         return "\n".join([self._about(), *map(str, self.metrics.values())])
 
+    __repr__ = __str__
+
     def as_dict(self) -> dict[str, Any]:
         """Everything but what only comparisons need, as plain JSON-safe values."""
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}

@@ -8,6 +8,7 @@ from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.runs.config import DatasetReference, RunConfig
+    from foretaste.runs.history import RunHistory
     from foretaste.runs.listing import ListedRun, list_runs
     from foretaste.runs.loading import dataset_of, load_model
     from foretaste.runs.metrics_log import MetricsLog
@@ -21,6 +22,7 @@ _MODULE_OF = {
     "MetricsLog": "metrics_log",
     "Run": "run",
     "RunConfig": "config",
+    "RunHistory": "history",
     "dataset_of": "loading",
     "default_run_name": "paths",
     "list_runs": "listing",
@@ -36,6 +38,7 @@ __all__ = [
     "MetricsLog",
     "Run",
     "RunConfig",
+    "RunHistory",
     "dataset_of",
     "default_run_name",
     "list_runs",

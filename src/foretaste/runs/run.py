@@ -27,6 +27,7 @@ from foretaste.runs.checkpoint_files import (
 )
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.histories_file import read_histories, write_histories
+from foretaste.runs.history import RunHistory, final_evaluation
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import CONFIG, METRICS, check_is_new, reading, writing
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from foretaste.data.dataset import Dataset
+    from foretaste.evaluation.result import Evaluation
 
 USERS = "users.parquet"
 ITEMS = "items.parquet"
@@ -151,6 +153,20 @@ class Run:
             num_users=reference.num_users,
             num_items=reference.num_all_items,
         )
+
+    @property
+    def metrics(self) -> Evaluation | None:
+        """The final numbers with their intervals, of the best epoch on the test part.
+
+        Those of the validation part where nothing else was held out; None before the training is
+        finished, and where nothing was held out at all.
+        """
+        return final_evaluation(self.log.read())
+
+    @property
+    def history(self) -> RunHistory:
+        """The epochs so far, with losses, times and evaluations; none of a closed-form model."""
+        return RunHistory(self.log.read())
 
     @property
     def num_train_users(self) -> int:
