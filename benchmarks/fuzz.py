@@ -37,7 +37,7 @@ def hunt(target: str, output: Path, minutes: float) -> None:
     for case in corpus(target):
         (folder / f"seed-{sha256(case)[:16]}").write_bytes(case)
     for name in list(sys.modules):
-        if name.startswith("foretaste.data") or name == "foretaste.recommend.ids_file":
+        if name.startswith("foretaste.data") or name == "foretaste.recommend.inputs":
             instrument(atheris, sys.modules[name])
     options = {
         "artifact_prefix": f"{output / target}/",

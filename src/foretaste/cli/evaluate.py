@@ -59,7 +59,7 @@ def evaluate(
         quiet: Print the numbers and nothing else: no progress, definitions or notes.
     """
     from foretaste.report import evaluate_run
-    from foretaste.report.judged_runs import dataset_for
+    from foretaste.report.evaluate_runs import dataset_for
     from foretaste.runs import Run
     from foretaste.runs.log_copies import check_log_path, write_log
 

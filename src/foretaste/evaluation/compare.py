@@ -13,7 +13,7 @@ from foretaste.evaluation.result import Evaluation, mean_interval
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How much higher the second of two evaluations is, with its 95 % interval over users."""
+    """Difference of two evaluations, second less first, with its 95 % interval over users."""
 
     name: str
     value: float

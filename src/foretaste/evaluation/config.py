@@ -23,7 +23,7 @@ class CandidateRule:
     """How many are drawn for each user; 0 where none are."""
 
     def num_draws(self, num_items: int) -> int:
-        """How many are drawn where there are so many items: distinct ones come to an end."""
+        """Number of draws from so many items: distinct ones come to an end."""
         return min(self.num_negatives, num_items) if self.kind == "sampled" else self.num_negatives
 
     @classmethod

@@ -1,7 +1,7 @@
 """Metrics of a model on held-out items: every user counts once, ties by expectation.
 
 Shape suffixes: B users, T targets per user, N negatives, C candidates (targets and negatives),
-I items of the catalogue, K places of the longest list.
+I items of the catalogue, K ranks of the longest list.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def evaluate(
         k: list lengths, each at least 1; beyond the number of candidates, all of them.
         seed: the dataset's seed, which keys the negatives.
         users: rows of ``heldout`` to look at; all of them by default.
-        batch: users ranked at once; by default as many as memory is set aside for.
+        batch: users ranked at once; by default as many as memory is reserved for.
         progress: called with the number of users done and of all users after each batch.
 
     Raises SettingError for candidates and lengths that do not exist, DatasetError where nothing

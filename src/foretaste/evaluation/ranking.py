@@ -1,6 +1,6 @@
 """Ranking for evaluation and recommendation: known users or fold-in, scores, mask, top k.
 
-Shape suffixes: B users, C candidates per user, I items of the catalogue, K places of the longest
+Shape suffixes: B users, C candidates per user, I items of the catalogue, K ranks of the longest
 list, T targets per user, N entries of all histories.
 """
 
@@ -45,7 +45,7 @@ def check_ranking_fits(num_users: int, num_candidates: int, device: torch.device
 
 
 def users_at_once(num_candidates: int, device: torch.device) -> int:
-    """Number of users whose scores fit the memory set aside for one batch."""
+    """Number of users whose scores fit the memory reserved for one batch."""
     budget = _SCORE_BYTES.get(device.type, _SCORE_BYTES["cpu"])
     return max(1, min(_MAX_USERS, budget // (4 * max(1, num_candidates))))
 
@@ -114,7 +114,7 @@ class TopK:
 def top_k(score_BC: Tensor, k: int) -> TopK:
     """The first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
     k = min(k, score_BC.shape[1])
-    # one place more tells which lists are cut among equals: only there are all candidates counted
+    # one more than k shows which lists are cut among equals: only there are all candidates counted
     score_BN, candidate_BN = score_BC.topk(min(k + 1, score_BC.shape[1]))
     score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]
     last_B1 = score_BK[:, -1:]

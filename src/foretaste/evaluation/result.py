@@ -60,7 +60,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Matching:
-    """How a run was matched by id with a dataset; users are those that were counted."""
+    """Counts of matching a run with a dataset by id; users are those that were counted."""
 
     run: str
     """Directory of the run."""

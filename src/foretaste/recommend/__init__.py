@@ -9,7 +9,7 @@ from foretaste._util.lazy import lazy_names
 if TYPE_CHECKING:
     from foretaste.recommend.answers import Answer, ScoredItem, to_table
     from foretaste.recommend.export import Export
-    from foretaste.recommend.ids_file import read_ids
+    from foretaste.recommend.inputs import read_ids
     from foretaste.recommend.recommender import Recommender, load
 
 _MODULE_OF = {
@@ -18,7 +18,7 @@ _MODULE_OF = {
     "Recommender": "recommender",
     "ScoredItem": "answers",
     "load": "recommender",
-    "read_ids": "ids_file",
+    "read_ids": "inputs",
     "to_table": "answers",
 }
 

@@ -1,6 +1,6 @@
 """The k best items for users, and the k most similar items, in batches of bounded memory.
 
-Shape suffixes: B users or items asked about, I items of the catalogue, C items scored, K places
+Shape suffixes: B users or items asked about, I items of the catalogue, C items scored, K ranks
 of a list, N entries of all histories.
 """
 

@@ -1,4 +1,4 @@
-"""What was measured, for people: evaluations of runs, side by side, as tables."""
+"""Evaluations of runs for people, side by side and as tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.report.judged_runs import Comparison, compare_runs, evaluate_run
+    from foretaste.report.evaluate_runs import Comparison, compare_runs, evaluate_run
 
 _MODULE_OF = {
-    "Comparison": "judged_runs",
-    "compare_runs": "judged_runs",
-    "evaluate_run": "judged_runs",
+    "Comparison": "evaluate_runs",
+    "compare_runs": "evaluate_runs",
+    "evaluate_run": "evaluate_runs",
 }
 
 __all__ = ["Comparison", "compare_runs", "evaluate_run"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foretaste.evaluation.result import Evaluation, Metric
 
 HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
-"""The metrics that compare models where none are asked for."""
+"""Metrics that compare models unless others are asked for."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None
 
 
 def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> Grid:
-    """Several evaluations by label: a row each, a column per metric name."""
+    """Evaluations by label: a row each, a column per metric name."""
     rows = [
         (label, tuple(_cell(evaluation.metrics.get(name)) for name in names))
         for label, evaluation in evaluations.items()

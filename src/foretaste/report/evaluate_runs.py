@@ -1,4 +1,4 @@
-"""Runs measured on the dataset they were trained on or on other data, alone or side by side."""
+"""Evaluations of runs, on their own dataset or on another, alone or side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
     from foretaste.evaluation.result import Evaluation
-    from foretaste.report.other_data import Matched
+    from foretaste.report.another_dataset import Matched
 
 Progress = Callable[[int, int], None]
 
@@ -47,11 +47,12 @@ def evaluate_run(
     common with the run.
     """
     (config,) = routed(evaluate_run, {"config": (EvaluationConfig, config)}, settings)
-    asked = config or EvaluationConfig()
+    config = config or EvaluationConfig()
     if not isinstance(run, Run):
         run = Run.open(run)
     data = dataset_for(run, dataset)
-    return _evaluate(run, data, asked, split, device, progress, next(_matched([run], data, split)))
+    (matched,) = _matched([run], data, split)
+    return _evaluate(run, data, config, split, device, progress, matched)
 
 
 def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
@@ -94,10 +95,10 @@ def _evaluate(
 
 
 def _matched(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched | None]:
-    """What each run is to be measured on; None, of all, where the dataset is everyone's own."""
+    """Held-out users as each run numbers them; None for all where the dataset is everyone's own."""
     if all(run.config.dataset.digest == dataset.manifest.digest for run in runs):
         return repeat(None, len(runs))
-    from foretaste.report.other_data import match
+    from foretaste.report.another_dataset import match
 
     return match(runs, dataset, split)
 
@@ -137,11 +138,15 @@ class Comparison:
         ``difference`` and its interval are None where there is none: of the first run itself, and
         of coverage.
         """
-        return [
-            row | _difference_fields(self.differences.get(label, {}).get(row["metric"]))
-            for label, evaluation in self.evaluations.items()
-            for row in metric_rows(self.paths[label], label, evaluation)
-        ]
+        rows = []
+        for label, evaluation in self.evaluations.items():
+            for row in metric_rows(self.paths[label], label, evaluation):
+                found = self.differences.get(label, {}).get(row["metric"])
+                row["difference"] = found and found.value
+                row["difference_low"] = found and found.low
+                row["difference_high"] = found and found.high
+                rows.append(row)
+        return rows
 
 
 def compare_runs(
@@ -156,51 +161,34 @@ def compare_runs(
     """Every run measured in the same way on one dataset: ``dataset``, or that of all of them.
 
     Where a run was not trained on ``dataset``, it is matched as in `evaluate_run`, and held-out
-    pairs that any of the runs was trained on are left out for all. ``progress`` is told the number
-    of users done and in all, of one run after the other. Raises SettingError where no dataset is
-    given and the runs were trained on different ones.
+    pairs that any of the runs was trained on are left out for all. ``progress`` is called with
+    the number of users done and in all, of one run after the other. Raises SettingError where no
+    dataset is given and the runs were trained on different ones.
     """
-    if dataset is None:
-        _check_same_dataset(runs)
-    asked = given_or_default("config", config, EvaluationConfig)
-    data = dataset_for(runs[0], dataset)
-    labelled = dict(zip(_labels(runs), runs, strict=True))
-    evaluations = {
-        label: _evaluate(run, data, asked, split, device, progress, matched)
-        for (label, run), matched in zip(labelled.items(), _matched(runs, data, split), strict=True)
-    }
-    return Comparison(
-        evaluations=evaluations,
-        differences=_differences(evaluations),
-        paths={label: run.path for label, run in labelled.items()},
-        models={label: run.config.model for label, run in labelled.items()},
-    )
-
-
-def _check_same_dataset(runs: Sequence[Run]) -> None:
-    """Held-out parts that differ give numbers that differ, whatever the models are worth."""
     first = runs[0]
-    for run in runs[1:]:
+    for run in runs[1:] if dataset is None else ():
         ours, theirs = first.config.dataset, run.config.dataset
+        # held-out parts that differ give numbers that differ, whatever the models are worth
         if ours.digest != theirs.digest:
             raise SettingError(
                 f"{first.path} and {run.path} were trained on different datasets, {ours.path} and "
                 f"{theirs.path}, so their numbers do not compare; train both on one dataset, or "
                 "name data to measure both on with --dataset (dataset=... in Python)"
             )
-
-
-def _differences(evaluations: dict[str, Evaluation]) -> dict[str, dict[str, Difference]]:
-    (_, first), *others = evaluations.items()
-    return {label: compare_evaluations(first, second) for label, second in others}
-
-
-def _difference_fields(difference: Difference | None) -> dict[str, float | None]:
-    return {
-        "difference": None if difference is None else difference.value,
-        "difference_low": None if difference is None else difference.low,
-        "difference_high": None if difference is None else difference.high,
+    config = given_or_default("config", config, EvaluationConfig)
+    data = dataset_for(first, dataset)
+    labelled = dict(zip(_labels(runs), runs, strict=True))
+    evaluations = {
+        label: _evaluate(run, data, config, split, device, progress, matched)
+        for (label, run), matched in zip(labelled.items(), _matched(runs, data, split), strict=True)
     }
+    (_, base), *others = evaluations.items()
+    return Comparison(
+        evaluations=evaluations,
+        differences={label: compare_evaluations(base, other) for label, other in others},
+        paths={label: run.path for label, run in labelled.items()},
+        models={label: run.config.model for label, run in labelled.items()},
+    )
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

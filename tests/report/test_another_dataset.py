@@ -15,7 +15,7 @@ from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import Evaluation
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.report import compare_runs, evaluate_run
-from foretaste.report.other_data import _Places, match
+from foretaste.report.another_dataset import _RowsInRun, match
 from foretaste.runs import Run, load_model
 from tests.runs.tiny import make_dataset, make_run
 
@@ -178,13 +178,13 @@ def test_what_runs_were_trained_on_is_looked_up_once_for_all(
 ) -> None:
     old, new = shop(tmp_path / "old", PAIRS), week(tmp_path / "new")
     runs = [make_run(tmp_path / name, old) for name in ("a", "b", "c")]
-    looked_up, look_up = [], _Places.of
+    looked_up, look_up = [], _RowsInRun.of
 
-    def counted(run: Run, dataset: Dataset, heldout: HeldOut) -> _Places:
+    def counted(run: Run, dataset: Dataset, heldout: HeldOut) -> _RowsInRun:
         looked_up.append(run)
         return look_up(run, dataset, heldout)
 
-    monkeypatch.setattr(_Places, "of", counted)
+    monkeypatch.setattr(_RowsInRun, "of", counted)
     compare_runs(runs, dataset=new, device="cpu")
     assert looked_up == runs
 
