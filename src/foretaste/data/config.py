@@ -5,6 +5,7 @@ which do not have their names.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -19,6 +20,9 @@ Quote = Literal["double", "none"]
 TargetInCandidates = Literal["keep", "drop"]
 UnseenTargets = Literal["auto", "keep", "drop"]
 
+Progress = Callable[[str], None]
+"""Called with the name of each step of a preparation as it begins."""
+
 SKIPPED = "-"
 """Stands in a list of column names for a column that nobody reads."""
 
@@ -30,10 +34,10 @@ _RESOURCES = frozenset({"memory_limit", "threads"})
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """How files of delimited text are written; checked by the settings it comes from."""
+    """Format of files of delimited text; checked by the settings it comes from."""
 
     delimiter: str | None = None
-    """What separates fields; None where it is to be found out."""
+    """The text between fields; None where it is to be found out."""
 
     columns: tuple[str, ...] | None = None
     """The column names of files without a header line."""
@@ -45,11 +49,11 @@ class FileFormat:
     """Whether a field may stand in double quotes."""
 
     prefix: str = ""
-    """What the names of the settings begin with that these came from."""
+    """The beginning of the names of the settings that these came from."""
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was said."""
+        """True where nothing was given."""
         return self == FileFormat(prefix=self.prefix)
 
     def option(self, name: str) -> str:
@@ -59,7 +63,7 @@ class FileFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class PairsConfig:
-    """How files of users and items are read: their columns, and how text in them is written."""
+    """Settings of reading files of users and items: their columns, and how text is written."""
 
     user_column: str | None = None
     """Column of the user ids; common spellings are found without it."""
@@ -88,12 +92,31 @@ class PairsConfig:
 
     @property
     def file_format(self) -> FileFormat:
-        """How files of interactions are written."""
+        """The format of files of interactions."""
         return self._format("")
 
     def _check_format(self, prefix: str) -> None:
-        _check_delimiter(f"{prefix}delimiter", getattr(self, f"{prefix}delimiter"))
-        _check_columns(f"{prefix}columns", getattr(self, f"{prefix}columns"))
+        delimiter, columns = (getattr(self, prefix + name) for name in ("delimiter", "columns"))
+        if delimiter is not None and (
+            not 1 <= len(delimiter.encode()) <= _MAX_DELIMITER_BYTES
+            or any(char in delimiter for char in '"\r\n')
+        ):
+            raise wrong(
+                f"{prefix}delimiter",
+                delimiter,
+                f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as '::' "
+                "or a tab",
+            )
+        if columns is None:
+            return
+        read = [column for column in columns if column != SKIPPED]
+        if len(read) < 2 or len(set(read)) < len(read) or not all(read):
+            raise wrong(
+                f"{prefix}columns",
+                ",".join(columns),
+                "two or more different names with commas between them, such as user_id,item_id, or "
+                f"{SKIPPED} for a column that is not read",
+            )
 
     def _format(self, prefix: str) -> FileFormat:
         names = ("delimiter", "columns", "encoding", "quote")
@@ -105,7 +128,7 @@ class PairsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class InputConfig(PairsConfig):
-    """How raw files are read: their columns, and how text in them is written."""
+    """Settings of reading raw files: their columns, and how text in them is written."""
 
     rating_column: str | None = None
     """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
@@ -140,13 +163,13 @@ class InputConfig(PairsConfig):
 
     @property
     def items_format(self) -> FileFormat:
-        """How the file that describes items is written."""
+        """The format of the file that describes items."""
         return self._format("items_")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig(InputConfig):
-    """Which interactions are kept, and how they are split into training and held-out parts."""
+    """Settings of a preparation: the interactions to keep, and how to split them."""
 
     protocol: Protocol = "auto"
     """How interactions are split. ``leave-one-out`` holds out the last of each user,
@@ -213,32 +236,6 @@ class PrepareConfig(InputConfig):
             for field in fields(self)
             if field.name not in _RESOURCES
         }
-
-
-def _check_delimiter(name: str, value: str | None) -> None:
-    if value is None:
-        return
-    num_bytes = len(value.encode())
-    if not 1 <= num_bytes <= _MAX_DELIMITER_BYTES or any(char in value for char in '"\r\n'):
-        raise wrong(
-            name,
-            value,
-            f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as '::' or "
-            "a tab",
-        )
-
-
-def _check_columns(name: str, value: tuple[str, ...] | None) -> None:
-    if value is None:
-        return
-    read = [column for column in value if column != SKIPPED]
-    if len(read) < 2 or len(set(read)) < len(read) or not all(read):
-        raise wrong(
-            name,
-            ",".join(value),
-            "two or more different names with commas between them, such as user_id,item_id, or "
-            f"{SKIPPED} for a column that is not read",
-        )
 
 
 def memory_bytes(memory_limit: str) -> float:

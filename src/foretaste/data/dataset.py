@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Literal
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from foretaste._util.atomic import bring_back
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import AnyPath, checked
-from foretaste.data.histories import Histories, sorted_pairs
+from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import check_part, part_bytes, read_table
+from foretaste.data.part_files import check_part, part_bytes, read_pairs
 from foretaste.errors import DatasetError
 
 Split = Literal["validation", "test"]
@@ -26,7 +26,7 @@ Split = Literal["validation", "test"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
-    """Held-out users of one split, row by row: what a model may know, and what it should find."""
+    """Held-out users of one split, row by row: items that a model may know, and items to find."""
 
     split: str
     """``validation`` or ``test``."""
@@ -36,8 +36,8 @@ class HeldOut:
     saw the user."""
 
     history: Histories
-    """What a model may know: the training items of a known user, the fold-in items of a new one;
-    items of the catalogue only."""
+    """Items that a model may know: the training items of a known user, the fold-in items of a new
+    one; items of the catalogue only."""
 
     known: Histories
     """Items left out of the candidates: the history and, for test, validation targets; items of
@@ -47,8 +47,8 @@ class HeldOut:
     """Items to be found. Those at or above the history's ``num_items`` training never saw."""
 
     candidates: Histories | None = None
-    """What the targets are ranked against under candidates ``fixed``: items of the catalogue that
-    came with the data, targets aside; None where none did."""
+    """Items that the targets are ranked against under candidates ``fixed``: items of the
+    catalogue that came with the data, without the targets; None where none did."""
 
     dataset_digest: str = ""
     """Content digest of the dataset they are of; empty where it is no prepared one."""
@@ -62,14 +62,13 @@ class HeldOut:
 
     def rows(self, index: NDArray[np.integer]) -> HeldOut:
         """The given rows only, in the given order."""
-        return HeldOut(
-            split=self.split,
+        return replace(
+            self,
             user_index=self.user_index[index],
             history=self.history.rows(index),
             known=self.known.rows(index),
             target=self.target.rows(index),
             candidates=None if self.candidates is None else self.candidates.rows(index),
-            dataset_digest=self.dataset_digest,
         )
 
 
@@ -103,7 +102,7 @@ class Dataset:
         return self._ids("items.parquet", self.manifest.num_all_items)
 
     def has_split(self, split: Split) -> bool:
-        """Whether anything was held out as ``validation`` or ``test``."""
+        """True where anything was held out as ``validation`` or ``test``."""
         checked("split", split, Split)
         return bool(self._target_files(split))
 
@@ -113,14 +112,18 @@ class Dataset:
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
-        history = self._known_history(split).rows(user_index)
-        known = history
+        known = self.train.padded(self.manifest.num_users)
+        fold_in = f"{split}_fold_in.parquet"
+        if fold_in in self.manifest.parts:
+            known = known.union(self._held_pairs([fold_in]).within(self.manifest.num_items))
+        known = history = known.rows(user_index)
         if split == "test" and self.has_split("validation"):
             earlier = self._held_pairs(self._target_files("validation")).rows(user_index)
             known = history.union(earlier.within(self.manifest.num_items))
         candidates = None
         if self.has_candidates(split):
-            candidates = self._candidates(split).rows(user_index)
+            bounds = (self.manifest.num_users, self.manifest.num_items)
+            candidates = self._pairs(_candidates_file(split), *bounds).rows(user_index)
         return HeldOut(
             split=split,
             user_index=user_index,
@@ -132,7 +135,7 @@ class Dataset:
         )
 
     def _instead_of(self, split: Split) -> str:
-        """What to say of a split that is not there: which one is, or why none is."""
+        """The end of the message about a split that is not there."""
         other: Split = "validation" if split == "test" else "test"
         if self.has_split(other):
             option = f"--split {other} (split={other!r} in Python)"
@@ -143,7 +146,7 @@ class Dataset:
         )
 
     def has_candidates(self, split: Split) -> bool:
-        """Whether the data came with what a split's targets are to be ranked against."""
+        """True where candidates for a split's targets came with the data."""
         return _candidates_file(checked("split", split, Split)) in self.manifest.parts
 
     def all_interactions(self) -> Histories:
@@ -152,7 +155,7 @@ class Dataset:
         return self._held_pairs([name for name in self.manifest.parts if name not in others])
 
     def in_training(self, everything: Histories) -> NDArray[np.bool_]:
-        """Which entries of `all_interactions` are in the training part."""
+        """A mask of `all_interactions`: the entries that are in the training part."""
         in_training = np.ones(everything.num_interactions, dtype=bool)
         others = _ID_FILES | {_candidates_file("test"), "train.parquet"}
         if files := [name for name in self.manifest.parts if name not in others]:
@@ -169,17 +172,6 @@ class Dataset:
                 "prepare the dataset again"
             )
         return table
-
-    def _candidates(self, split: Split) -> Histories:
-        manifest = self.manifest
-        return self._pairs(_candidates_file(split), manifest.num_users, manifest.num_items)
-
-    def _known_history(self, split: Split) -> Histories:
-        train = self.train.padded(self.manifest.num_users)
-        fold_in = f"{split}_fold_in.parquet"
-        if fold_in not in self.manifest.parts:
-            return train
-        return train.union(self._held_pairs([fold_in]).within(self.manifest.num_items))
 
     def _target_files(self, split: Split) -> list[str]:
         names = (f"{split}.parquet", f"{split}_target.parquet")
@@ -199,28 +191,7 @@ class Dataset:
         return part_bytes(self.path / name, self.manifest.parts[name].sha256)
 
 
-_PAIRS = "user_index (int32), item_index (int32)"
 _ID_FILES = frozenset({"users.parquet", "items.parquet"})
-
-
-def read_pairs(path: Path, content: pa.Buffer, *, num_users: int, num_items: int) -> Histories:
-    """The pairs of the part at ``path``, which has these bytes.
-
-    Raises DatasetError where they are unsorted, repeated or out of bounds.
-    """
-    table = read_table(path, content)
-    found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
-    if found != _PAIRS or any(column.null_count for column in table.columns):
-        raise DatasetError(
-            f"{path}: expected {_PAIRS} without gaps, found {found:.200}; prepare the dataset again"
-        )
-    return sorted_pairs(
-        table.column("user_index").to_numpy(),
-        table.column("item_index").to_numpy(),
-        num_users=num_users,
-        num_items=num_items,
-        where=str(path),
-    )
 
 
 def _candidates_file(split: Split) -> str:

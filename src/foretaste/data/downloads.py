@@ -16,7 +16,7 @@ from foretaste import __version__
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
-    from foretaste.data.progress import Progress
+    from foretaste.data.config import Progress
 
 _SILENCE_S = 30.0
 _MAX_ATTEMPTS = 5
@@ -62,11 +62,7 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
 def file_md5(path: Path) -> str:
     """The md5 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, _md5).hexdigest()
-
-
-def _md5() -> hashlib._Hash:
-    return hashlib.md5(usedforsecurity=False)
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _fetch(url: str, part: Path, otherwise: str, progress: Progress) -> None:
@@ -111,7 +107,7 @@ def _request(url: str, start: int, otherwise: str) -> HTTPResponse | None:
 
 
 class _Received:
-    """What one request adds to a file."""
+    """The bytes that one request adds to a file."""
 
     def __init__(self, part: Path, progress: Progress) -> None:
         self.num_bytes = 0
@@ -121,7 +117,11 @@ class _Received:
 
     def take(self, response: HTTPResponse) -> None:
         """Write what comes; _CutError where it ends too soon."""
-        start = _first_byte(response)
+        # A server that always sends everything begins at byte 0.
+        start = 0
+        if response.status == _PARTIAL_CONTENT:
+            found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+            start = int(found[1]) if found else 0
         end = None if response.length is None else start + response.length
         with self._part.open("r+b" if self._part.exists() else "wb") as file:
             file.seek(start)
@@ -140,14 +140,6 @@ class _Received:
             of_all = "" if num_all is None else f" of {_megabytes(num_all)}"
             name = self._part.name.removesuffix(".part")
             self._progress(f"download {name}: {_megabytes(num_done)}{of_all} MB")
-
-
-def _first_byte(response: HTTPResponse) -> int:
-    """Where in the file the answer begins: 0 from a server that always sends everything."""
-    if response.status != _PARTIAL_CONTENT:
-        return 0
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(found[1]) if found else 0
 
 
 def _blocks(response: HTTPResponse) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ class Histories:
     """
 
     offsets: NDArray[np.int64]
-    """Where each row starts, and the end of the last one: [num_users + 1]."""
+    """The start of each row, and the end of the last one: [num_users + 1]."""
 
     item_index: NDArray[np.int32]
     """Items of all rows, one after the other: [num_interactions]."""
@@ -133,15 +133,15 @@ class Histories:
         )
 
     def find(self, other: Histories) -> NDArray[np.int64]:
-        """Where each entry of ``other``, which has as many rows, is in ``item_index`` of the same
-        row; -1 where it is not. Fast where ``other`` is small."""
+        """The position of each entry of ``other``, which has as many rows, in ``item_index`` of the
+        same row; -1 where it is not. Fast where ``other`` is small."""
         assert self.num_users == other.num_users, "rows are searched one to one"
         if self.num_interactions == 0:
             return np.full(other.num_interactions, -1)
         num_items = max(self.num_items, other.num_items)
         keys, wanted = self._keys(num_items), other._keys(num_items)
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, place, -1)
+        position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[position] == wanted, position, -1)
 
     def union(self, other: Histories) -> Histories:
         """Row by row, the items of either; both have the same number of rows."""
@@ -179,7 +179,7 @@ def sorted_pairs(
 
 
 def is_strictly_sorted(users: NDArray[np.integer], items: NDArray[np.integer]) -> bool:
-    """Whether pairs ascend by user, then item, without repeats."""
+    """True where pairs ascend by user, then item, without repeats."""
     same_user = users[1:] == users[:-1]
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
 
@@ -191,7 +191,7 @@ def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 def _out_of_bounds(
     users: NDArray[np.integer], items: NDArray[np.integer], num_users: int, num_items: int
 ) -> str | None:
-    """Which index lies outside its bounds, and how; None where neither does."""
+    """The problem of an index that lies outside its bounds; None where neither does."""
     for name, index, bound in (("user_index", users, num_users), ("item_index", items, num_items)):
         if len(index) and (index.min() < 0 or index.max() >= bound):
             return f"{name} runs from {index.min()} to {index.max()}, outside [0, {bound})"

@@ -30,10 +30,10 @@ _FEW = 100
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IdTable:
-    """Who is behind each dense index: row ``i`` describes user or item ``i``."""
+    """Ids of users or items: row ``i`` has that of dense index ``i``, and what else is known."""
 
     kind: Kind
-    """What the rows are: users or items."""
+    """Users or items."""
 
     table: pa.Table
     """Column ``id`` (int64 or string) first, then what else is known: ``part``, ``title``, ..."""
@@ -57,14 +57,12 @@ class IdTable:
         table = read_table(path, content)
         for kind in ("user", "item"):
             if table.column_names[:2] == [f"{kind}_index", f"{kind}_id"]:
-                return cls._checked(kind, table, Path(path))
-        raise DatasetError(
-            f"{path}: expected columns user_index, user_id or item_index, item_id first, "
-            f"found {', '.join(table.column_names):.200}"
-        )
-
-    @classmethod
-    def _checked(cls, kind: Kind, table: pa.Table, path: Path) -> IdTable:
+                break
+        else:
+            raise DatasetError(
+                f"{path}: expected columns user_index, user_id or item_index, item_id first, "
+                f"found {', '.join(table.column_names):.200}"
+            )
         index, ids = table.column(0), table.column(1)
         if ids.type not in (pa.int64(), pa.string()) or ids.null_count:
             raise DatasetError(
@@ -74,12 +72,8 @@ class IdTable:
         is_index = index.type == pa.int32() and not index.null_count
         if not is_index or not np.array_equal(integers(index), np.arange(len(index))):
             raise DatasetError(f"{path}: {kind}_index does not count 0, 1, 2, ...; prepare again")
-        return cls(
-            kind=kind,
-            table=table.drop_columns([f"{kind}_index"]).rename_columns(
-                ["id", *table.column_names[2:]]
-            ),
-        )
+        names = ["id", *table.column_names[2:]]
+        return cls(kind=kind, table=table.drop_columns([f"{kind}_index"]).rename_columns(names))
 
     def write(self, path: Path | str) -> None:
         """Write as Parquet, ``<kind>_index`` and ``<kind>_id`` first; complete or not at all."""
@@ -94,7 +88,7 @@ class IdTable:
 
     @property
     def is_integer(self) -> bool:
-        """Whether ids are integers; text otherwise."""
+        """True where ids are integers; text otherwise."""
         return bool(pa.types.is_integer(self.table.schema.field("id").type))
 
     def ids(self, index: NDArray[np.integer] | None = None) -> list[int | str]:
@@ -124,12 +118,9 @@ class IdTable:
         Text is looked up among integer ids where it spells an integer exactly (``"42"``, not
         ``"042"``), and an integer among text ids by its spelling.
         """
-        if self.is_integer:
-            return self._lookup_integers(ids)
-        found = [self._row_of_text.get(_as_text(value), -1) for value in ids]
-        return np.array(found, dtype=np.int64)
-
-    def _lookup_integers(self, ids: Iterable[int | str]) -> NDArray[np.int64]:
+        if not self.is_integer:
+            found = [self._row_of_text.get(_as_text(value), -1) for value in ids]
+            return np.array(found, dtype=np.int64)
         wanted, valid = _as_integers(ids)
         ordered, order = self._sorted_integers
         if not len(ordered):

@@ -1,15 +1,17 @@
-"""manifest.json: what a dataset directory holds and how it came about."""
+"""manifest.json: the content of a dataset directory and how it came about."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.files import read_document
+from foretaste._util.atomic import remove_leftovers
+from foretaste._util.files import is_name_text, read_document
 from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
@@ -30,6 +32,9 @@ _PART_NAMES = frozenset(
 )
 _NEEDED_PARTS = frozenset({"users.parquet", "items.parquet", "train.parquet"})
 _MAX_INDEX = 2**31 - 1
+
+_MARK = b'"created_by": "foretaste '
+_MARK_WITHIN_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,7 @@ class Manifest:
     """Interactions of the training part."""
 
     counts: dict[str, int]
-    """What was read, what each step dropped and what each part holds, in order."""
+    """Counts of rows read, of rows dropped by each step and of each part, in order."""
 
     config: dict[str, Any]
     """The settings that were asked for."""
@@ -93,7 +98,7 @@ class Manifest:
     """Every file read: its path, its size in bytes and its sha256."""
 
     engine: str
-    """What ran the steps, and its version."""
+    """The engine that ran the steps, and its version."""
 
     created_by: str
     """The foretaste version that wrote the dataset."""
@@ -102,7 +107,7 @@ class Manifest:
     """Every file of the dataset by its name."""
 
     notes: dict[str, str] = field(default_factory=dict)
-    """What else a person should know, by what it is about: titles, odd ids, an empty test."""
+    """Notes for a person, by their subject: titles, odd ids, an empty test."""
 
     format_version: int = FORMAT_VERSION
 
@@ -120,27 +125,30 @@ class Manifest:
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     def choices(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value), on what was found out: protocol, columns, and
-        what else there is to know."""
-        validation = "" if self.validation == "hold-out" else ", no validation part"
+        """Lines for a person, as (label, value), on what was found out: protocol, columns,
+        notes."""
+        protocol = self.protocol
+        # Times would have made it another.
+        if protocol == RANDOM or (
+            protocol == "held-out-users" and self.config.get("protocol") == "auto"
+        ):
+            protocol += ", as no time column was found (--time-column names one)"
+        if self.validation != "hold-out":
+            protocol += ", no validation part"
         columns = (f"{shown(column)} as {role}" for role, column in self.columns.items())
         return [
-            ("protocol", f"{self.protocol}{self._for_lack_of_times()}{validation}"),
+            ("protocol", protocol),
             ("columns", ", ".join(columns)),
             *self.notes.items(),
         ]
 
     def summary(self) -> list[tuple[str, str]]:
         """Lines for a person, as (label, value): `choices`, sizes, and what was dropped."""
-        counts = {_in_words(name): f"{count:,}" for name, count in self.counts.items()}
+        counts = {
+            name.removeprefix("num_").replace("_", " "): f"{count:,}"
+            for name, count in self.counts.items()
+        }
         return [*self.choices(), ("digest", self.digest[:12]), *counts.items()]
-
-    def _for_lack_of_times(self) -> str:
-        """Why it is this protocol, where times would have made it another."""
-        asked = self.config.get("protocol")
-        if self.protocol != RANDOM and (asked, self.protocol) != ("auto", "held-out-users"):
-            return ""
-        return ", as no time column was found (--time-column names one)"
 
     def write(self, directory: Path) -> None:
         text = signed_text(asdict(self) | {"digest": self.digest}, indent=2)
@@ -189,16 +197,13 @@ class Manifest:
         return manifest
 
     def _problem(self) -> str | None:
-        """What cannot be as it stands; None where everything may be right."""
+        """A contradiction in the manifest; None where everything may be right."""
         unknown = sorted(self.parts.keys() - _PART_NAMES)
         if unknown:
             return f"it lists {shown(unknown[0])}, which is no part of a dataset"
         missing = sorted(_NEEDED_PARTS - self.parts.keys())
         if missing:
             return f"it does not list {missing[0]}"
-        return self._wrong_count()
-
-    def _wrong_count(self) -> str | None:
         for part, name in (
             ("users", "num_users"), ("items", "num_all_items"), ("train", "num_interactions"),
         ):  # fmt: skip
@@ -211,5 +216,37 @@ class Manifest:
         return None
 
 
-def _in_words(name: str) -> str:
-    return name.removeprefix("num_").replace("_", " ")
+def check_output(output: Path, overwrite: bool) -> None:
+    """Raise DatasetError where ``output`` may not be written.
+
+    An empty directory may be filled; a prepared dataset is replaced only with ``overwrite``;
+    anything else is never replaced. What a killed preparation of it left is put right first.
+    """
+    if not is_name_text(output):
+        raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
+    remove_leftovers(output)
+    try:
+        is_new = not output.exists() and not output.is_symlink()
+    except OSError as error:
+        raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
+    if is_new:
+        return
+    if not output.is_dir():
+        raise DatasetError(f"{output}: is there already and is not a directory; name another")
+    if not any(output.iterdir()):
+        return
+    # Other programs have files called manifest.json too, and ours may have been damaged since.
+    is_dataset = False
+    with suppress(OSError), (output / FILE_NAME).open("rb") as file:
+        has_items = (output / "items.parquet").is_file()
+        is_dataset = has_items or _MARK in file.read(_MARK_WITHIN_BYTES)
+    if not is_dataset:
+        raise DatasetError(
+            f"{output}: is a directory with other files in it, which is never replaced; "
+            "name another"
+        )
+    if not overwrite:
+        raise DatasetError(
+            f"{output}: holds a prepared dataset; replace it with --overwrite "
+            "(overwrite=True in Python) or name another"
+        )

@@ -16,9 +16,8 @@ from typing import Any
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import try_lock, why_not_written
 from foretaste._util.formatting import did_you_mean
-from foretaste.data.config import PrepareConfig
+from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.downloads import download, file_md5
-from foretaste.data.progress import Progress
 from foretaste.errors import InputError, SettingError
 
 URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
@@ -60,7 +59,7 @@ class NamedSet:
 
     @property
     def is_unpacked_here(self) -> bool:
-        """Whether the working directory holds the set's own folder."""
+        """True where the working directory holds the set's own folder."""
         return (Path(self.name) / self.interactions).is_file()
 
     def settings(self, config: PrepareConfig, *, with_items: bool) -> PrepareConfig:
@@ -166,7 +165,7 @@ def find_files(
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: ``foretaste`` in ``XDG_CACHE_HOME``, ``~/.cache`` unless set."""
+    """The folder of downloads: ``foretaste`` in ``XDG_CACHE_HOME``, ``~/.cache`` unless set."""
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "foretaste"
     try:

@@ -1,4 +1,4 @@
-"""A part of a dataset: its bytes, once they are known to be its own, and what is inside."""
+"""A part of a dataset: its bytes, once they are known to be its own, and their content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.files import open_regular, real_path
-from foretaste.data.histories import is_strictly_sorted
+from foretaste.data.histories import Histories, is_strictly_sorted, sorted_pairs
 from foretaste.errors import DatasetError
 
 Value = TypeVar("Value")
@@ -23,7 +23,9 @@ Value = TypeVar("Value")
 _PARQUET_END = b"PAR1"
 
 PAIR_COLUMNS = ["user_index", "item_index"]
-"""Of every part but users and items."""
+"""Columns of every part but users and items."""
+
+_PAIRS = "user_index (int32), item_index (int32)"
 
 
 def check_part(path: Path, sha256: str) -> None:
@@ -47,26 +49,21 @@ def _listed(path: Path, read: Callable[[BufferedReader], Value]) -> Value:
         raise DatasetError(f"{path}: is not a file; prepare the dataset again")
     try:
         with open_regular(path) as file:
-            _check_is_whole(path, file)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - len(_PARQUET_END)))
+            # A file that was made longer, if only by a terabyte of nothing, is not read for it.
+            if file.read(len(_PARQUET_END)) != _PARQUET_END:
+                raise DatasetError(
+                    f"{path}: does not match the manifest: sha256 not computed, as it does not end "
+                    "like Parquet; prepare the dataset again"
+                )
+            file.seek(0)
             return read(file)
     except OSError as error:
         raise DatasetError(
             f"{path}: listed in the manifest, cannot be read: {error.strerror}; "
             "prepare the dataset again"
         ) from None
-
-
-def _check_is_whole(path: Path, file: BufferedReader) -> None:
-    """DatasetError where a file does not end as Parquet; one that was made longer, if only by a
-    terabyte of nothing, is not read for it."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - len(_PARQUET_END)))
-    if file.read(len(_PARQUET_END)) != _PARQUET_END:
-        raise DatasetError(
-            f"{path}: does not match the manifest: sha256 not computed, as it does not end like "
-            "Parquet; prepare the dataset again"
-        )
-    file.seek(0)
 
 
 def _compare(path: Path, found: str, sha256: str) -> None:
@@ -95,6 +92,30 @@ def read_table(path: Path | str, content: pa.Buffer | None = None) -> pa.Table:
     return table
 
 
+def read_pairs(path: Path, content: pa.Buffer, *, num_users: int, num_items: int) -> Histories:
+    """The pairs of the part at ``path``, which has these bytes.
+
+    Raises DatasetError where they are unsorted, repeated or out of bounds.
+    """
+    table = read_table(path, content)
+    found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
+    if found != _PAIRS or any(column.null_count for column in table.columns):
+        raise DatasetError(
+            f"{path}: expected {_PAIRS} without gaps, found {found:.200}; prepare the dataset again"
+        )
+    return pairs_in(table, num_users=num_users, num_items=num_items, where=str(path))
+
+
+def pairs_in(table: pa.Table, *, num_users: int, num_items: int, where: str) -> Histories:
+    """The pairs of a table as histories.
+
+    Raises DatasetError, which begins with ``where``, for pairs that are unsorted, repeated or out
+    of bounds.
+    """
+    users, items = (integers(table[name]) for name in PAIR_COLUMNS)
+    return sorted_pairs(users, items, num_users=num_users, num_items=num_items, where=where)
+
+
 def integers(column: pa.ChunkedArray) -> NDArray[Any]:
     """The values of a column of integers without gaps; by ``to_numpy``, pandas is imported."""
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
@@ -105,9 +126,14 @@ def integers(column: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def is_in_order(file: pq.ParquetFile) -> bool:
-    """Whether pairs ascend by user, then item, without repeats; an index counts 0, 1, 2, ..."""
+    """True where pairs ascend by user, then item, without repeats; an index counts 0, 1, 2, ..."""
     if file.schema_arrow.names == PAIR_COLUMNS:
-        return _are_pairs_sorted(file)
+        last = (-1, -1)
+        for users, items in zip(*(_values(file, name) for name in PAIR_COLUMNS), strict=True):
+            if last >= (users[0], items[0]) or not is_strictly_sorted(users, items):
+                return False
+            last = (users[-1], items[-1])
+        return True
     num_rows = 0
     for index in _values(file, file.schema_arrow.names[0]):
         if not np.array_equal(index, np.arange(num_rows, num_rows + len(index))):
@@ -124,15 +150,6 @@ def content_digest(file: pq.ParquetFile) -> str:
         for values in _plain_arrays(file, name):
             sha256.update(np.ascontiguousarray(values).data)
     return sha256.hexdigest()
-
-
-def _are_pairs_sorted(file: pq.ParquetFile) -> bool:
-    last = (-1, -1)
-    for users, items in zip(*(_values(file, name) for name in PAIR_COLUMNS), strict=True):
-        if last >= (users[0], items[0]) or not is_strictly_sorted(users, items):
-            return False
-        last = (users[-1], items[-1])
-    return True
 
 
 def _values(file: pq.ParquetFile, name: str) -> Iterator[Any]:

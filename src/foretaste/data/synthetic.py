@@ -68,7 +68,7 @@ _PERIOD_S = 3 * 365 * 86_400
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generated:
-    """Made-up interactions as a customer would have them."""
+    """Generated interactions as a customer would have them."""
 
     table: pa.Table
     """``user_id``, ``item_id`` (from 1), ``timestamp`` (Unix seconds); pairs are unique."""

@@ -1,4 +1,4 @@
-"""Whether a dataset directory is what its manifest says, and whether its parts fit together."""
+"""Checks that a dataset directory is what its manifest says, and that its parts fit together."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.settings import checked
-from foretaste.data.dataset import Dataset, read_pairs
+from foretaste.data.dataset import Dataset
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable, Kind
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import PAIR_COLUMNS, content_digest, is_in_order, part_bytes
+from foretaste.data.part_files import (
+    PAIR_COLUMNS,
+    content_digest,
+    is_in_order,
+    part_bytes,
+    read_pairs,
+)
 from foretaste.errors import DatasetError, ForetasteError, RunError
 
 _CANDIDATES = "test_candidates.parquet"
@@ -26,7 +32,7 @@ _ID_FILES: dict[str, Kind] = {"users.parquet": "user", "items.parquet": "item"}
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """One check, and its outcome."""
 
     subject: str
     """A file of the directory, or what concerns several."""
@@ -34,28 +40,28 @@ class Check:
     is_ok: bool
 
     found: str
-    """What was checked; what is wrong, with the path of the file, where something is."""
+    """The subject of the check; the problem, with the path of the file, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """All that was checked of one directory."""
+    """All checks of one directory."""
 
     path: Path
 
     holds: str
-    """What the directory is: ``dataset`` or ``run``."""
+    """The kind of directory: ``dataset`` or ``run``."""
 
     checks: tuple[Check, ...]
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True where nothing is wrong."""
         return not self.problems
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, each with the path of the file."""
+        """Everything that is wrong, each with the path of the file."""
         return [check.found for check in self.checks if not check.is_ok]
 
     def raise_if_wrong(self) -> None:
@@ -68,14 +74,14 @@ class Verification:
 
 
 class Checks:
-    """Makes checks of a directory one after the other, and keeps what they find."""
+    """Checks of a directory, made one after the other, with their outcomes."""
 
     def __init__(self, path: Path) -> None:
-        self.made: list[Check] = []
+        self.outcomes: list[Check] = []
         self._path = path
 
     def make(self, subject: str, check: Callable[[], str]) -> bool:
-        """Whether ``check`` returns, with what it looked at, instead of raising what is wrong."""
+        """True where ``check`` returns, with its subject, instead of raising what is wrong."""
         try:
             is_ok, found = True, check()
         except ForetasteError as error:
@@ -83,7 +89,7 @@ class Checks:
         except Exception as error:
             # Anything may be in a file that somebody else wrote; none of it may stop the rest.
             is_ok, found = False, f"{self._path / subject}: is damaged: {error!r}"
-        self.made.append(Check(subject=subject, is_ok=is_ok, found=found))
+        self.outcomes.append(Check(subject=subject, is_ok=is_ok, found=found))
         return is_ok
 
 
@@ -97,7 +103,13 @@ def verify_dataset(path: Path | str) -> Verification:
     """
     path = checked("path", path, Path)
     checks = Checks(path)
-    if checks.make(FILE_NAME, lambda: _check_manifest(path)):
+
+    def check_manifest() -> str:
+        manifest = Manifest.read(path)
+        version, digest = manifest.format_version, manifest.digest[:12]
+        return f"version {version}, {manifest.protocol}, digest {digest}"
+
+    if checks.make(FILE_NAME, check_manifest):
         manifest = Manifest.read(path)
         parts = [
             checks.make(name, partial(_check_part, path / name, manifest))
@@ -105,12 +117,7 @@ def verify_dataset(path: Path | str) -> Verification:
         ]
         if all(parts):
             checks.make("all parts", lambda: _check_together(path, manifest))
-    return Verification(path=path, holds="dataset", checks=tuple(checks.made))
-
-
-def _check_manifest(path: Path) -> str:
-    manifest = Manifest.read(path)
-    return f"version {manifest.format_version}, {manifest.protocol}, digest {manifest.digest[:12]}"
+    return Verification(path=path, holds="dataset", checks=tuple(checks.outcomes))
 
 
 def _check_part(path: Path, manifest: Manifest) -> str:
@@ -172,22 +179,29 @@ def _check_together(path: Path, manifest: Manifest) -> str:
     pairs.pop(_CANDIDATES, None)
     _check_overlaps(path, pairs)
     _check_training(path, manifest, pairs["train.parquet"])
-    _check_fold_in(path, pairs)
     return "indexes within range, no pair in two parts, all users and items of training"
 
 
 def _check_overlaps(path: Path, pairs: dict[str, Histories]) -> None:
-    names = list(pairs)
-    seen = pairs[names[0]]
-    for name in names[1:]:
-        both = seen.union(pairs[name])
-        num_twice = seen.num_interactions + pairs[name].num_interactions - both.num_interactions
+    """No pair in two parts, and no user with fold-in items in training."""
+    train = seen = pairs["train.parquet"]
+    for name, part in pairs.items():
+        if part is train:
+            continue
+        both = seen.union(part)
+        num_twice = seen.num_interactions + part.num_interactions - both.num_interactions
         if num_twice:
             raise DatasetError(
                 f"{path / name}: {num_twice:,} of its pairs are in an earlier part too; prepare "
                 "the dataset again"
             )
         seen = both
+        num_known = np.count_nonzero((train.lengths() > 0) & (part.lengths() > 0))
+        if name.endswith("_fold_in.parquet") and num_known:
+            raise DatasetError(
+                f"{path / name}: {num_known:,} of its users are in training too; prepare the "
+                "dataset again"
+            )
 
 
 def _check_training(path: Path, manifest: Manifest, train: Histories) -> None:
@@ -203,14 +217,3 @@ def _check_training(path: Path, manifest: Manifest, train: Histories) -> None:
     else:
         return
     raise DatasetError(f"{path / 'train.parquet'}: {problem}; prepare the dataset again")
-
-
-def _check_fold_in(path: Path, pairs: dict[str, Histories]) -> None:
-    trained = pairs["train.parquet"].lengths() > 0
-    for name, histories in pairs.items():
-        num_known = int(np.count_nonzero(trained & (histories.lengths() > 0)))
-        if name.endswith("_fold_in.parquet") and num_known:
-            raise DatasetError(
-                f"{path / name}: {num_known:,} of its users are in training too; prepare the "
-                "dataset again"
-            )

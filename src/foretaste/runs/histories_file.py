@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.files import real_path
-from foretaste.data.histories import Histories, sorted_pairs
-from foretaste.data.part_files import PAIR_COLUMNS, integers, read_table
+from foretaste.data.histories import Histories
+from foretaste.data.part_files import pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
 
 
@@ -35,12 +35,7 @@ def read_histories(
     except DatasetError as error:
         raise RunError(str(error)) from error
     try:
-        histories = sorted_pairs(
-            *(integers(table[name]) for name in PAIR_COLUMNS),
-            num_users=num_users,
-            num_items=num_items,
-            where="its pairs",
-        )
+        histories = pairs_in(table, num_users=num_users, num_items=num_items, where="its pairs")
     except DatasetError as error:
         raise RunError(f"{path} does not fit config.json: {error}") from error
     # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.

@@ -61,7 +61,7 @@ def verify_run(path: Path | str) -> Verification:
         for name, check in ((STATE, _check_state), (LOCK, _check_lock)):
             if os.path.lexists(path / name):
                 checks.make(name, partial(check, run))
-    return Verification(path=path, holds="run", checks=tuple(checks.made))
+    return Verification(path=path, holds="run", checks=tuple(checks.outcomes))
 
 
 def _check_config(path: Path) -> str:

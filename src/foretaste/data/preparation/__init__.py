@@ -7,6 +7,8 @@ opened without.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -16,12 +18,12 @@ from foretaste._util.atomic import atomic_directory, bring_back
 from foretaste._util.files import why_not_written
 from foretaste._util.keywords import routed
 from foretaste._util.settings import AnyPath, checked, given_or_default
-from foretaste.data.config import PairsConfig, PrepareConfig
+from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.manifest import FILE_NAME, Manifest, Part
+from foretaste.data.manifest import FILE_NAME, Manifest, Part, check_output
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.casts import Kind
-from foretaste.data.preparation.columns import check_columns, describe_unused, find_pair
+from foretaste.data.preparation.columns import check_columns, describe_unused, find_columns
 from foretaste.data.preparation.given_split import (
     drop_contradicted,
     number_candidates,
@@ -38,9 +40,8 @@ from foretaste.data.preparation.splitting import (
     filter_rows,
     number,
     split_pairs,
+    write_parts,
 )
-from foretaste.data.preparation.writing import check_output, write_parts
-from foretaste.data.progress import Progress, reporting
 from foretaste.data.sources import check_format_acts, describe_folders, open_sources
 from foretaste.errors import DatasetError, SettingError
 
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 DATASETS = Path("datasets")
 
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
+
+
+class _CallersError(Exception):
+    """Carries what the caller's function raised past those who would take it for their own."""
 
 
 def prepare(
@@ -92,7 +97,7 @@ def prepare(
     if asked is not None:
         # What is prepared there already may be the same.
         check_output(asked, overwrite=True)
-    with reporting(progress) as report:
+    with _reporting(progress) as report:
         inputs, config = _open(source, items, config, source_dir, report)
         target = asked or inputs.default_output(config, DATASETS)
         if not overwrite and (asked is None or inputs.is_prepared_in(target, config)):
@@ -131,7 +136,7 @@ def open_or_prepare(
             )
         return prepared
     root = checked("root", root, Path)
-    with reporting(progress) as report:
+    with _reporting(progress) as report:
         inputs, config = _open(source, items, config, source_dir, report)
         return _open_or_prepare(inputs, inputs.default_output(config, root), config, report)
 
@@ -149,10 +154,8 @@ def read_histories(
     config = given_or_default("config", config, PairsConfig)
     sources = open_sources(source, config.file_format)
     check_format_acts(config.file_format, sources)
-    first = sources[0]
-    columns = find_pair(list(first.columns), config, first.name, first.header)
-    for other in sources[1:]:
-        check_columns(list(other.columns), other.name, columns.values(), first.name)
+    columns = find_columns(sources[0], config)
+    check_columns(sources, columns.values())
 
     from foretaste.data.preparation.engine import Engine
 
@@ -161,6 +164,29 @@ def read_histories(
         for opened in sources:
             opened.check_unchanged()
         return dict(sorted(engine.run(_HISTORIES)))
+
+
+@contextmanager
+def _reporting(progress: Progress | None) -> Iterator[Progress]:
+    """Yield a function that hands on to ``progress`` where there is one.
+
+    Whatever ``progress`` raises leaves the block as it is: an OSError of its own is not about the
+    files that are read and written here.
+    """
+
+    def report(step: str) -> None:
+        if progress is None:
+            return
+        try:
+            progress(step)
+        except Exception as error:
+            raise _CallersError(error) from None
+
+    try:
+        yield report
+    except _CallersError as carrier:
+        (error,) = carrier.args
+        raise error from error.__cause__
 
 
 def _open(

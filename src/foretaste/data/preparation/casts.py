@@ -3,7 +3,7 @@ exactly.
 
 Times are compared and nothing else, so what they are cast to keeps their order: dates and times to
 microseconds since 1970, to nanoseconds only where some are finer; numbers to floating point, to
-decimals only where some have more digits than it tells apart.
+decimals only where some have more digits than it keeps.
 """
 
 from __future__ import annotations

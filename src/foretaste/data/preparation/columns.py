@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
 from foretaste._util.formatting import shown
-from foretaste.data.config import FileFormat, InputConfig, PairsConfig
+from foretaste.data.config import PairsConfig
+from foretaste.data.sources.source import Source
 from foretaste.errors import InputError, SettingError
 
 # Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
@@ -40,146 +40,66 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 _STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
 _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 
-_REQUIRED = {"user_id": "user_column", "item_id": "item_column"}
-_OPTIONS = {**_REQUIRED, "rating": "rating_column", "time": "time_column"}
+PAIR = ("user_id", "item_id")
+"""The roles that every input has a column for."""
+
+_OPTIONS = {
+    "user_id": "user_column",
+    "item_id": "item_column",
+    "rating": "rating_column",
+    "time": "time_column",
+}
 
 # A number, or a date such as 2020-12-31: seldom the name of a column.
 _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Roles:
-    """The name of the column that plays each role; None where there is none."""
-
-    user_id: str
-    item_id: str
-    rating: str | None
-    time: str | None
-
-    @property
-    def time_is_rank(self) -> bool:
-        """Whether times only order the interactions of one user."""
-        return self.time is not None and _plain(self.time).endswith("rank")
-
-    def used(self) -> dict[str, str]:
-        """The roles that a column plays, with the column's name."""
-        return {role: getattr(self, role) for role in _OPTIONS if getattr(self, role) is not None}
-
-
-def find_roles(
-    columns: Sequence[str], config: InputConfig, where: str, header: FileFormat | None
-) -> Roles:
-    """The columns to read of those found in the file ``where``.
-
-    ``header`` says how the file is written, where its columns are the first line of a text.
+def find_columns(
+    source: Source, config: PairsConfig, roles: Sequence[str] = PAIR
+) -> dict[str, str]:
+    """The column of each role, of those that are found in a source.
 
     Raises InputError where users or items are not to be found, SettingError where one column
     is asked to be two things.
     """
-    return Roles(**_find(_OPTIONS, columns, config, where, header))  # type: ignore[arg-type]
-
-
-def find_pair(
-    columns: Sequence[str], config: PairsConfig, where: str, header: FileFormat | None
-) -> dict[str, str]:
-    """As `find_roles`, the columns of users and items alone, by role."""
-    return _find(_REQUIRED, columns, config, where, header)  # type: ignore[return-value]
-
-
-def _find(
-    options: Mapping[str, str],
-    columns: Sequence[str],
-    config: PairsConfig,
-    where: str,
-    header: FileFormat | None,
-) -> dict[str, str | None]:
-    """The column of each role that has an option here; None where there is none."""
-    hint = _hint(columns, header, "user_id,item_id,rating,timestamp")
-    named = {
-        role: _named(columns, getattr(config, option), option, where, hint)
-        for role, option in options.items()
+    columns = list(source.columns)
+    hint = header_hint(source, "user_id,item_id,rating,timestamp")
+    found = {
+        role: name
+        for role in roles
+        if (name := named_column(columns, config, _OPTIONS[role], source.name, hint))
     }
     # A column named for something else is not also taken for a rating or a time.
-    free = [column for column in columns if column not in named.values()]
-    found = {
-        role: name or find_spelling(columns if role in _REQUIRED else free, role, where)
-        for role, name in named.items()
-    }
-    for role, option in _REQUIRED.items():
-        if found[role] is None:
-            raise InputError(
-                f"{_none_looks_like(columns, role, where)}. Name it with {_flag(option)}.{hint}"
-            )
+    free = [column for column in columns if column not in found.values()]
+    for role in roles:
+        if role not in found:
+            name = find_spelling(columns if role in PAIR else free, role, source.name)
+            if name is not None:
+                found[role] = name
+            elif role in PAIR:
+                raise InputError(
+                    f"{none_looks_like(columns, role, source.name)}. Name it with "
+                    f"{flag(_OPTIONS[role])}.{hint}"
+                )
     by_column: dict[str, str] = {}
-    for role, column in found.items():
-        if column is not None and by_column.setdefault(column, role) != role:
+    for role in roles:
+        if role in found and by_column.setdefault(found[role], role) != role:
             raise SettingError(
-                f"{options[by_column[column]]} and {options[role]} are both {shown(column)}; "
-                "they must be different columns"
+                f"{_OPTIONS[by_column[found[role]]]} and {_OPTIONS[role]} are both "
+                f"{shown(found[role])}; they must be different columns"
             )
-    return found
+    return {role: found[role] for role in roles if role in found}
 
 
-def check_columns(columns: Sequence[str], where: str, needed: Iterable[str], first: str) -> None:
-    """Raise InputError where a file lacks a column that is read from the file ``first``."""
-    for name in needed:
-        if name not in columns:
-            raise InputError(
-                f"{where}: has no column {shown(name)}, which {first} has; "
-                f"its columns are {_listed(columns)}"
-            )
-
-
-def refuse_times(columns: Sequence[str], where: str, first: str) -> None:
-    """Raise InputError where a file has a column of times, and the file ``first`` has none: the
-    split would not look at them."""
-    name = find_spelling(columns, "time", where)
-    if name is not None:
-        raise InputError(
-            f"{first}: has no column of times, and {where} has {shown(name)}; give files with the "
-            "same columns, or a protocol that needs no times, such as held-out-users"
-        )
-
-
-def find_item_column(
-    columns: Sequence[str], name: str | None, where: str, header: FileFormat | None
-) -> str:
-    """The item id column of a file about items, which may be spelled as in the interactions.
-
-    ``header`` is as for `find_roles`. Raises InputError where the column is not to be found.
-    """
-    if name is not None and name in columns:
-        return name
-    # The options of columns are about interactions, so there is none to say which of two is meant.
-    found = find_spelling(columns, "item_id", where, "rename one of them")
-    if found is None and "id" in columns:
-        return "id"
-    if found is None:
-        raise InputError(
-            f"{_none_looks_like(columns, 'item_id', where)}. Rename the column of the ids to "
-            f"item_id.{_hint(columns, header, 'item_id,title')}"
-        )
-    return found
-
-
-def find_title(columns: Sequence[str], name: str | None, where: str) -> str | None:
-    """The column of titles of a file about items, of those beside the id; None where there is none.
-
-    Raises InputError where the one asked for is not there, or two are equally good.
-    """
-    return _named(columns, name, "title_column", where, "") or find_spelling(
-        columns, "title", where, f"say which with {_flag('title_column')}"
-    )
-
-
-def no_title(columns: Sequence[str], where: str) -> str:
-    """A note on a file about items in which no column beside the id looks like a title."""
-    if not columns:
-        return f"none, as {where} has no column but the ids"
-    return (
-        f"none, as no column of {where} looks like a title: {_listed(columns)} "
-        "(--title-column names one)"
-    )
+def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
+    """Raise InputError where a source lacks a column that is read from the first one."""
+    for source in sources[1:]:
+        for name in needed:
+            if name not in source.columns:
+                raise InputError(
+                    f"{source.name}: has no column {shown(name)}, which {sources[0].name} has; "
+                    f"its columns are {listed(list(source.columns))}"
+                )
 
 
 def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, str]:
@@ -193,7 +113,7 @@ def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, 
             "; ratings and counts are not weights, every row counts as one (--rating-column with "
             "--min-rating leaves low ones out)"
         )
-    return {"not used": _listed(unused) + reason}
+    return {"not used": listed(unused) + reason}
 
 
 def find_spelling(
@@ -206,50 +126,59 @@ def find_spelling(
         if len(matches) > 1:
             raise InputError(
                 f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
-                f"{advice or f'say which with {_flag(_OPTIONS[role])}'}"
+                f"{advice or f'say which with {flag(_OPTIONS[role])}'}"
             )
         if matches:
             return matches[0]
     return None
 
 
-def _named(
-    columns: Sequence[str], name: str | None, option: str, where: str, hint: str
+def is_rank(name: str) -> bool:
+    """True for a column of times that, by its name, only orders the interactions of one user."""
+    return _plain(name).endswith("rank")
+
+
+def named_column(
+    columns: Sequence[str], config: PairsConfig, option: str, where: str, hint: str = ""
 ) -> str | None:
+    """The column that an option names, None where it is not given; InputError where there is none
+    of that name."""
+    name: str | None = getattr(config, option)
     if name is not None and name not in columns:
         raise InputError(
-            f"{where}: has no column {shown(name)}, asked for with {_flag(option)}; "
-            f"its columns are {_listed(columns)}{hint and f'.{hint}'}"
+            f"{where}: has no column {shown(name)}, asked for with {flag(option)}; "
+            f"its columns are {listed(columns)}{hint and f'.{hint}'}"
         )
     return name
 
 
-def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
-    return f"{where}: none of its columns looks like {role}: {_listed(columns)}"
+def none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
+    return f"{where}: none of its columns looks like {role}: {listed(columns)}"
 
 
-def _hint(columns: Sequence[str], header: FileFormat | None, example: str) -> str:
-    """A sentence on files without a header, where what was taken for one has a value in it, or
-    nothing that is known."""
-    if header is None:
+def header_hint(source: Source, example: str) -> str:
+    """A sentence on files without a header, where the line taken for one has a value in it, or
+    no known name."""
+    if source.header is None:
         return ""
-    if any(_VALUE.fullmatch(column) for column in columns):
+    if any(_VALUE.fullmatch(column) for column in source.columns):
         reason = "The first line looks like data"
-    elif _KNOWN.isdisjoint(map(_plain, columns)):
+    elif _KNOWN.isdisjoint(map(_plain, source.columns)):
         reason = "The first line may be data"
     else:
         return ""
     return (
         f" {reason}: where there is no line of column names, give them with "
-        f"{_flag(f'{header.prefix}columns')}, in order, such as {example}."
+        f"{flag(f'{source.header.prefix}columns')}, in order, such as {example}."
     )
 
 
-def _flag(option: str) -> str:
+def flag(option: str) -> str:
+    """An option on the command line and in Python."""
     return f"--{option.replace('_', '-')} ({option}=... in Python)"
 
 
-def _listed(columns: Sequence[str]) -> str:
+def listed(columns: Sequence[str]) -> str:
     first = ", ".join(map(shown, columns[:20]))
     return first if len(columns) <= 20 else f"{first} and {len(columns) - 20} more"
 

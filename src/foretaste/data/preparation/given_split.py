@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat, PrepareConfig
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.columns import find_pair
+from foretaste.data.preparation.columns import find_columns
 from foretaste.data.preparation.reading import like_it, naming
 from foretaste.data.sources import open_lines, open_sources
 from foretaste.data.sources.refused import READ_COMPRESSIONS
@@ -243,7 +243,7 @@ def _read_lines(engine: Engine, source: Source, plan: Plan) -> None:
 def _read_rows(engine: Engine, sources: Sequence[Source], config: PrepareConfig) -> None:
     selects = []
     for source in sources:
-        names = find_pair(list(source.columns), config, source.name, source.header)
+        names = find_columns(source, config)
         texts = {
             role: f"nullif(CAST({source.columns[name].sql} AS VARCHAR), '')"
             for role, name in names.items()

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import shown
-from foretaste.data.config import PrepareConfig
+from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.preparation.given_split import as_given_split, open_candidates
-from foretaste.data.progress import Progress
 from foretaste.data.sources import check_format_acts, open_sources
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError, SettingError
@@ -102,7 +101,7 @@ class Inputs:
         return root / f"{name}-{digest[:12]}"
 
     def is_prepared_in(self, directory: Path, config: PrepareConfig) -> bool:
-        """Whether a dataset there was made of the same content by the same settings."""
+        """True where a dataset there was prepared from the same content by the same settings."""
         if not (directory / FILE_NAME).is_file():
             return False
         with suppress(DatasetError):

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import InputConfig
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.columns import find_item_column, find_title, no_title
+from foretaste.data.preparation.columns import (
+    find_spelling,
+    flag,
+    header_hint,
+    listed,
+    named_column,
+    none_looks_like,
+)
 from foretaste.data.preparation.reading import like_it, naming
 from foretaste.data.sources.source import Source, identifier
 from foretaste.errors import InputError, SettingError
@@ -21,7 +28,7 @@ _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
 
 
 class ItemDescriptions:
-    """A source that describes items: the column of their ids, of their titles, and others.
+    """A source that describes items: the columns of their ids, of their titles, and others.
 
     Raises InputError where the item id is not to be found, SettingError where the title is asked
     for in its column.
@@ -29,15 +36,17 @@ class ItemDescriptions:
 
     def __init__(self, source: Source, config: InputConfig) -> None:
         self._source = source
-        self._key = find_item_column(
-            list(source.columns), config.item_column, source.name, source.header
-        )
+        self._key = _find_key(source, config.item_column)
         if config.title_column == self._key:
             raise SettingError(
                 f"title_column is {shown(self._key)}, which is the column of the item ids"
             )
         self._others = [name for name in source.columns if name != self._key]
-        self._title = find_title(self._others, config.title_column, source.name)
+        self._title = named_column(
+            self._others, config, "title_column", source.name
+        ) or find_spelling(
+            self._others, "title", source.name, f"say which with {flag('title_column')}"
+        )
 
     def read(self, engine: Engine) -> list[str]:
         """Make table ``described`` of the columns, as text; their names in a query.
@@ -90,9 +99,31 @@ class ItemDescriptions:
         # The folder of the file says nothing, and differs from machine to machine.
         file = Path(self._source.name).name
         if self._title is None:
-            return no_title(self._others, file)
+            if not self._others:
+                return f"none, as {file} has no column but the ids"
+            return (
+                f"none, as no column of {file} looks like a title: {listed(self._others)} "
+                "(--title-column names one)"
+            )
         num_titled, num_items = engine.row(
             f"SELECT count(nullif(described.title, '')), count(*) FROM items{steps.DESCRIBED}"
         )
         items = counted(num_items, "item")
         return f"{shown(self._title)} of {file}, for {num_titled:,} of {items}"
+
+
+def _find_key(source: Source, name: str | None) -> str:
+    """The column of the item ids, which may be spelled as in the interactions."""
+    columns = list(source.columns)
+    if name is not None and name in columns:
+        return name
+    # The options of columns are about interactions, so there is none to say which of two is meant.
+    found = find_spelling(columns, "item_id", source.name, "rename one of them")
+    if found is not None:
+        return found
+    if "id" in columns:
+        return "id"
+    raise InputError(
+        f"{none_looks_like(columns, 'item_id', source.name)}. Rename the column of the ids to "
+        f"item_id.{header_hint(source, 'item_id,title')}"
+    )

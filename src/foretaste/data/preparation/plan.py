@@ -1,4 +1,4 @@
-"""The plan of a preparation: its settings, resolved for the columns there are."""
+"""The plan of a preparation: the columns that are found, and the settings resolved for them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import RANDOM
-from foretaste.data.preparation.columns import Roles, check_columns, find_roles, refuse_times
+from foretaste.data.preparation.columns import (
+    PAIR,
+    check_columns,
+    find_columns,
+    find_spelling,
+    is_rank,
+)
 from foretaste.data.sources.source import Source
-from foretaste.errors import SettingError
+from foretaste.errors import InputError, SettingError
 
 _REFERENCE_MIN_INTERACTIONS = 20
 _REFERENCE_MIN_INTERACTIONS_HELD_OUT = 5
@@ -54,41 +60,47 @@ def make_plan(
     that is not there, or the source to be split otherwise than it is.
     """
     first = sources[0]
-    roles = find_roles(list(first.columns), config, first.name, first.header)
+    found = find_columns(first, config, (*PAIR, "rating", "time"))
+    has_times = "time" in found
     protocol: str = config.protocol
     if parts:
         _check_given(config, parts)
         protocol = "given"
     elif protocol == "auto":
-        protocol = "held-out-users" if roles.time is None else "leave-one-out"
-    _check_columns_for(config, protocol, roles)
-    filters = _filters(config, protocol, has_ratings=roles.rating is not None)
+        protocol = "leave-one-out" if has_times else "held-out-users"
+    _check_columns_for(config, protocol, found)
+    filters = _filters(config, protocol, has_ratings="rating" in found)
     needed = {"user_id", "item_id"}
     if "min_rating" in filters:
         needed.add("rating")
     if protocol in ("leave-one-out", "temporal"):
         needed.add("time")
-    columns = {role: name for role, name in roles.used().items() if role in needed}
+    columns = {role: name for role, name in found.items() if role in needed}
     if config.time_format is not None and "time" not in columns:
         reason = f"{'a split that is given' if parts else f'protocol {protocol}'} reads no times;"
-        if roles.time is None:
+        if not has_times:
             reason = (
                 "there is no time column; name one with --time-column (time_column=... in Python) "
                 "or"
             )
         raise SettingError(f"time_format is {shown(config.time_format)}, and {reason} leave it out")
     ignores_times = bool(parts) or config.protocol not in ("auto", "leave-one-out")
-    for source in sources[1:]:
-        check_columns(list(source.columns), source.name, columns.values(), first.name)
-        if roles.time is None and not ignores_times:
-            refuse_times(list(source.columns), source.name, first.name)
+    check_columns(sources, columns.values())
+    for source in sources[1:] if not has_times and not ignores_times else ():
+        # The split would not look at them.
+        if name := find_spelling(list(source.columns), "time", source.name):
+            raise InputError(
+                f"{first.name}: has no column of times, and {source.name} has {shown(name)}; give "
+                "files with the same columns, or a protocol that needs no times, such as "
+                "held-out-users"
+            )
     has_validation = protocol != "none" and config.validation == "hold-out"
     if parts:
         has_validation = any(part.startswith("validation") for part in parts)
     drops_unseen_targets = config.unseen_targets == "drop"
     if config.unseen_targets == "auto":
         drops_unseen_targets = config.filters == "reference" and protocol == "held-out-users"
-    is_random = protocol == "leave-one-out" and roles.time is None
+    is_random = protocol == "leave-one-out" and not has_times
     return Plan(
         protocol=protocol,
         label=RANDOM if is_random else protocol,
@@ -110,11 +122,13 @@ def _check_given(config: PrepareConfig, parts: tuple[str, ...]) -> None:
         raise SettingError("validation is none, and a validation part is given; leave one out")
 
 
-def _check_columns_for(config: PrepareConfig, protocol: str, roles: Roles) -> None:
-    if protocol == "temporal" and (roles.time is None or roles.time_is_rank):
-        found = "there is no time column" if roles.time is None else f"{roles.time!r} is a rank"
+def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
+    time = found.get("time")
+    # A rank only orders the interactions of one user.
+    if protocol == "temporal" and (time is None or is_rank(time)):
+        problem = "there is no time column" if time is None else f"{time!r} is a rank"
         raise SettingError(
-            f"protocol temporal needs real times, and {found}; "
+            f"protocol temporal needs real times, and {problem}; "
             "name one with --time-column (time_column=... in Python) or use another protocol"
         )
     if config.num_heldout_users is not None and protocol != "held-out-users":
@@ -122,7 +136,7 @@ def _check_columns_for(config: PrepareConfig, protocol: str, roles: Roles) -> No
             f"num_heldout_users belongs to protocol held-out-users, and this one is {protocol}; "
             "ask for --protocol held-out-users"
         )
-    if config.min_rating is not None and roles.rating is None:
+    if config.min_rating is not None and "rating" not in found:
         raise SettingError(
             "min_rating needs a rating column, and none is found; "
             "name it with --rating-column (rating_column=... in Python)"

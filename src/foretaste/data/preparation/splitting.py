@@ -1,14 +1,24 @@
-"""From raw rows to numbered parts: filters, repeats, the split and the indexes, step by step."""
+"""From raw rows to the parts of a dataset, step by step: filters, repeats, the split, the indexes,
+the files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
+from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import PrepareConfig
+from foretaste.data.manifest import Part
+from foretaste.data.part_files import content_digest, is_in_order
 from foretaste.data.preparation import steps
+from foretaste.data.preparation.casts import Kind
 from foretaste.data.preparation.given_split import check_fold_in, count_given
-from foretaste.errors import InputError, SettingError
+from foretaste.data.sources.source import quoted
+from foretaste.errors import DatasetError, InputError, SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
@@ -240,4 +250,48 @@ def _check_parts(engine: Engine, plan: Plan) -> list[str]:
             "needs users with three items, held-out-users with two, temporal ten interactions; "
             "use --protocol none to train on all of them"
         )
+    return parts
+
+
+def write_parts(
+    engine: Engine,
+    directory: Path,
+    held_parts: list[str],
+    kinds: Mapping[str, Kind],
+    item_columns: list[str],
+    has_candidates: bool,
+) -> dict[str, Part]:
+    """Write every Parquet file; its description, by file name."""
+    queries = {"train": steps.PAIRS_FILE.format(rows="train")}
+    for part in held_parts:
+        rows = f"(SELECT user_code, item_code FROM held WHERE part = '{part}')"
+        queries[part] = steps.PAIRS_FILE.format(rows=rows)
+    if has_candidates:
+        queries["test_candidates"] = steps.PAIRS_FILE.format(rows="candidates")
+    # However few bits were enough for them in between.
+    ids = {
+        role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
+        for role, kind in kinds.items()
+    }
+    queries["users"] = steps.USERS_FILE.format(user_id=ids["user_id"])
+    queries["items"] = steps.ITEMS_FILE.format(
+        item_id=ids["item_id"],
+        item_columns="".join(f", {name}" for name in item_columns),
+        described=steps.DESCRIBED if item_columns else "",
+    )
+    parts = {}
+    for name, query in queries.items():
+        path = directory / f"{name}.parquet"
+        try:
+            engine.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")
+        except InputError as error:
+            raise DatasetError(f"{path}: cannot be written: {error}") from None
+        with pq.ParquetFile(real_path(path)) as file:
+            # The engine is trusted to sort, and was caught not to; a reader would refuse the file.
+            assert is_in_order(file), f"{path.name} came out unsorted"
+            parts[path.name] = Part(
+                num_rows=file.metadata.num_rows,
+                sha256=file_sha256(path),
+                content_digest=content_digest(file),
+            )
     return parts

@@ -87,7 +87,8 @@ class Source:
         return None
 
     def locate(self, column: str, value: str | None) -> str:
-        """Where a column first has this value, as ``file, line 3`` where lines are known.
+        """The place where a column first has this value, ``file, line 3``; the file alone where
+        lines are not known.
 
         Raises InputError where the file cannot be read again.
         """
