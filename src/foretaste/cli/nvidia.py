@@ -12,21 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from foretaste.cli import nvidia_paths as paths
 from foretaste.cli.nvidia_line import Command, Line, take_options
-from foretaste.cli.nvidia_paths import (
-    NCF_MODELS,
-    VAE_MODELS,
-    check_run,
-    dataset,
-    dataset_in,
-    default_dataset,
-    prepared_as_in_the_guides,
-    prepared_in,
-    replace_as_theirs,
-    run,
-    shape,
-    shape_in,
-)
+from foretaste.cli.nvidia_paths import NCF_MODELS, VAE_MODELS
 from foretaste.errors import SettingError
 
 Converter = Callable[[Line, str, str], str]
@@ -79,39 +67,43 @@ class Row(NamedTuple):
     """The rules of an option, by command; None where the command has the option itself."""
 
     train: Rule | None = None
-    test: Rule | None = idle
+    evaluate: Rule | None = idle
     bench_train: Rule | None = idle
     bench_recommend: Rule | None = idle
     bench_inference: Rule | None = idle
 
 
-_SAME_IN_BENCH = Row(bench_train=None, bench_recommend=None, bench_inference=None)
-_RUN_HAS = _SAME_IN_BENCH._replace(test=run_has)
+def _alike(train: Rule | None, evaluate: Rule | None, bench: Rule | None) -> Row:
+    """The rules of an option that every benchmark takes alike."""
+    return Row(train, evaluate, bench, bench, bench)
+
+
 _EVALUATION_BATCH = Row("--evaluation-batch {}", "--evaluation-batch {}")
+_CANDIDATES = "--candidates nvidia-{}"
 _HITS = "--select-by hr@{}"
 
 _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     (*NCF_MODELS, *VAE_MODELS): {
         "--epochs -e": Row(bench_train=("--repeats {}", measured_epochs)),
         "--batch-size -b": Row(None, idle, None, "--batch-sizes {}", "--batch-sizes {}"),
-        "--seed -s --dropout": _SAME_IN_BENCH,
-        "--factors -f --layers --activation": _RUN_HAS,
+        "--seed -s --dropout": _alike(None, idle, None),
+        "--factors -f --layers --activation": _alike(None, run_has, None),
         "--learning-rate -l --beta1 --beta2 --eps --eval-after --verbose --trace": Row(),
         "--target -t": Row(bench_train=None),
         "--warm-up-epochs": Row(bench_train="--warmup {}"),
         "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
         "--xla": Row("--compile", bench_train="--compile"),
-        "--checkpoint-dir": Row("--run {}", ("RUN {}", run)),
-        "--log-path": Row(None, None, "--output {}", "--output {}", "--output {}"),
+        "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
+        "--log-path": _alike(None, None, "--output {}"),
     },
     NCF_MODELS: {
-        "--data": Row(("DATASET {}", dataset), ("--dataset {}", dataset), shape, shape, shape),
-        "--load-checkpoint-path": Row(("--from {}", run), ("RUN {}", run)),
-        "--amp --fp16": Row(
-            half_precision, bench_train=half_precision, bench_inference=half_precision
+        "--data": _alike(
+            ("DATASET {}", paths.dataset), ("--dataset {}", paths.dataset), paths.shape
         ),
+        "--load-checkpoint-path": Row(("--from {}", paths.run), ("RUN {}", paths.run)),
+        "--amp --fp16": Row(half_precision, idle, half_precision, idle, half_precision),
         "--valid-users-per-batch": _EVALUATION_BATCH,
-        "--valid-negative": Row(*("--candidates nvidia-{}",) * 3),
+        "--valid-negative": Row(_CANDIDATES, _CANDIDATES, _CANDIDATES),
         "--negative-samples": Row("--negatives {}", bench_train="--negatives {}"),
         "-n": Row(bench_train=None),
         "--no-neg-trick": Row("--verified-negatives", bench_train="--verified-negatives"),
@@ -121,10 +113,10 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "-b2": Row("--beta2 {}"),
     },
     VAE_MODELS: {
-        "--data-dir": Row(
-            ("DATASET {}", dataset_in), ("--dataset {}", dataset_in), shape_in, shape_in, shape_in
+        "--data-dir": _alike(
+            ("DATASET {}", paths.dataset_in), ("--dataset {}", paths.dataset_in), paths.shape_in
         ),
-        "--amp --fp16": Row(half_precision, bench_train=half_precision),
+        "--amp --fp16": Row(half_precision, idle, half_precision, idle, idle),
         "--batch-size-train": Row("--batch-size {}", bench_train="--batch-size {}"),
         "--batch-size-validation": _EVALUATION_BATCH,
         "--validation-step": Row("--eval-every {}"),
@@ -136,15 +128,6 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     },
 }
 """The scripts' options, by the models of their script."""
-
-_COLUMNS = {
-    "train": "train",
-    "evaluate": "test",
-    "bench train": "bench_train",
-    "bench recommend": "bench_recommend",
-    "bench inference": "bench_inference",
-}
-"""Columns of the table, by our command."""
 
 _FIRST = ("--loss-scale", "--warm-up-epochs")
 """Options that the converters of others look for."""
@@ -176,8 +159,10 @@ def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     """
     typed = Command.of(tokens)
     rest = list(tokens[len(typed.words) :]) if typed else []
+    if typed == Command("prepare") and not rest:
+        return paths.prepared_as_in_the_guides()
     if typed is None or not rest:
-        return prepared_as_in_the_guides() if typed == Command("prepare") else ([[*tokens]], [])
+        return [[*tokens]], []
     command, is_theirs = _choose(typed, rest)
     is_test = command != typed and command.verb == "evaluate"
     rules = _rules(command, is_test=is_test)
@@ -188,17 +173,17 @@ def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     path = rest.pop(0) if has_dataset else None
     line = Line(command, typed.model, kept=rest)
     if path is not None:
-        _apply(("--dataset {}", dataset) if is_test else shape, line, "DATASET", path)
+        _apply(("--dataset {}", paths.dataset) if is_test else paths.shape, line, "DATASET", path)
     if typed.verb == "evaluate" and (checkpoint := line.take_place()):
-        _apply(("RUN {}", run), line, "RUN", checkpoint)
+        _apply(("RUN {}", paths.run), line, "RUN", checkpoint)
     # With a precision, --loss-scale is our own option of that name.
     own = "--loss-scale" if line.has("--precision") else None
     is_theirs |= any(option.name != own for option in options)
     for option in sorted(options, key=lambda option: option.name not in _FIRST):
         _apply(rules[option.name], line, option.written, option.value)
     if is_test:
-        check_run(line)
-        replace_as_theirs(line)
+        paths.check_run(line)
+        paths.replace_as_theirs(line)
     elif command != typed:
         _ask_for_one_user(line)
     elif is_theirs:
@@ -212,15 +197,16 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
     A script's command line may name options of training where it tests.
     """
     if command.verb == "prepare":
-        return {"--data-dir": prepared_in, "--path": "SOURCES {}"}
-    if command.verb not in _COLUMNS:
+        return {"--data-dir": paths.prepared_in, "--path": "SOURCES {}"}
+    column = command.verb.replace(" ", "_")
+    if column not in Row._fields:
         return {}
     model = command.model
     rules: dict[str, Rule] = {}
     # The rows of the model's own script come last, so that they win.
     for models, rows in sorted(_TABLE.items(), key=lambda entry: model in entry[0]):
         for names, row in rows.items():
-            rule: Rule | None = getattr(row, _COLUMNS[command.verb])
+            rule: Rule | None = getattr(row, column)
             is_foreign = model is not None and model not in models and rule is not idle
             is_of_training = command.verb == "evaluate" and rule in (idle, run_has)
             if rule is not None and not is_foreign and (is_test or not is_of_training):
@@ -285,7 +271,7 @@ def _train_as_theirs(line: Line) -> None:
     """Take the data, the precision and the directories that the scripts took by default."""
     command = line.command
     if command.verb == "train" and line.place is None and line.kept_place() is None:
-        line.place = default_dataset(command.model)
+        line.place = paths.default_dataset(command.model)
         line.notes.append(f"no DATASET: {line.place} is taken")
     device = line.value_of("--device") or "auto"
     is_trained = command.verb in ("train", "bench train") and command.model != "gmf"
@@ -302,7 +288,7 @@ def _train_as_theirs(line: Line) -> None:
                 "fp32 computes them in full"
             )
     if command.verb == "train":
-        replace_as_theirs(line)
+        paths.replace_as_theirs(line)
 
 
 _ACTS_HERE = {
