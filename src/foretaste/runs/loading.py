@@ -5,21 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from foretaste._util.atomic import bring_back
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, RunError, SettingError
-from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
-from foretaste.ops.device import resolve_device
 from foretaste.runs.checkpoint_files import WEIGHTS
 from foretaste.runs.config import RunConfig
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
+    import torch
+
     from foretaste.models.base import RecommenderModel
 
 
@@ -55,6 +53,12 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     Raises RunError where the settings or the weights are not those of such a model, naming the
     first that differs.
     """
+    # `dataset_of` is called before torch is needed, so that a wrong path need not wait for it.
+    import torch
+
+    from foretaste.models.memory import check_model_fits
+    from foretaste.ops.device import resolve_device
+
     device = checked("device", device, torch.device | str)
     if not isinstance(device, torch.device):
         device = resolve_device(device)
@@ -80,6 +84,8 @@ def model_config(config: RunConfig, path: Path) -> Any:
 
 
 def _check_weights(run: Run, model: RecommenderModel, found: dict[str, torch.Tensor]) -> None:
+    import torch
+
     path, name_of_model, expected = run.path / WEIGHTS, run.config.model, model.state_dict()
     if missing := sorted(expected.keys() - found.keys()):
         raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
