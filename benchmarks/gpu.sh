@@ -33,7 +33,7 @@ bench() {
     fi
     seconds=$((seconds < $(left) ? seconds : $(left)))
     echo "== ${SECONDS} s: $*" >&2
-    timeout "$seconds" "$PYTHON" -m foretaste.bench "$@" \
+    timeout "$seconds" "$PYTHON" -m "benchmarks.$1" "${@:2}" \
         --output "$WORK/rows.jsonl" --data-cache "$WORK/data" >>"$WORK/tables.md" || failed+=("$name: rc $?")
 }
 
@@ -54,7 +54,7 @@ if [[ -n ${TINY:-} ]]; then
     neumf_batches=(--batch-size 512)
     vae_batches=(--batch-size 32)
     calls=(--calls 4 --batch-sizes 1 16)
-    target=(--target 0.99 --max-epochs 2)
+    target=(--target 0.99 --max-epochs 2 --batch-size 512)
     neumf_scaling=(--shape 60x60x400 --factor 1 2 --factors 8 --layers 16 16 8)
     vae_scaling=(--shape 80x60x800 --items 60 120 --widths 16 8 --latent 4)
     selected=(-k test_random)
@@ -81,27 +81,26 @@ fi
 
 # What matters most comes first: the time may run out.
 bench 90 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
-    --precision "${precisions[@]}" --against plain
-bench 60 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
-    --precision bf16 --against plain --plain-precision bf16
-bench 90 train vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" \
-    --precision "${precisions[@]}" --against plain
-bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}" --against plain \
     --precision "${precisions[@]}"
-bench 45 inference vae "${common[@]}" "${vae[@]}" "${calls[@]}" --against plain
-bench 60 recommend vae "${common[@]}" "${vae[@]}" "${calls[@]}" --against plain
+bench 60 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
+    --precision bf16 --plain-precision bf16
+bench 90 train vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" \
+    --precision "${precisions[@]}"
+bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}" \
+    --precision "${precisions[@]}"
+bench 45 inference vae "${common[@]}" "${vae[@]}" "${calls[@]}"
+bench 60 recommend vae "${common[@]}" "${vae[@]}" "${calls[@]}"
 bench 60 recommend neumf "${common[@]}" "${neumf[@]}" "${calls[@]}"
-bench 60 recommend neumf "${common[@]}" "${neumf[@]}" --all-users --num-users 2000 --repeats 2 \
-    --against plain
+bench 60 rank_all neumf "${common[@]}" "${neumf[@]}" --num-users 2000 --repeats 2
 bench 90 scaling vae "${common[@]}" "${vae_scaling[@]}" --precision bf16 --repeats 2
 bench 90 scaling neumf "${common[@]}" "${neumf_scaling[@]}" --precision bf16 --repeats 2
-bench 60 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
-    --precision bf16 --repeats 1 "${target[@]}"
+bench 60 target neumf "${common[@]}" "${neumf[@]}" \
+    --precision bf16 "${target[@]}"
 
 touch "$WORK/rows.jsonl" "$WORK/tables.md"
 cp "$WORK/rows.jsonl" "$OUT/gpu.jsonl"
 cp "$WORK/tables.md" "$OUT/gpu.md"
-"$PYTHON" -m foretaste.bench show "$OUT/gpu.jsonl"
+"$PYTHON" -m benchmarks.show "$OUT/gpu.jsonl"
 echo
 echo "$(wc -l <"$OUT/gpu.jsonl") rows in $OUT/gpu.jsonl after ${SECONDS} s"
 for failure in "${failed[@]}"; do

@@ -194,8 +194,8 @@ def row(
 
     import torch
 
-    from foretaste.bench.environment import environment
     from foretaste.bench.measure import Spread
+    from foretaste.bench.rows import environment
 
     context = environment(torch.device("cpu"))
     context["versions"] |= {name: version(name) for name in ("duckdb", "pandas")}
@@ -265,7 +265,7 @@ def main() -> None:
         limit = arguments.memory_limit
         measure_here(side, Path(source), protocol, int(num_heldout), limit)
         return
-    from foretaste.bench.shapes import parse_shape
+    from foretaste.bench.session import parse_shape
 
     shape = parse_shape(arguments.shape, "neumf")
     made = None

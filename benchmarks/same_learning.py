@@ -27,8 +27,8 @@ import torch
 from torch import nn
 
 import foretaste
-from foretaste.bench.plain_neumf import PlainNeuMFTraining, drawn_samples
-from foretaste.bench.plain_vae import PlainVAETraining
+from benchmarks.plain_neumf import PlainNeuMFTraining, drawn_samples
+from benchmarks.plain_vae import PlainVAETraining
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.neumf.model import NeuMF
@@ -54,7 +54,7 @@ STUDENT_95 = dict(
 """Two-sided 95 % points of Student's t by number of seeds."""
 
 
-def ours(
+def trained(
     kind: str, dataset: Dataset, seed: int, path: Path, precision: str = "fp32", **settings: Any
 ) -> nn.Module:
     """Trained by foretaste for all epochs; the weights of the last.
@@ -84,13 +84,9 @@ def plain_neumf(dataset: Dataset, seed: int) -> nn.Module:
         training.user_S, training.item_S, training.label_S = drawn
         training.epoch()
     model = NeuMF(NEUMF, len(histories), histories.num_items)
-    names = ("user_factors", "item_factors", "user_embedding", "item_embedding")
-    state = {name: getattr(training.model, name).weight for name in names}
-    linear = [layer for layer in training.model.tower if isinstance(layer, nn.Linear)]
-    for number, layer in enumerate(linear):
-        state |= {f"tower.{number}.{name}": value for name, value in layer.state_dict().items()}
-    state |= {f"output.{name}": v for name, v in training.model.output.state_dict().items()}
-    model.load_state_dict(state | {"item_count_I": model.item_count_I})
+    with torch.no_grad():
+        for parameter, ours in training.model.beside(model):
+            ours.copy_(parameter)
     return model
 
 
@@ -101,19 +97,13 @@ def plain_vae(dataset: Dataset, seed: int) -> nn.Module:
     for _ in range(EPOCHS["vae"]):
         training.epoch()
     model = MultVAE(VAE, len(histories), histories.num_items)
-    first, *rest = training.model.encoder
-    state = {"encoder_table": first.weight.T.contiguous(), "encoder_bias": first.bias}
-    for number, layer in enumerate(rest):
-        state |= {f"encoder.{number}.{name}": v for name, v in layer.state_dict().items()}
-    *inner, last = training.model.decoder
-    for number, layer in enumerate(inner):
-        state |= {f"decoder.{number}.{name}": v for name, v in layer.state_dict().items()}
-    state |= {f"output.{name}": value for name, value in last.state_dict().items()}
-    model.load_state_dict(state | {"item_count_I": model.item_count_I})
+    with torch.no_grad():
+        for parameter, ours in training.model.beside(model):
+            ours.copy_(parameter)
     return model
 
 
-def judged(kind: str, model: nn.Module, dataset: Dataset) -> float:
+def evaluated(kind: str, model: nn.Module, dataset: Dataset) -> float:
     """HR@10 of NeuMF, NDCG@100 of Mult-VAE, on the test part."""
     manifest = dataset.manifest
     length, metric = (10, "hr@10") if kind == "neumf" else (100, "ndcg@100")
@@ -133,7 +123,9 @@ def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Calla
     """What is compared, each ready to be trained."""
     if kind == "sampled":
         return {
-            name: partial(ours, kind, dataset, seed, work / f"{name}-{seed}", sampled_softmax=size)
+            name: partial(
+                trained, kind, dataset, seed, work / f"{name}-{seed}", sampled_softmax=size
+            )
             for name, size in (("exact", None), *((f"{n} sampled", n) for n in NUM_SAMPLED))
         }
     if kind == "vae":
@@ -141,7 +133,7 @@ def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Calla
             "plain": partial(plain_vae, dataset, seed),
             **{
                 precision: partial(
-                    ours, kind, dataset, seed, work / f"{precision}-{seed}", precision
+                    trained, kind, dataset, seed, work / f"{precision}-{seed}", precision
                 )
                 for precision in ("fp32", "bf16")
             },
@@ -150,11 +142,11 @@ def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Calla
         "plain": partial(plain_neumf, dataset, seed),
         **{
             layout: partial(
-                ours, kind, dataset, seed, work / f"{layout}-{seed}", batch_layout=layout
+                trained, kind, dataset, seed, work / f"{layout}-{seed}", batch_layout=layout
             )
             for layout in ("grouped", "shuffled")
         },
-        "bf16": partial(ours, kind, dataset, seed, work / f"bf16-{seed}", "bf16"),
+        "bf16": partial(trained, kind, dataset, seed, work / f"bf16-{seed}", "bf16"),
     }
 
 
@@ -227,10 +219,10 @@ def main() -> None:
         source = arguments.data / SOURCES[arguments.kind]
         dataset = prepare(source, Path(work) / "dataset", config)
         for seed in arguments.seeds:
-            trained = sides(arguments.kind, dataset, seed, Path(work))
+            models = sides(arguments.kind, dataset, seed, Path(work))
             values = {}
-            for side, make in trained.items():
-                values[side] = judged(arguments.kind, make(), dataset)
+            for side, make in models.items():
+                values[side] = evaluated(arguments.kind, make(), dataset)
                 print(arguments.kind, seed, side, values[side], flush=True)
             row = {
                 "model": arguments.kind,

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import foretaste.bench.memory
+import foretaste.bench.measure
 import foretaste.training.memory
-from foretaste.bench.measure import Latency, Spread, latencies, timed
-from foretaste.bench.memory import PeakMemory
+from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, timed
 from tests._util.test_files import loaded_anew
 
 CPU = torch.device("cpu")
@@ -22,11 +21,6 @@ def test_a_spread_keeps_its_values() -> None:
     spread = Spread.of([2.0, 1.0, 4.0])
     assert spread.as_dict() == {"median": 2.0, "min": 1.0, "max": 4.0, "values": [2.0, 1.0, 4.0]}
     assert spread.per_second(8).values == (4.0, 8.0, 2.0)
-
-
-def test_ratios_are_taken_turn_by_turn() -> None:
-    plain, ours = Spread.of([10.0, 30.0, 20.0]), Spread.of([5.0, 10.0, 2.0])
-    assert plain.over(ours).values == (2.0, 3.0, 10.0)
 
 
 def test_percentiles_are_over_the_calls_of_all_turns() -> None:
@@ -89,6 +83,6 @@ def test_a_system_that_does_not_tell_its_peak(
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.setattr(ctypes, "CDLL", no_library)
-    monkeypatch.setattr(foretaste.bench.memory, "_CLEAR", tmp_path / "no" / "clear_refs")
+    monkeypatch.setattr(foretaste.bench.measure, "_CLEAR", tmp_path / "no" / "clear_refs")
     assert PeakMemory(CPU).rise_mib() is None
     assert loaded_anew(str(foretaste.training.memory.__file__)).peak_memory_mib(CPU) is None

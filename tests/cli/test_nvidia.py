@@ -55,12 +55,7 @@ def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatc
         ("bench train neumf --xla --log-path log.json", "--compile --output log.json"),
         ("bench train neumf --loss-scale 128 --amp", "--precision fp16"),
         ("bench train neumf --amp --device cpu", "--device cpu --precision bf16"),
-        (
-            "bench train neumf -t 0.5 -k 10 --valid-negative 9",
-            "-t 0.5 --select-by hr@10 --candidates nvidia-9",
-        ),
         ("bench train neumf --data data", "--shape SHAPE"),
-        ("bench train neumf --data data -t 0.5", "-t 0.5 --shape SHAPE --dataset data"),
         ("bench train vae --train --batch_size_train 64", "--batch-size 64"),
         ("bench train vae --total_anneal_steps 5 --lam 0.1", "--anneal-steps 5 --l2 0.1"),
         ("bench train vae --data_dir .", "--shape SHAPE"),
@@ -94,7 +89,10 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
     assert "| foretaste | fp32 | 1 | new users |" in done.out
 
 
-@pytest.mark.parametrize("option", ["--lr 0.1", "-l 0.1", "--checkpoint-dir x", "--eval-after 3"])
+@pytest.mark.parametrize(
+    "option",
+    ["-l 0.1", "--checkpoint-dir x", "--eval-after 3", "-t 0.5", "-k 10", "--valid-negative 9"],
+)
 def test_a_benchmark_names_idle_options(option: str) -> None:
     line, notes = translated(f"bench train neumf {option} --repeats 2")
     assert line == "bench train neumf --repeats 2"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.bench import shapes
+from foretaste.bench import session
 from foretaste.data.movielens import NAMED_SETS
 from tests.cli.conftest import call
 from tests.cli.test_app import VERBS
@@ -53,8 +53,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     table = pa.table({"user_id": [user for user, _ in pairs], "item_id": [i for _, i in pairs]})
     pq.write_table(table, tmp_path / "logs" / "monday.parquet")
     small = {"ml-20m": (60, 40, 500)}
-    monkeypatch.setattr(shapes, "_NAMED", shapes._NAMED | small)
-    monkeypatch.setattr(shapes, "_NAMED_FOR_AUTOENCODERS", small)
+    monkeypatch.setattr(session, "_NAMED_SHAPES", session._NAMED_SHAPES | small)
+    monkeypatch.setattr(session, "_NAMED_SHAPES_OF_VAE", small)
     monkeypatch.setattr("foretaste.bench.inference._PAIRS", (64,))
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
     archives = {f"/{name}.zip": movielens.archive(name) for name in SETS}

@@ -1,210 +1,279 @@
-"""``bench inference``: scores on the device by batch size, throughput and latency."""
+"""``bench inference``: scores on the device by batch size, throughput and latency.
+
+Shape suffixes: B pairs, c some of them, R rows of a table, F factors, E embedding width, H width
+after the tower's split first layer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from foretaste.bench.config import InferenceBench, LatencyConfig, NeuMFInferenceBench
-from foretaste.bench.generated import load_histories
-from foretaste.bench.measure import Latency, latencies, timed
-from foretaste.bench.memory import PeakMemory, check_calls_fit
-from foretaste.bench.pairs import PairScorer
-from foretaste.bench.plain_neumf import PlainNeuMF, PlainNeuMFRanker
-from foretaste.bench.plain_vae import PlainVAE, PlainVAERanker
-from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
-from foretaste.bench.shapes import parse_shape
-from foretaste.bench.subject import Subject
+from foretaste._util.memory import free_bytes, require_memory
+from foretaste.bench.config import InferenceBench, NeuMFInferenceBench
+from foretaste.bench.measure import PeakMemory, latencies, timed
+from foretaste.bench.rows import OURS
+from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
-from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import scoring, to_device
 from foretaste.models.base import NeuralModel
-from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
-from foretaste.models.vae.config import VAEConfig
-from foretaste.models.vae.model import MultVAE
-from foretaste.ops.device import resolve_device
+from foretaste.ops import neumf_loss
+from foretaste.ops.neumf_loss.inputs import InteractionInputs
 from foretaste.ops.precision_flags import float32_products
 from foretaste.training.precision import PrecisionPolicy
 
 _PAIRS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
 _USERS = {"cpu": (1, 16, 128, 1024), "cuda": (1, 16, 128, 1024, 8192)}
-_INPUTS = 8
+_NUM_INPUTS = 8
 """Different inputs that calls go through in turn, so that no cache knows the next."""
 
-_PROJECTED = "projecting outside the clock"
-_UNPROJECTED = "projecting inside the clock"
-_PAIR_CLOCK = "pairs on the device to scores on the device"
+PAIR_CLOCK = "pairs on the device to scores on the device"
+CATALOGUE_CLOCK = "histories on the device to scores of the catalogue on the device"
+
+_PAIRS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 20}
+"""Users' rows are gathered for so many: on a CPU what is larger is mapped anew for every call."""
+
+_Tables = tuple[Tensor, Tensor]
+"""Factors [R, F] of users or of items, and rows of the tower: embeddings, or their projections."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One side's way to answer the inputs of a case."""
+
+    side: str
+    function: Callable[..., object]
+    clock: str
+    differs: Mapping[str, Any] = field(default_factory=dict)
+    """Differences to the case: the form of the tables, the precision."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Calls of several sides on inputs of one size."""
+    """Inputs of one size, and the calls that answer them."""
 
     case: Mapping[str, Any]
     unit: str
     amount: int
     """Pairs, users or histories in a call."""
-    calls: Mapping[str, Callable[[int], object]]
-    """By name of the side; ours may come in several forms: ``foretaste, form``."""
-    clocks: Mapping[str, str]
+    inputs: Sequence[tuple[Any, ...]]
+    calls: list[Call]
+
+    def answer(self, call: Call, number: int) -> object:
+        """Make the call of that number, the inputs taken in turn."""
+        return call.function(*self.inputs[number % len(self.inputs)])
 
 
-def bench_inference(
-    subject: Subject, options: InferenceBench, tell: Callable[[str], None] = lambda _: None
-) -> list[Row]:
+def bench_inference(session: Session, options: InferenceBench) -> None:
     """Measure scoring with untrained weights: they change nothing about speed."""
-    device = resolve_device(options.device)
-    shape = parse_shape(options.shape, subject.name)
-    recorder = Recorder("inference", subject.name, options, device, subject.settings(), tell)
-    tell(f"generating {shape.num_interactions:,} interactions")
-    histories = load_histories(shape, options.data_cache)
-    model = subject.build(histories, device, options.seed)
-    sizes = options.batch_sizes or (_PAIRS if isinstance(model, NeuMF) else _USERS[device.type])
+    histories = session.histories()
+    for case in inference_cases(session, session.build(histories), histories, options):
+        record_calls(session, options, case)
+
+
+def inference_cases(
+    session: Session, model: NeuralModel, histories: Histories, options: InferenceBench
+) -> Iterator[Case]:
+    """One case per precision and batch size, each to be measured before the next is made."""
+    is_neumf = isinstance(model, NeuMF)
+    sizes = options.batch_sizes or (_PAIRS if is_neumf else _USERS[session.device.type])
+    check_calls_fit(sizes, 1 if is_neumf else histories.num_items, _NUM_INPUTS)
     with scoring(model):
-        numbers_per_row = 1 if isinstance(model, NeuMF) else histories.num_items
-        for size in sizes:
-            check_calls_fit(size, numbers_per_row, _INPUTS)
-        for make_case in _cases(subject, model, histories, options):
-            for size in sizes:
-                tell(f"scoring {size:,} at a time")
-                record_latencies(recorder, options, make_case(size), shape, device)
-    return recorder.rows
+        if isinstance(model, NeuMF) and isinstance(options, NeuMFInferenceBench):
+            for precision in options.precision:
+                policy = PrecisionPolicy(precision=precision, device=model.device)
+                with policy.products():
+                    yield from map(partial(_pair_case, model, options.seed, policy), sizes)
+        else:
+            with float32_products(model.device):
+                yield from map(partial(_catalogue_case, model, options.seed, histories), sizes)
 
 
-def _cases(
-    subject: Subject, model: NeuralModel, histories: Histories, options: InferenceBench
-) -> Iterator[Callable[[int], Case]]:
-    """For each precision, what makes the case of a batch size while its products hold."""
-    if not isinstance(options, NeuMFInferenceBench):
-        with float32_products(model.device):
-            yield partial(_catalogue_case, subject, model, histories, options)
-        return
-    for precision in options.precision:
-        policy = PrecisionPolicy(precision=precision, device=model.device)
-        with policy.products():
-            yield partial(_pair_case, subject, model, options, policy)
+def check_calls_fit(sizes: Sequence[int], numbers_per_row: int, num_inputs: int) -> None:
+    """UnsupportedError where inputs of a size, or the numbers that a call computes, do not fit."""
+    for size in sizes:
+        require_memory(
+            4 * size * (numbers_per_row + 4 * num_inputs),
+            free_bytes(),
+            f"calls of {size:,} at a time",
+            "lower batch_sizes",
+        )
 
 
-def record_latencies(
-    recorder: Recorder,
-    options: LatencyConfig,
-    case: Case,
-    shape: GenerateConfig,
-    device: torch.device,
-) -> None:
-    """Warm up and time the calls of a case; one row per side."""
-    first_s, memory_mib, meaning = {}, {}, ""
-    for name, call in case.calls.items():
-        memory = PeakMemory(device)
-        first_s[name] = timed(lambda call=call: call(0), device)  # type: ignore[misc]
-        memory_mib[name], meaning = memory.rise_mib(), memory.meaning
+def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
+    """Measure the calls of a case; one row each."""
+    for call, measured in measure_calls(session, options, case).items():
+        session.add(call.side, {**case.case, **call.differs}, call.clock, measured)
+
+
+def measure_calls(
+    session: Session, options: InferenceBench, case: Case
+) -> dict[Call, dict[str, Any]]:
+    """Warm up the calls of a case, then time them in turns; numbers as a row has them."""
+    session.log(f"timing calls of {case.amount:,} {case.unit}")
+    calls = {call: partial(case.answer, call) for call in case.calls}
+    first: dict[Call, dict[str, Any]] = {}
+    for call, function in calls.items():
+        memory = PeakMemory(session.device)
+        first_s = timed(partial(function, 0), session.device)
+        first[call] = {"first_call_s": first_s, **memory.as_numbers()}
         for number in range(options.warmup):
-            call(number)
+            function(number)
     found = latencies(
-        case.calls,
+        calls,
         turns=options.repeats,
         num_calls=options.calls,
         seconds=options.seconds,
-        device=device,
+        device=session.device,
     )
-    for name, latency in reversed(found.items()):
-        side, _, form = name.partition(", ")
-        measured = _numbers(case, latency) | {
-            "first_call_s": first_s[name],
-            "peak_memory_mib": memory_mib[name],
-            "peak_memory_is": meaning,
-        }
-        if side != PLAIN and PLAIN in found:
-            times = found[PLAIN].averages().over(latency.averages())
-            measured["times_plain"] = times.as_dict()
-        described = {**case.case, "form": form} if form else dict(case.case)
-        if side == PLAIN:
-            described["precision"] = "fp32"
-        recorder.add(side, described, case.clocks[name], measured, shape=shape)
-
-
-def _numbers(case: Case, latency: Latency) -> dict[str, Any]:
     return {
-        f"{case.unit}_per_s": latency.averages().per_second(case.amount).as_dict(),
-        "latency_ms": latency.as_dict(),
-        "num_calls": latency.num_calls,
+        call: {
+            f"{case.unit}_per_s": latency.averages().per_second(case.amount).as_dict(),
+            "latency_ms": latency.as_dict(),
+            "num_calls": latency.num_calls,
+            **first[call],
+        }
+        for call, latency in found.items()
     }
 
 
-def _pair_case(
-    subject: Subject,
-    model: NeuralModel,
-    options: InferenceBench,
-    policy: PrecisionPolicy,
-    size: int,
-) -> Case:
+def _pair_case(model: NeuMF, seed: int, policy: PrecisionPolicy, size: int) -> Case:
     """Independent random pairs, their indexes and the scores on the device."""
-    assert isinstance(model, NeuMF)
-    generator = torch.Generator().manual_seed(options.seed)
+    generator = torch.Generator().manual_seed(seed)
     inputs = [
         tuple(
             torch.randint(bound, (size,), generator=generator).to(model.device)
             for bound in (model.num_users, model.num_items)
         )
-        for _ in range(_INPUTS)
+        for _ in range(_NUM_INPUTS)
     ]
     scorer = PairScorer(model, policy.compute_dtype)
-    tables = scorer.project()
-    calls: dict[str, Callable[[int], object]] = {
-        f"{OURS}, {_PROJECTED}": lambda number: scorer.projected(tables, *inputs[number % _INPUTS]),
-        f"{OURS}, {_UNPROJECTED}": lambda number: scorer.unprojected(*inputs[number % _INPUTS]),
-    }
-    clocks = {
-        f"{OURS}, {_PROJECTED}": f"{_PAIR_CLOCK}, from tables projected beforehand",
-        f"{OURS}, {_UNPROJECTED}": f"{_PAIR_CLOCK}, projection included",
-    }
-    if options.against == PLAIN:
-        ranker = plain_neumf_ranker(subject, model)
-        calls[PLAIN] = lambda number: ranker.pairs(*inputs[number % _INPUTS])
-        clocks[PLAIN] = _PAIR_CLOCK
+    projected = Call(
+        OURS,
+        partial(scorer.projected, scorer.project()),
+        f"{PAIR_CLOCK}, from tables projected beforehand",
+        {"form": "projecting outside the clock"},
+    )
+    unprojected = Call(
+        OURS,
+        scorer.unprojected,
+        f"{PAIR_CLOCK}, projection included",
+        {"form": "projecting inside the clock"},
+    )
     case = {"precision": policy.precision, "batch_size": size}
-    return Case(case, "samples", size, calls, clocks)
+    return Case(case, "samples", size, inputs, [projected, unprojected])
 
 
-def _catalogue_case(
-    subject: Subject, model: NeuralModel, histories: Histories, options: InferenceBench, size: int
-) -> Case:
+def _catalogue_case(model: NeuralModel, seed: int, histories: Histories, size: int) -> Case:
     """The catalogue's scores for histories of random users, both on the device."""
-    rng = np.random.default_rng(options.seed)
+    rng = np.random.default_rng(seed)
     inputs = [
-        to_device(histories.rows(rng.integers(histories.num_users, size=size)), model.device)
-        for _ in range(_INPUTS)
+        (to_device(histories.rows(rng.integers(histories.num_users, size=size)), model.device),)
+        for _ in range(_NUM_INPUTS)
     ]
-    calls: dict[str, Callable[[int], object]] = {
-        OURS: lambda number: model.score_catalogue(model.fold_in(inputs[number % _INPUTS]))
-    }
-    clocks = {OURS: "histories on the device to scores of the catalogue on the device"}
-    if options.against == PLAIN:
-        ranker = plain_vae_ranker(subject, model)
-        calls[PLAIN] = lambda number: ranker.scores(inputs[number % _INPUTS])
-        clocks[PLAIN] = clocks[OURS] + ", rows made dense"
-    return Case({"precision": "fp32", "batch_size": size}, "users", size, calls, clocks)
+    call = Call(OURS, lambda rows: model.score_catalogue(model.fold_in(rows)), CATALOGUE_CLOCK)
+    return Case({"precision": "fp32", "batch_size": size}, "users", size, inputs, [call])
 
 
-def plain_neumf_ranker(subject: Subject, model: NeuralModel) -> PlainNeuMFRanker:
-    """The plain network with the weights of ours."""
-    assert isinstance(model, NeuMF)
-    assert isinstance(subject.model, NeuMFConfig)
-    plain = PlainNeuMF(subject.model, model.num_users, model.num_items).to(model.device)
-    plain.copy_weights(model)
-    return PlainNeuMFRanker(plain, model.num_items)
+class PairScorer:
+    """Scores pairs of a trained model, on its device; the tower's products in one dtype."""
+
+    def __init__(self, model: NeuMF, compute_dtype: torch.dtype | None = None) -> None:
+        self.model = model.eval()
+        self.compute_dtype = compute_dtype
+        weight_HE, bias_H, *self._hidden = (
+            parameter.detach().to(compute_dtype or parameter.dtype)
+            for layer in model.tower
+            for parameter in layer.parameters()
+        )
+        user_weight_HE, item_weight_HE = weight_HE.chunk(2, dim=1)
+        self._user_half = (user_weight_HE, None)
+        self._item_half = (item_weight_HE, bias_H)
+        self._user_tables = (model.user_factors.detach(), model.user_embedding.detach())
+        self._item_tables = (model.item_factors.detach(), model.item_embedding.detach())
+
+    @torch.no_grad()
+    def project(self) -> InteractionInputs:
+        """Every user and every item projected: what is computed once while the weights stay."""
+        return self._inputs(self._users(self._user_tables), self._items(self._item_tables))
+
+    @torch.no_grad()
+    def projected(self, everyone: InteractionInputs, user_B: Tensor, item_B: Tensor) -> Tensor:
+        """Logits [B] from what `project` gave."""
+        return self._in_parts(
+            lambda user_c, item_c: self._logits(everyone, item_c, user_c), user_B, item_B
+        )
+
+    @torch.no_grad()
+    def unprojected(self, user_B: Tensor, item_B: Tensor) -> Tensor:
+        """Logits [B] from the tables as they were trained.
+
+        The users and the items projected are those of the pairs, or all where those are fewer.
+        """
+        item_tables = self._item_tables
+        if len(item_B) < self.model.num_items:
+            item_tables = _rows(item_tables, item_B)
+            item_B = torch.arange(len(item_B), device=item_B.device)
+        items = self._items(item_tables)
+        if len(user_B) >= self.model.num_users:
+            everyone = self._inputs(self._users(self._user_tables), items)
+            return self.projected(everyone, user_B, item_B)
+
+        def score(user_c: Tensor, item_c: Tensor) -> Tensor:
+            users = self._users(_rows(self._user_tables, user_c))
+            return self._logits(self._inputs(users, items), item_c)
+
+        return self._in_parts(score, user_B, item_B)
+
+    def _in_parts(
+        self, score: Callable[[Tensor, Tensor], Tensor], user_B: Tensor, item_B: Tensor
+    ) -> Tensor:
+        at_once = _PAIRS_AT_ONCE[user_B.device.type]
+        if len(user_B) <= at_once:
+            return score(user_B, item_B)
+        parts = zip(*(torch.split(index_B, at_once) for index_B in (user_B, item_B)), strict=True)
+        return torch.cat([score(user_c, item_c) for user_c, item_c in parts])
+
+    def _users(self, tables: _Tables) -> _Tables:
+        return tables[0], self._projection(tables[1], *self._user_half)
+
+    def _items(self, tables: _Tables) -> _Tables:
+        return tables[0], self._projection(tables[1], *self._item_half)
+
+    def _projection(self, embedding_RE: Tensor, weight_HE: Tensor, bias_H: Tensor | None) -> Tensor:
+        return F.linear(embedding_RE.to(weight_HE.dtype), weight_HE, bias_H)
+
+    def _inputs(self, users: _Tables, items: _Tables) -> InteractionInputs:
+        output = self.model.output.weight.detach()[0]
+        factors = self.model.user_factors.shape[1]
+        return InteractionInputs(
+            user_product_BF=users[0],
+            item_product_IF=items[0],
+            user_tower_BH=users[1],
+            item_tower_IH=items[1],
+            output_product_F=output[:factors],
+            output_tower_D=output[factors:],
+            output_bias_1=self.model.output.bias.detach(),
+            hidden=tuple(self._hidden),
+        )
+
+    def _logits(
+        self, inputs: InteractionInputs, item_B: Tensor, user_B: Tensor | None = None
+    ) -> Tensor:
+        logits_B1 = neumf_loss.logits(
+            inputs, item_B[:, None], user_B, compute_dtype=self.compute_dtype
+        )
+        return logits_B1.squeeze(1)
 
 
-def plain_vae_ranker(subject: Subject, model: NeuralModel) -> PlainVAERanker:
-    """The plain network with the weights of ours."""
-    assert isinstance(model, MultVAE)
-    assert isinstance(subject.model, VAEConfig)
-    plain = PlainVAE(subject.model, model.num_items).to(model.device)
-    plain.copy_weights(model)
-    return PlainVAERanker(plain)
+def _rows(tables: _Tables, index_B: Tensor) -> _Tables:
+    factors, embedding = tables
+    return factors.index_select(0, index_B), embedding.index_select(0, index_B)

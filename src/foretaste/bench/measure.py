@@ -1,14 +1,27 @@
-"""Clocks: the device is waited for at both ends, sides take turns, spreads are kept."""
+"""Clocks and peak memory: the device is waited for at both ends, sides take turns, all is kept."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+
+from foretaste.ops.torch_internals import Adam
+from foretaste.training.memory import peak_of_process
+
+Side = TypeVar("Side")
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
 
 
 @dataclass(frozen=True)
@@ -22,22 +35,14 @@ class Spread:
         assert values, "nothing was measured"
         return cls(tuple(values))
 
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
     def per_second(self, amount: float) -> Spread:
         """These seconds as a rate: ``amount`` in each."""
         return Spread(tuple(amount / seconds for seconds in self.values))
 
-    def over(self, other: Spread) -> Spread:
-        """The ratio of each measurement to the other side's of the same turn."""
-        return Spread(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
-
     def as_dict(self) -> dict[str, Any]:
         """Median, extremes and the measurements themselves."""
         return {
-            "median": self.median,
+            "median": statistics.median(self.values),
             "min": min(self.values),
             "max": max(self.values),
             "values": list(self.values),
@@ -67,37 +72,34 @@ class Latency:
         return {"average": statistics.fmean(calls_ms), **percentiles}
 
 
-def synchronise(device: torch.device) -> None:
-    """Wait until ``device`` has done everything it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def timed(call: Callable[[], object], device: torch.device) -> float:
     """Seconds of one call, the device idle at both ends."""
-    synchronise(device)
-    started = time.perf_counter()
+
+    def wait() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    started = wait()
     call()
-    synchronise(device)
-    return time.perf_counter() - started
+    return wait() - started
 
 
 def latencies(
-    calls: Mapping[str, Callable[[int], object]],
+    calls: Mapping[Side, Callable[[int], object]],
     *,
     turns: int,
     num_calls: int,
     seconds: float,
     device: torch.device,
-) -> dict[str, Latency]:
+) -> dict[Side, Latency]:
     """Times of calls, the sides taking turns of several calls each.
 
-    Each turn begins with a call that does not count. A call is given its number, so that it may
-    vary its input. ``num_calls`` and ``seconds`` are spread over the turns; each has one call at
-    least.
+    Each turn begins with a call that does not count. A call gets its number, so that it may vary
+    its input. ``num_calls`` and ``seconds`` are spread over the turns; each has one call at least.
     """
     each = -(-num_calls // turns)
-    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
+    found: dict[Side, list[tuple[float, ...]]] = {name: [] for name in calls}
     for turn in range(turns):
         for name, call in calls.items():
             found[name].append(_turn(call, turn * each, each, seconds / turns, device))
@@ -115,3 +117,72 @@ def _turn(
             break
         times.append(timed(lambda number=number: call(number), device))  # type: ignore[misc]
     return tuple(times)
+
+
+class PeakMemory:
+    """Peak of memory from its making on, above what was taken before.
+
+    On a GPU the allocator's peak; on a CPU that of the process's resident memory, which Linux
+    lets a process reset. ``meaning`` says which it was, for the row.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        _release_freed_memory()
+        self.device = device
+        self.is_reset = True
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before = float(torch.cuda.memory_allocated(device))
+        else:
+            try:
+                _CLEAR.write_text(_RESET_PEAK)
+                self._before = _resident("VmRSS")
+            except OSError:
+                self.is_reset, self._before = False, 0.0
+
+    @property
+    def meaning(self) -> str:
+        """Definition of `rise_mib`."""
+        if self.device.type == "cuda":
+            return "rise of the CUDA allocator's peak over what was allocated before"
+        if self.is_reset:
+            return "rise of the process's peak resident memory over what was resident before"
+        return "peak resident memory of the process since it began"
+
+    def rise_mib(self) -> float | None:
+        """MiB at the peak since the watching began, less what was there before; None where Python
+        cannot know, as on a CPU under Windows."""
+        if self.device.type == "cuda":
+            peak: float | None = float(torch.cuda.max_memory_allocated(self.device))
+        else:
+            peak = _resident("VmHWM") if self.is_reset else peak_of_process()
+        return None if peak is None else max(0.0, peak - self._before) / 2**20
+
+    def as_numbers(self) -> dict[str, Any]:
+        """The same as a row has it."""
+        return {"peak_memory_mib": self.rise_mib(), "peak_memory_is": self.meaning}
+
+
+def load_libraries(device: torch.device) -> None:
+    """Let PyTorch load what it loads at first use: it would count as the first side's memory."""
+    weight = torch.ones(2, 2, device=device, requires_grad=True)
+    optimizer = Adam([weight], fused=True)
+    (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def _release_freed_memory() -> None:
+    """Freed memory that the C library keeps would hide what comes next."""
+    gc.collect()
+    if sys.platform == "win32":
+        return  # Its C library has nothing of the kind.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _resident(name: str) -> float:
+    lines = _STATUS.read_text().splitlines()
+    return 1024 * float(next(line for line in lines if line.startswith(f"{name}:")).split()[1])

@@ -1,24 +1,70 @@
-"""Measurements as rows: one JSON object each, written as soon as they are known."""
+"""Measurements as rows, one JSON object each with the environment it comes from, and as tables."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from foretaste.bench.environment import environment
-from foretaste.errors import SettingError
-
-if TYPE_CHECKING:
-    from foretaste.bench.config import BenchConfig
-    from foretaste.data.synthetic_config import GenerateConfig
+import foretaste
+from foretaste._util.formatting import compact
 
 OURS = "foretaste"
-PLAIN = "plain"
+
+COMMIT_VARIABLE = "FORETASTE_COMMIT"
+"""Names the commit where the source travels without its history."""
+
+_PACKAGES = ("torch", "numpy", "triton", "pyarrow")
+
+HEADINGS = {
+    "precision": "precision",
+    "batch_size": "batch",
+    "users": "of",
+    "num_users": "users",
+    "history_length": "items each",
+    "form": "tables",
+    "grown": "grown",
+    "factor": "times",
+    "items": "items",
+    "width": "width",
+    "metric": "metric",
+    "target": "target",
+    "candidates": "candidates",
+    "chunk": "chunk",
+    "compiled": "compiled",
+    "samples_per_s": "samples/s",
+    "users_per_s": "users/s",
+    "pairs_per_s": "pairs/s",
+    "times_plain": "× plain",
+    "epoch_s": "epoch",
+    "seconds": "time",
+    "us_per_sample": "per sample",
+    "us_per_user": "per user",
+    "negatives_share": "negatives",
+    "reached": "reached",
+    "epochs": "epochs",
+    "train_s": "training",
+    "average": "average",
+    "p90": "p90",
+    "p95": "p95",
+    "p99": "p99",
+    "peak_memory_mib": "memory",
+    "compile_s": "compile",
+    "warmup_s": "warm-up",
+    "first_call_s": "first call",
+    "left_out": "left out",
+}
+"""Columns of tables in their order, those of the measurements in ``benchmarks/`` too."""
+
+_MILLISECONDS = frozenset({"average", "p90", "p95", "p99"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,88 +72,118 @@ class Row:
     """One measurement of one side."""
 
     benchmark: str
-    """train, train-target, inference, recommend, rank-all or scaling."""
+    """train, inference, recommend, ..."""
     model: str
     side: str
-    """foretaste or plain."""
+    """foretaste, or the baseline that it is measured against."""
     case: Mapping[str, Any]
-    """What distinguishes it from its neighbours: precision, batch size, ..."""
+    """Differences to its neighbours: precision, batch size, ..."""
     clock: str
-    """What the clock covers, in words."""
+    """Extent of the clock, in words."""
     measured: Mapping[str, Any]
     """Numbers by name with unit; spreads hold median, min, max and values."""
 
 
-_PLACES = frozenset({"output", "data_cache"})
-"""Options that say where files are on one machine, and nothing about what was measured."""
+def environment(device: torch.device) -> dict[str, Any]:
+    """Commit, versions, hardware and date, as JSON values."""
+    versions: dict[str, str | None] = {
+        "foretaste": foretaste.__version__,
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+    }
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "commit": _commit(),
+        "versions": versions,
+        "hardware": {
+            "device": device.type,
+            "cpu": _cpu_name(),
+            "num_cores": os.cpu_count(),
+            "num_threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        },
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
-class Recorder:
-    """Collects the rows of one benchmark, and appends them to a file where one was named."""
-
-    def __init__(
-        self,
-        benchmark: str,
-        model: str,
-        options: BenchConfig,
-        device: torch.device,
-        settings: Mapping[str, Any],
-        tell: Callable[[str], None],
-    ) -> None:
-        self.rows: list[Row] = []
-        self.tell = tell
-        self._benchmark = benchmark
-        self._model = model
-        self._output = options.output
-        asked = {
-            name: _plain_value(value)
-            for name, value in asdict(options).items()
-            if name not in _PLACES
-        }
-        self._context = {**environment(device), "settings": dict(settings), "options": asked}
-
-    def add(
-        self,
-        side: str,
-        case: Mapping[str, Any],
-        clock: str,
-        measured: Mapping[str, Any],
-        *,
-        shape: GenerateConfig | Mapping[str, Any],
-        benchmark: str | None = None,
-    ) -> Row:
-        """Keep, write and announce one measurement on data of ``shape``."""
-        row = Row(
-            benchmark=benchmark or self._benchmark,
-            model=self._model,
-            side=side,
-            case=dict(case),
-            clock=clock,
-            measured=dict(measured),
-        )
-        self.rows.append(row)
-        if self._output is not None:
-            self._append(self._output, asdict(row) | {"shape": _plain_value(shape)})
-        return row
-
-    def _append(self, path: Path, document: dict[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(document | self._context, allow_nan=False) + "\n")
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file that benchmarks wrote; SettingError where it holds anything else."""
-    names = [field.name for field in fields(Row)]
+def _commit() -> str | None:
+    """The commit measured, with ``-dirty`` where files differ from it; None if unknown."""
+    if named := os.environ.get(COMMIT_VARIABLE):
+        return named
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    folder = Path(foretaste.__file__).parent
     try:
-        documents = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [Row(**{name: document[name] for name in names}) for document in documents]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SettingError(f"{path} does not hold rows of a benchmark: {error!r}") from error
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip() or None
 
 
-def _plain_value(value: Any) -> Any:
-    """A value as JSON knows it."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: _plain_value(inner) for name, inner in asdict(value).items()}
-    return str(value) if isinstance(value, Path) else value
+def _cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text under a title."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self) -> str:
+        """The table in Markdown, its title above."""
+        rule = ("---", *("---:" for _ in self.headings[1:]))
+        lines = [f"| {' | '.join(row)} |" for row in (self.headings, rule, *self.rows)]
+        return "\n".join([f"**{self.title}**", "", *lines])
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """The rows of one benchmark in the order they came; columns without a value are left out."""
+    values = [{**row.case, **row.measured, **row.measured.get("latency_ms", {})} for row in rows]
+    names = [name for name in HEADINGS if any(name in of_row for of_row in values)]
+    return Table(
+        f"{rows[0].benchmark} {rows[0].model}",
+        ("side", *(HEADINGS[name] for name in names)),
+        tuple(
+            (row.side, *(cell(name, of_row.get(name)) for name in names))
+            for row, of_row in zip(rows, values, strict=True)
+        ),
+    )
+
+
+def cell(name: str, value: Any) -> str:
+    """A value as the column ``name`` shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        is_number = name.endswith("_per_s") or name == "times_plain"
+        shown = compact if is_number else _seconds
+        return f"{shown(value['median'])} ({shown(value['min'])} to {shown(value['max'])})"
+    if name in _MILLISECONDS:
+        return f"{value:.3g} ms" if value < 1e3 else _seconds(1e-3 * value)
+    if name.endswith("_mib"):
+        return f"{value:,.0f} MiB"
+    if name.startswith("us_per_"):
+        return f"{value:.3g} µs"
+    if name == "negatives_share":
+        return f"{value:.1%}"
+    if name.endswith("_s"):
+        return _seconds(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _seconds(number: float) -> str:
+    return f"{number:.3g} s" if number >= 0.1 else f"{1e3 * number:.3g} ms"

@@ -1,4 +1,4 @@
-"""``bench train``: throughput and time per epoch by precision and batch size, ours and plain."""
+"""``bench train``: throughput and time per epoch by precision and batch size."""
 
 from __future__ import annotations
 
@@ -7,27 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+import numpy as np
 
-from foretaste.bench.aside import PlainCase, PlainProcess
 from foretaste.bench.config import TrainBench
-from foretaste.bench.generated import keep_interactions, keep_users, load_histories
-from foretaste.bench.measure import Spread, synchronise, timed
-from foretaste.bench.memory import PeakMemory
-from foretaste.bench.rows import OURS, PLAIN, Recorder, Row
-from foretaste.bench.shapes import parse_shape
-from foretaste.bench.subject import OurTraining, Subject
-from foretaste.bench.target import bench_target
+from foretaste.bench.measure import PeakMemory, Spread, timed
+from foretaste.bench.rows import OURS
+from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
-from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.evaluation.ranking import to_device
-from foretaste.ops.device import resolve_device
-from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.negatives import sample_negatives
-from foretaste.ops.random import Purpose, stream_key
-from foretaste.training.batches import InteractionBatches
-from foretaste.training.progress import EpochReport
+from foretaste.evaluation.result import Evaluation
+from foretaste.training.clock import Clock
+from foretaste.training.loop import fit
+from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.preparing import prepared_batches, prepared_step
+from foretaste.training.progress import EpochReport, Progress
 from foretaste.training.resolve import TrainingPlan
+from foretaste.training.state import TrainingState
 
 _BATCH_SIZES = {
     ("neumf", "cuda"): 1 << 20,
@@ -36,60 +31,80 @@ _BATCH_SIZES = {
     ("vae", "cpu"): 500,
 }
 
-OUR_CLOCK = {
+CLOCKS = {
     "neumf": "an epoch: negatives drawn, order, batches, forward, backward, Adam",
     "vae": "an epoch: order, batches, forward, backward, Adam",
 }
-_PLAIN_CLOCK = {
-    "neumf": "an epoch over samples drawn and shuffled beforehand: forward, backward, Adam",
-    "vae": "an epoch: order, dense rows made on the device, forward, backward, Adam",
-}
 
 
-def default_batch_size(subject: Subject, device: torch.device) -> int:
-    """The reference's batch on a GPU, one that suits two cores on a CPU."""
-    return _BATCH_SIZES[subject.name, device.type]
-
-
-def bench_train(
-    subject: Subject, options: TrainBench, tell: Callable[[str], None] = lambda _: None
-) -> list[Row]:
-    """Measure training on generated data, and the time to a target where one is given."""
-    device = resolve_device(options.device)
-    shape = parse_shape(options.shape, subject.name)
-    recorder = Recorder("train", subject.name, options, device, subject.settings(), tell)
-    tell(f"generating {shape.num_interactions:,} interactions")
-    histories = load_histories(shape, options.data_cache)
-    for batch_size in options.batch_size or (default_batch_size(subject, device),):
-        part = needed_part(subject, histories, batch_size, options.steps, options.seed)
+def bench_train(session: Session, options: TrainBench) -> None:
+    """Measure training on generated data."""
+    histories = session.histories()
+    for batch_size in options.batch_size or (default_batch_size(session),):
+        part = needed_part(session, histories, batch_size, options.steps)
         for precision in options.precision:
-            tell(f"training in {precision}, {batch_size:,} {subject.unit} a batch")
-            case = TrainingCase(subject, options, part, precision, batch_size, device)
-            case.measure()
-            _record(recorder, case, shape)
-    if options.target is not None:
-        bench_target(subject, options, histories, shape, recorder, device)
-    return recorder.rows
+            session.log(f"training in {precision}, {batch_size:,} {session.unit} a batch")
+            epochs = options.warmup + options.repeats
+            plan = session.plan(precision, batch_size, epochs, compile=options.compile)
+            case, measured = measure_training(session, part, plan, options.warmup)
+            session.add(OURS, case, CLOCKS[session.name], measured.as_numbers(session.unit))
+
+
+def default_batch_size(session: Session) -> int:
+    """The reference's batch on a GPU, one that suits two cores on a CPU."""
+    return _BATCH_SIZES[session.name, session.device.type]
 
 
 def needed_part(
-    subject: Subject, histories: Histories, batch_size: int, steps: int | None, seed: int
+    session: Session, histories: Histories, batch_size: int, steps: int | None
 ) -> Histories:
     """As much of the data as ``steps`` updates take; everything for None."""
+    sampling, seed = session.sampling, session.options.seed
     if steps is None:
         return histories
-    if subject.sampling is None:
+    if sampling is None:
         return keep_users(histories, steps * batch_size, seed)
-    per_row = 1 + subject.sampling.negatives
-    grouped = subject.sampling.batch_layout == "grouped"
+    per_row = 1 + sampling.negatives
+    grouped = sampling.batch_layout == "grouped"
     rows_per_batch = max(1, batch_size // per_row) if grouped else math.ceil(batch_size / per_row)
     return keep_interactions(histories, steps * rows_per_batch, seed)
 
 
-@dataclass
-class Measured:
-    """What was found out about one side."""
+def keep_interactions(histories: Histories, num_interactions: int, seed: int) -> Histories:
+    """So many interactions, those of users chosen by chance; the others' rows are empty.
 
+    Users keep their numbers, so a model for all of them trains on part of the data: a short epoch
+    with tables of full size. The last user chosen may lose the end of a history.
+    """
+    if num_interactions >= histories.num_interactions:
+        return histories
+    lengths = histories.lengths()
+    order = np.random.default_rng(seed).permutation(histories.num_users)
+    room = num_interactions - (np.cumsum(lengths[order]) - lengths[order])
+    kept = np.zeros_like(lengths)
+    kept[order] = np.clip(room, 0, lengths[order])
+    position = np.arange(histories.num_interactions) - np.repeat(histories.offsets[:-1], lengths)
+    return Histories(
+        offsets=np.concatenate(([0], np.cumsum(kept))),
+        item_index=histories.item_index[position < np.repeat(kept, lengths)],
+        num_items=histories.num_items,
+    )
+
+
+def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
+    """The histories of so many users chosen by chance, all of them where there are fewer."""
+    if num_users >= histories.num_users:
+        return histories
+    chosen = np.random.default_rng(seed).permutation(histories.num_users)[:num_users]
+    return histories.rows(np.sort(chosen))
+
+
+@dataclass
+class Epochs:
+    """Times and memory of one side's epochs."""
+
+    num_samples: int = 0
+    """Samples or users of an epoch."""
     seconds: list[float] = field(default_factory=list)
     """Of each epoch that counts."""
     compile_s: float = 0.0
@@ -97,153 +112,98 @@ class Measured:
     warmup_s: float = 0.0
     """Epochs before those that count."""
     build_s: float = 0.0
-    """Tables and optimizer made, data indexed; the plain side's samples drawn and chunk found."""
-    peak_memory_mib: float | None = None
-    memory_is: str = ""
+    """Tables and optimizer made, data indexed."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """Peak until the end of the first epoch."""
 
-    def as_numbers(self, num_samples: int, unit: str) -> dict[str, Any]:
+    def add(self, seconds: float, is_warmup: bool, memory: dict[str, Any]) -> None:
+        """Count one more epoch; of the memory, that of the first."""
+        self.memory = self.memory or memory
+        if is_warmup:
+            self.warmup_s += seconds
+        else:
+            self.seconds.append(seconds)
+
+    def as_numbers(self, unit: str) -> dict[str, Any]:
+        """The same as a row has it."""
         seconds = Spread.of(self.seconds)
         return {
-            f"{unit}_per_s": seconds.per_second(num_samples).as_dict(),
+            f"{unit}_per_s": seconds.per_second(self.num_samples).as_dict(),
             "epoch_s": seconds.as_dict(),
-            f"epoch_{unit}": num_samples,
+            f"epoch_{unit}": self.num_samples,
             "compile_s": self.compile_s,
             "warmup_s": self.warmup_s,
             "build_s": self.build_s,
-            "peak_memory_mib": self.peak_memory_mib,
-            "peak_memory_is": self.memory_is,
+            **self.memory,
         }
 
 
-class TrainingCase:
-    """One precision and batch size: our epochs, and plain ones in turns with them."""
+def measure_training(
+    session: Session,
+    histories: Histories,
+    plan: TrainingPlan,
+    num_warmup: int,
+    after_epoch: Callable[[bool], None] = lambda _: None,
+) -> tuple[dict[str, Any], Epochs]:
+    """Train the epochs of a plan; the case, as a row describes it, and the times.
 
-    def __init__(
-        self,
-        subject: Subject,
-        options: TrainBench,
-        histories: Histories,
-        precision: str,
-        batch_size: int,
-        device: torch.device,
-    ) -> None:
-        self.subject = subject
-        self.options = options
-        self.precision = precision
-        self.histories = histories
-        self.device = device
-        self.plan = subject.plan(
-            precision,
-            batch_size,
-            options.warmup + options.repeats,
-            options.seed,
-            device,
-            compile=options.compile,
-        )
-        self.sides = {OURS: Measured()}
-        self.plain: PlainProcess | None = None
-        self.negatives_s: float | None = None
-        self.num_samples = 0
-        self.num_batches = 0
+    ``after_epoch`` is called between them, with True in the warm-up.
+    """
+    epochs, memory = Epochs(), PeakMemory(session.device)
+    built: list[Training] = []
+    epochs.build_s = timed(lambda: built.append(Training(session, histories, plan)), session.device)
+    (training,) = built
+    batches = training.batches
+    epochs.num_samples = batches.num_samples
 
-    def measure(self) -> None:
-        """Fill ``sides``: ours alone for the warm-up, then plain built, then both in turns."""
-        memory = PeakMemory(self.device)
-        ours: list[OurTraining] = []
-        self.sides[OURS].build_s = timed(lambda: ours.append(self._build()), self.device)
-        (training,) = ours
-        self.num_samples = training.batches.num_samples
-        self.num_batches = training.batches.num_batches
-        batches = training.batches
-        if isinstance(batches, InteractionBatches) and batches.sampling.verified_negatives:
-            self.negatives_s = _negatives_s(batches, self.plan, self.device)
-        try:
-            clock = training.run(lambda report: self._after_epoch(report, memory))
-        finally:
-            if self.plain is not None:
-                self.plain.close()
-        self.sides[OURS].compile_s = clock.compile_s
+    def count(report: EpochReport) -> None:
+        is_warmup = report.epoch <= num_warmup
+        epochs.add(report.train_s, is_warmup, memory.as_numbers())
+        after_epoch(is_warmup)
 
-    def _build(self) -> OurTraining:
-        model = self.subject.build(self.histories, self.device, self.options.seed)
-        return OurTraining(self.subject, model, self._tensors(), self.plan)
-
-    def _tensors(self) -> HistoryTensors:
-        return to_device(self.histories, self.device)
-
-    def _after_epoch(self, report: EpochReport, memory: PeakMemory) -> None:
-        ours = self.sides[OURS]
-        if report.epoch == 1:
-            ours.peak_memory_mib, ours.memory_is = memory.rise_mib(), memory.meaning
-        is_warmup = report.epoch <= self.options.warmup
-        if is_warmup:
-            ours.warmup_s += report.train_s
-        else:
-            ours.seconds.append(report.train_s)
-        if self.options.against == PLAIN:
-            self._plain_epoch(is_warmup)
-
-    def _plain_epoch(self, is_warmup: bool) -> None:
-        measured = self.sides.setdefault(PLAIN, Measured())
-        if self.plain is None:
-            self.plain = PlainProcess(self._plain_case())
-            measured.build_s = self.plain.built.build_s
-        epoch = self.plain.epoch()
-        if not measured.memory_is:
-            measured.peak_memory_mib, measured.memory_is = epoch.peak_memory_mib, epoch.memory_is
-        if is_warmup:
-            measured.warmup_s += epoch.seconds
-        else:
-            measured.seconds.append(epoch.seconds)
-
-    def _plain_case(self) -> PlainCase:
-        return PlainCase(
-            self.subject,
-            self.histories,
-            self.plan,
-            self.options.plain_precision,
-            self.options.plain_chunk,
-            torch.get_num_threads(),
-        )
-
-
-def _negatives_s(batches: InteractionBatches, plan: TrainingPlan, device: torch.device) -> float:
-    """Seconds to draw an epoch's negatives, the best of three; part of our epochs' time."""
-
-    def draw() -> None:
-        key = stream_key(plan.seed, Purpose.NEGATIVES, 0)
-        number = batches.sampling.negatives
-        sample_negatives(batches.complement, batches.user_index_N, number, key)
-
-    synchronise(device)
-    return min(timed(draw, device) for _ in range(3))
-
-
-def _record(recorder: Recorder, case: TrainingCase, shape: GenerateConfig) -> None:
-    subject, unit = case.subject, case.subject.unit
-    common = {"batch_size": case.plan.batch_size, "updates": case.num_batches}
-    numbers = {
-        side: measured.as_numbers(case.num_samples, unit) for side, measured in case.sides.items()
+    epochs.compile_s = training.run(count).compile_s
+    case = {
+        "precision": plan.precision,
+        "batch_size": plan.batch_size,
+        "updates": batches.num_batches,
+        **({"compiled": True} if plan.compile else {}),
     }
-    ours = case.sides[OURS]
-    if case.negatives_s is not None:
-        numbers[OURS]["negatives_s"] = case.negatives_s
-        numbers[OURS]["negatives_share"] = case.negatives_s / Spread.of(ours.seconds).median
-    if case.plain is not None:
-        ratio = Spread.of(case.sides[PLAIN].seconds).over(Spread.of(ours.seconds))
-        numbers[OURS]["times_plain"] = ratio.as_dict()
-        recorder.add(
-            PLAIN,
-            {
-                "precision": case.options.plain_precision,
-                **common,
-                "chunk": case.plain.built.chunk,
-            },
-            _PLAIN_CLOCK[subject.name],
-            numbers[PLAIN],
-            shape=shape,
+    return case, epochs
+
+
+class Training:
+    """The project's training: its batches, model, optimizer and loop."""
+
+    def __init__(self, session: Session, histories: Histories, plan: TrainingPlan) -> None:
+        self.plan = plan
+        self.model = session.build(histories)
+        tensors = to_device(histories, session.device)
+        self.batches = prepared_batches(self.model, tensors, session.sampling, plan)
+        precision = PrecisionPolicy(
+            precision=plan.precision, device=session.device, loss_scale=plan.loss_scale
         )
-    ours_case = {"precision": case.precision, **common}
-    if case.plan.compile:
-        ours_case["compiled"] = True
-    recorder.add(OURS, ours_case, OUR_CLOCK[subject.name], numbers[OURS], shape=shape)
+        self.step = prepared_step(self.model, self.batches, plan, precision)
+
+    def run(
+        self,
+        after_epoch: Callable[[EpochReport], None],
+        evaluate: Callable[[], Evaluation] | None = None,
+    ) -> Clock:
+        """Train the plan's epochs; each is reported once the device has finished it."""
+        state = TrainingState.begin(
+            self.plan,
+            num_batches=self.batches.num_batches,
+            num_samples=self.batches.num_samples,
+            device=self.model.device,
+        )
+        fit(
+            self.step,
+            self.batches,
+            state,
+            evaluate=evaluate,
+            keep=lambda: None,
+            report=after_epoch,
+            checkpoint=lambda: None,
+            progress=Progress(),
+        )
+        return state.clock

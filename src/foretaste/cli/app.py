@@ -75,8 +75,7 @@ _VERBS = {
     overlap, ids that are there twice, weights that do not fit their model.""",
     "bench": """Measure speed and memory on generated data.
 
-    Rows of every measurement go to `--output FILE`; tables come last. `--against plain` measures a
-    straightforward implementation in turns with ours.""",
+    Rows of every measurement go to `--output FILE`; the table comes last.""",
 }
 
 _LOWER = {

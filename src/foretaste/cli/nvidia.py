@@ -89,7 +89,7 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--seed -s --dropout": _alike(None, idle, None),
         "--factors -f --layers --activation": _alike(None, run_has, None),
         "--learning-rate -l --beta1 --beta2 --eps --eval-after --verbose --trace": Row(),
-        "--target -t": Row(bench_train=None),
+        "--target -t": Row(),
         "--warm-up-epochs": Row(bench_train="--warmup {}"),
         "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
         "--xla": Row("--compile", bench_train="--compile"),
@@ -98,23 +98,27 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     },
     NCF_MODELS: {
         "--data": _alike(
-            ("DATASET {}", paths.dataset), ("--dataset {}", paths.dataset), paths.shape
+            ("DATASET {}", paths.dataset),
+            ("--dataset {}", paths.dataset),
+            ("--shape {}", paths.shape),
         ),
         "--load-checkpoint-path": Row(("--from {}", paths.run), ("RUN {}", paths.run)),
         "--amp --fp16": Row(half_precision, idle, half_precision, idle, half_precision),
         "--valid-users-per-batch": _EVALUATION_BATCH,
-        "--valid-negative": Row(_CANDIDATES, _CANDIDATES, _CANDIDATES),
+        "--valid-negative": Row(_CANDIDATES, _CANDIDATES),
         "--negative-samples": Row("--negatives {}", bench_train="--negatives {}"),
         "-n": Row(bench_train=None),
         "--no-neg-trick": Row("--verified-negatives", bench_train="--verified-negatives"),
-        "--topk": Row(_HITS, "--k {}", _HITS, "--k {}"),
-        "-k": Row(_HITS, None, _HITS, None),
+        "--topk": Row(_HITS, "--k {}", idle, "--k {}"),
+        "-k": Row(_HITS, None, idle, None),
         "-b1": Row("--beta1 {}"),
         "-b2": Row("--beta2 {}"),
     },
     VAE_MODELS: {
         "--data-dir": _alike(
-            ("DATASET {}", paths.dataset_in), ("--dataset {}", paths.dataset_in), paths.shape_in
+            ("DATASET {}", paths.dataset_in),
+            ("--dataset {}", paths.dataset_in),
+            ("--shape {}", paths.shape_in),
         ),
         "--amp --fp16": Row(half_precision, idle, half_precision, idle, idle),
         "--batch-size-train": Row("--batch-size {}", bench_train="--batch-size {}"),

@@ -73,19 +73,16 @@ def dataset_in(line: Line, written: str, directory: str) -> str:
     return _dataset_below(directory, line.script_model, name)
 
 
-def shape(line: Line, written: str, value: str) -> None:
-    """Generated data of a dataset's size; the dataset itself for the time to a target."""
-    path = dataset(line, written, value)
-    manifest = Manifest.read(Path(path))
+def shape(line: Line, written: str, value: str) -> str:
+    """Size of a dataset, as that of generated data."""
+    manifest = Manifest.read(Path(dataset(line, written, value)))
     sizes = manifest.num_train_users, manifest.num_items, manifest.num_interactions
-    line.add(written, "--shape", "x".join(map(str, sizes)))
-    if line.command.verb == "bench train" and line.has("--target"):
-        line.add(written, "--dataset", path)
+    return "x".join(map(str, sizes))
 
 
-def shape_in(line: Line, written: str, value: str) -> None:
-    """Generated data of the size of the only dataset there."""
-    shape(line, written, dataset_in(line, written, value))
+def shape_in(line: Line, written: str, value: str) -> str:
+    """The same of the only dataset there."""
+    return shape(line, written, dataset_in(line, written, value))
 
 
 def prepared_in(line: Line, written: str, value: str) -> None:

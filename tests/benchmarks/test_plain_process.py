@@ -9,23 +9,21 @@ from multiprocessing.connection import Connection
 from typing import cast
 
 import pytest
-import torch
 
-from foretaste.bench import aside
-from foretaste.bench.aside import PlainCase, PlainProcess, _serve
-from foretaste.bench.generated import load_histories
-from foretaste.bench.shapes import parse_shape
-from foretaste.bench.subject import Subject
+from benchmarks import plain_process
+from benchmarks.plain_process import PlainCase, PlainProcess, _serve
+from foretaste.bench.config import BenchConfig
+from foretaste.bench.session import Session
 from foretaste.errors import TrainingError
 from foretaste.models.vae.config import VAEConfig
 
 
 @pytest.fixture
 def case() -> PlainCase:
-    subject = Subject(model=VAEConfig(hidden=(8,), latent=4))
-    plan = subject.plan("fp32", 20, 1, 1, torch.device("cpu"))
-    histories = load_histories(parse_shape("60x30x400", "vae"), None)
-    return PlainCase(subject, histories, plan, "fp32", 10, 1)
+    options = BenchConfig(shape="60x30x400", device="cpu")
+    session = Session("train", VAEConfig(hidden=(8,), latent=4), options)
+    plan = session.plan("fp32", 20, 1)
+    return PlainCase(session.model, None, session.histories(), plan, "fp32", 10, 1)
 
 
 @pytest.fixture
@@ -36,10 +34,14 @@ def plain(case: PlainCase) -> Iterator[PlainProcess]:
 
 
 def test_epochs_are_trained_when_asked_for(plain: PlainProcess) -> None:
-    assert plain.built.chunk == 10
-    assert plain.built.build_s > 0
-    epochs = [plain.epoch() for _ in range(2)]
-    assert all(epoch.seconds > 0 and epoch.memory_is for epoch in epochs)
+    assert plain.chunk == 10
+    assert plain.epochs.build_s > 0
+    for is_warmup in (True, False, False):
+        plain.train_epoch(is_warmup)
+    numbers = plain.epochs.as_numbers("users")
+    assert len(numbers["epoch_s"]["values"]) == 2
+    assert numbers["warmup_s"] > 0
+    assert numbers["peak_memory_is"]
 
 
 def test_its_errors_are_ours(case: PlainCase) -> None:
@@ -48,22 +50,22 @@ def test_its_errors_are_ours(case: PlainCase) -> None:
         PlainProcess(dataclasses.replace(case, plan=plan))
 
 
-def test_a_killed_process_is_told_of(plain: PlainProcess) -> None:
+def test_a_killed_process_is_an_error(plain: PlainProcess) -> None:
     plain._process.kill()
     with pytest.raises(TrainingError, match=r"signal 9.*smaller --shape"):
-        plain.epoch()
+        plain.train_epoch(False)
 
 
 def test_a_process_that_cannot_begin_says_so(
     case: PlainCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a script lacks its ``__main__`` guard."""
-    monkeypatch.setattr(aside, "_serve", _leave)
+    monkeypatch.setattr(plain_process, "_serve", _leave)
     with pytest.raises(TrainingError, match=r"exit code 3.*__main__"):
         PlainProcess(case)
 
 
-def test_errors_that_cannot_be_sent_are_told(
+def test_errors_that_cannot_be_sent_are_described(
     case: PlainCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = []

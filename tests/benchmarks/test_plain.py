@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foretaste.bench.generated import load_histories
-from foretaste.bench.pairs import PairScorer
-from foretaste.bench.plain_neumf import (
+from benchmarks.plain_neumf import (
     PlainNeuMF,
     PlainNeuMFRanker,
     PlainNeuMFTraining,
     drawn_samples,
 )
-from foretaste.bench.plain_vae import PlainVAE, PlainVAERanker, PlainVAETraining
-from foretaste.bench.shapes import shape_of
-from foretaste.bench.subject import Subject
+from benchmarks.plain_vae import PlainVAE, PlainVAERanker, PlainVAETraining
+from foretaste.bench.config import BenchConfig
+from foretaste.bench.inference import PairScorer
+from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import ABSENT, to_device
 from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
@@ -26,13 +25,22 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.training.batches import InteractionBatches
 from foretaste.training.history_batches import HistoryBatches
 
-NEUMF = Subject(model=NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0))
-VAE = Subject(model=VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1))
+NEUMF = NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0)
+VAE = VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1)
 
 
-@pytest.fixture(scope="module")
-def histories() -> Histories:
-    return load_histories(shape_of(50, 40, 400), None)
+@pytest.fixture(params=[NEUMF, VAE], ids=["neumf", "vae"])
+def either(request: pytest.FixtureRequest, device: torch.device) -> Session:
+    return session(request.param, device)
+
+
+def session(model: NeuMFConfig | VAEConfig, device: torch.device) -> Session:
+    return Session("train", model, BenchConfig(shape="50x40x400", seed=7, device=str(device)))
+
+
+@pytest.fixture
+def histories(device: torch.device) -> Histories:
+    return session(NEUMF, device).histories()
 
 
 @pytest.fixture
@@ -42,43 +50,28 @@ def tensors(histories: Histories, device: torch.device) -> HistoryTensors:
 
 @pytest.fixture
 def neumf(histories: Histories, device: torch.device) -> NeuMF:
-    model = NEUMF.build(histories, device, seed=5)
+    model = session(NEUMF, device).build(histories)
     assert isinstance(model, NeuMF)
     return model
 
 
 @pytest.fixture
 def vae(histories: Histories, device: torch.device) -> MultVAE:
-    model = VAE.build(histories, device, seed=5)
+    model = session(VAE, device).build(histories)
     assert isinstance(model, MultVAE)
     return model
 
 
-def plain_neumf(model: NeuMF) -> PlainNeuMF:
-    assert isinstance(NEUMF.model, NeuMFConfig)
-    plain = PlainNeuMF(NEUMF.model, model.num_users, model.num_items).to(model.device)
-    plain.copy_weights(model)
-    return plain
-
-
-def plain_vae(model: MultVAE) -> PlainVAE:
-    assert isinstance(VAE.model, VAEConfig)
-    plain = PlainVAE(VAE.model, model.num_items).to(model.device)
-    plain.copy_weights(model)
-    return plain
-
-
 def neumf_training(tensors: HistoryTensors, chunk: int) -> PlainNeuMFTraining:
-    assert isinstance(NEUMF.model, NeuMFConfig)
-    plan = NEUMF.plan("fp32", 256, 1, 7, tensors.device)
-    return PlainNeuMFTraining(NEUMF.model, SamplingConfig(), tensors, plan, chunk=chunk)
+    plan = session(NEUMF, tensors.device).plan("fp32", 256, 1)
+    return PlainNeuMFTraining(NEUMF, SamplingConfig(), tensors, plan, chunk=chunk)
 
 
 def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
     batch = next(iter(InteractionBatches(tensors, SamplingConfig(), 256, seed=1).epoch(0)))
     ours = neumf.train()(batch)
     shape = batch.item_index_BK.shape
-    plain = plain_neumf(neumf)
+    plain = PlainNeuMF.of(neumf)
     logits = plain(
         batch.user_index_B[:, None].expand(shape).reshape(-1).long(),
         batch.item_index_BK.reshape(-1).long(),
@@ -95,7 +88,7 @@ def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
 def test_vae_losses_agree(vae: MultVAE, tensors: HistoryTensors) -> None:
     _, batch = HistoryBatches(tensors, 30, seed=1).epoch(0)  # the KL term counts from the second on
     ours = vae.eval()(batch)  # without noise, which each draws its own way
-    plain = plain_vae(vae).eval()
+    plain = PlainVAE.of(vae).eval()
     theirs = plain.loss(batch.histories.to_dense(), kl_weight=0.1)
     torch.testing.assert_close(theirs, ours)
     ours.backward()
@@ -109,7 +102,7 @@ def test_vae_losses_agree(vae: MultVAE, tensors: HistoryTensors) -> None:
 def test_pairs_score_the_same_every_way(neumf: NeuMF, tensors: HistoryTensors) -> None:
     generator = torch.Generator().manual_seed(2)
     device = tensors.device
-    plain = PlainNeuMFRanker(plain_neumf(neumf), neumf.num_items, pairs_at_once=7)
+    plain = PlainNeuMFRanker(neumf, pairs_at_once=7)
     scorer = PairScorer(neumf)
     everything = neumf.score_catalogue(
         neumf.user_state(torch.arange(neumf.num_users, device=device), tensors)
@@ -130,14 +123,14 @@ def test_plain_neumf_lists_leave_out_what_was_seen(
     users = torch.arange(neumf.num_users, device=tensors.device)
     scores = neumf.eval().score_catalogue(neumf.user_state(users, tensors))
     expected = scores.masked_fill(tensors.to_dense() > 0, ABSENT).topk(5).indices.cpu()
-    ranker = PlainNeuMFRanker(plain_neumf(neumf), neumf.num_items, pairs_at_once=pairs_at_once)
+    ranker = PlainNeuMFRanker(neumf, pairs_at_once=pairs_at_once)
     assert torch.equal(ranker.lists(users, tensors, 5), expected)
 
 
 def test_plain_vae_lists_leave_out_what_was_seen(vae: MultVAE, tensors: HistoryTensors) -> None:
     scores = vae.eval().score_catalogue(vae.fold_in(tensors))
     expected = scores.masked_fill(tensors.to_dense() > 0, ABSENT).topk(5).indices.cpu()
-    ranker = PlainVAERanker(plain_vae(vae))
+    ranker = PlainVAERanker(vae)
     torch.testing.assert_close(ranker.scores(tensors), scores)
     assert torch.equal(ranker.rank(tensors, 5, users_at_once=8), expected)
     rows = [tensors[row : row + 1].item_index.tolist() for row in range(3)]
@@ -173,9 +166,8 @@ def test_plain_neumf_learns(tensors: HistoryTensors) -> None:
 
 
 def test_plain_vae_learns_and_uses_every_user(tensors: HistoryTensors) -> None:
-    assert isinstance(VAE.model, VAEConfig)
-    plan = VAE.plan("fp32", 20, 1, 7, tensors.device)
-    training = PlainVAETraining(VAE.model, tensors, plan, chunk=8)
+    plan = session(VAE, tensors.device).plan("fp32", 20, 1)
+    training = PlainVAETraining(VAE, tensors, plan, chunk=8)
     users = torch.arange(50, device=tensors.device)
     training.model.train()
     first = training.step(users).item()
@@ -185,17 +177,16 @@ def test_plain_vae_learns_and_uses_every_user(tensors: HistoryTensors) -> None:
     assert training.step(users).item() < first
 
 
-@pytest.mark.parametrize("subject", [NEUMF, VAE], ids=["neumf", "vae"])
-def test_plain_training_runs_in_bf16(subject: Subject, tensors: HistoryTensors) -> None:
-    plan = subject.plan("fp32", 64, 1, 7, tensors.device)
+def test_plain_training_runs_in_bf16(either: Session, tensors: HistoryTensors) -> None:
+    plan = either.plan("fp32", 64, 1)
     training: PlainNeuMFTraining | PlainVAETraining
-    if isinstance(subject.model, NeuMFConfig):
+    if isinstance(either.model, NeuMFConfig):
         training = PlainNeuMFTraining(
-            subject.model, SamplingConfig(), tensors, plan, precision="bf16"
+            either.model, SamplingConfig(), tensors, plan, precision="bf16"
         )
         assert training.chunk == 64
     else:
-        training = PlainVAETraining(subject.model, tensors, plan, precision="bf16")
+        training = PlainVAETraining(either.model, tensors, plan, precision="bf16")
     assert training.epoch() > 0
     parameters = list(training.model.parameters())
     assert all(parameter.dtype == torch.float32 for parameter in parameters)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from foretaste.bench.measure import timed
-from foretaste.bench.memory import PeakMemory, load_libraries
-from foretaste.bench.plain_neumf import PlainNeuMFTraining
-from foretaste.bench.plain_vae import PlainVAETraining
+from benchmarks.plain_neumf import PlainNeuMFTraining
+from benchmarks.plain_vae import PlainVAETraining
+from foretaste.bench.measure import PeakMemory, load_libraries, timed
+from foretaste.bench.train import Epochs
 from foretaste.errors import TrainingError
 from foretaste.evaluation.ranking import to_device
-from foretaste.models.neumf.config import NeuMFConfig
+from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.vae.config import VAEConfig
 
 if TYPE_CHECKING:
-    from foretaste.bench.subject import Subject
     from foretaste.data.histories import Histories
     from foretaste.training.resolve import TrainingPlan
 
@@ -32,50 +33,31 @@ PlainTraining = PlainNeuMFTraining | PlainVAETraining
 
 @dataclass(frozen=True)
 class PlainCase:
-    """What the plain loop is to train."""
+    """A training for the plain loop."""
 
-    subject: Subject
+    model: NeuMFConfig | VAEConfig
+    sampling: SamplingConfig | None
     histories: Histories
     plan: TrainingPlan
     precision: str
     chunk: int | None
-    """What it takes at once; tried out unless given."""
+    """Samples or users it takes at once; tried out unless given."""
     num_threads: int
 
     def build(self) -> PlainTraining:
         """The loop with its model, optimizer and data on the device."""
-        config, sampling = self.subject.model, self.subject.sampling
         histories = to_device(self.histories, torch.device(self.plan.device))
-        arguments: dict[str, Any] = {"chunk": self.chunk, "precision": self.precision}
-        if isinstance(config, NeuMFConfig):
-            assert sampling is not None
-            return PlainNeuMFTraining(config, sampling, histories, self.plan, **arguments)
-        return PlainVAETraining(config, histories, self.plan, **arguments)
-
-
-@dataclass(frozen=True)
-class Built:
-    """What is known of the plain loop before its first epoch."""
-
-    build_s: float
-    chunk: int
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """An epoch of the plain loop."""
-
-    seconds: float
-    peak_memory_mib: float | None
-    """From before the loop was built; None where it is not known."""
-    memory_is: str
+        options: dict[str, Any] = {"chunk": self.chunk, "precision": self.precision}
+        if isinstance(self.model, NeuMFConfig):
+            assert self.sampling is not None
+            return PlainNeuMFTraining(self.model, self.sampling, histories, self.plan, **options)
+        return PlainVAETraining(self.model, histories, self.plan, **options)
 
 
 class PlainProcess:
-    """The plain loop of ``case``, an epoch at a time when asked for one; ends with its maker.
+    """The plain loop of ``case`` in its process, an epoch at a time; ends with its maker.
 
-    ``built`` tells how that went. Raises what the loop raises, and TrainingError where its process
-    ends before its time.
+    Raises what the loop raises, and TrainingError where its process ends before its time.
     """
 
     def __init__(self, case: PlainCase) -> None:
@@ -85,15 +67,17 @@ class PlainProcess:
         self._process.start()
         theirs.close()
         try:
-            self.built: Built = self._answer()
+            self.chunk: int
+            self.epochs: Epochs
+            self.chunk, self.epochs = self._answer()
         except BaseException:
             self.close()
             raise
 
-    def epoch(self) -> Epoch:
-        """Have one more epoch trained."""
-        epoch: Epoch = self._answer(ask=True)
-        return epoch
+    def train_epoch(self, is_warmup: bool) -> None:
+        """Have one more epoch trained, and count it in ``epochs``."""
+        seconds, memory = self._answer(ask=True)
+        self.epochs.add(seconds, is_warmup, memory)
 
     def close(self) -> None:
         """End the process."""
@@ -133,13 +117,15 @@ def _serve(pipe: Connection, case: PlainCase) -> None:
         device = torch.device(case.plan.device)
         load_libraries(device)
         memory = PeakMemory(device)
-        made: list[PlainTraining] = []
-        build_s = timed(lambda: made.append(case.build()), device)
-        (training,) = made
-        pipe.send(Built(build_s, training.chunk))
-        while _is_asked(pipe):
-            seconds = training.epoch()
-            pipe.send(Epoch(seconds, memory.rise_mib(), memory.meaning))
+        built: list[PlainTraining] = []
+        build_s = timed(lambda: built.append(case.build()), device)
+        (training,) = built
+        pipe.send((training.chunk, Epochs(training.num_samples, build_s=build_s)))
+        with suppress(EOFError):
+            while True:
+                pipe.recv()
+                seconds = training.epoch()
+                pipe.send((seconds, memory.as_numbers()))
     except Exception as error:
         try:
             pipe.send(error)
@@ -147,12 +133,3 @@ def _serve(pipe: Connection, case: PlainCase) -> None:
             pipe.send(TrainingError(f"the plain loop failed: {error!r}"))
     except KeyboardInterrupt:
         pass
-
-
-def _is_asked(pipe: Connection) -> bool:
-    """Whether another epoch is asked for."""
-    try:
-        pipe.recv()
-    except EOFError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Generated data, and the part of it that a short measurement needs."""
+"""Shapes of data, generated data, and the part of it that a short measurement needs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretaste.bench.generated import (
-    keep_interactions,
-    keep_users,
-    load_histories,
-    random_histories,
-)
-from foretaste.bench.shapes import shape_of
+from foretaste.bench.recommend import random_histories
+from foretaste.bench.session import load_histories, parse_shape, shape_of
+from foretaste.bench.train import keep_interactions, keep_users
 from foretaste.data.histories import Histories
+from foretaste.errors import SettingError
 
 SHAPE = shape_of(60, 40, 500)
 
 
 @pytest.fixture(scope="module")
 def histories() -> Histories:
-    return load_histories(SHAPE, None)
+    return load_histories(SHAPE)
 
 
 def test_the_cache_gives_back_what_was_generated(histories: Histories, tmp_path: Path) -> None:
@@ -65,3 +62,26 @@ def test_random_histories_are_distinct_items_of_the_whole_catalogue() -> None:
     counts = np.bincount(rows.ravel(), minlength=12)
     assert counts.min() > 90, "each item is in 125 of the 300 on average"
     assert not np.array_equal(rows, random_histories(shape_of(300, 12, 1500), 5, 2).item_index)
+
+
+def test_names_are_those_of_movielens() -> None:
+    shape = parse_shape("ml-1m", "neumf")
+    assert (shape.num_users, shape.num_items, shape.num_interactions) == (6_040, 3_706, 1_000_209)
+
+
+def test_ml_20m_is_what_each_reference_trains_on() -> None:
+    assert parse_shape("ml-20m", "neumf").num_items == 26_744
+    vae = parse_shape("ml-20m", "vae")
+    assert (vae.num_users, vae.num_items) == (116_677, 20_108)
+
+
+@pytest.mark.parametrize("text", ["60x40x500", "60X40X500", "60×40×500", "60x40x5_00"])
+def test_counts_are_spelled_out(text: str) -> None:
+    shape = parse_shape(text, "neumf")
+    assert (shape.num_users, shape.num_items, shape.num_interactions) == (60, 40, 500)
+
+
+@pytest.mark.parametrize("text", ["ml-2m", "60x40", "", "-1x2x3"])
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="use ml-100k, ml-1m, ml-20m or users"):
+        parse_shape(text, "vae")

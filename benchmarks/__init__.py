@@ -1,0 +1,1 @@
+"""Measurements and attacks of the project itself, run from a clone."""

@@ -1,0 +1,53 @@
+"""Scores on the device beside the plain network of the same weights, in turns."""
+
+from __future__ import annotations
+
+from benchmarks.command import PLAIN, add_ratio, run
+from benchmarks.plain_neumf import PlainNeuMFRanker
+from benchmarks.plain_vae import PlainVAERanker
+from foretaste.bench.config import InferenceBench, NeuMFInferenceBench
+from foretaste.bench.inference import (
+    CATALOGUE_CLOCK,
+    PAIR_CLOCK,
+    Call,
+    Case,
+    inference_cases,
+    measure_calls,
+)
+from foretaste.bench.session import Session
+from foretaste.models.neumf.model import NeuMF
+from foretaste.models.vae.model import MultVAE
+
+NAME = "inference"
+OPTIONS = {"neumf": NeuMFInferenceBench, "vae": InferenceBench}
+
+
+def measure(session: Session, options: InferenceBench) -> None:
+    """A row per side, form, precision and batch size; the plain side computes in fp32."""
+    histories = session.histories()
+    model = session.build(histories)
+    if isinstance(model, NeuMF):
+        plain = Call(PLAIN, PlainNeuMFRanker(model).pairs, PAIR_CLOCK, {"precision": "fp32"})
+    else:
+        assert isinstance(model, MultVAE)
+        clock = f"{CATALOGUE_CLOCK}, rows made dense"
+        plain = Call(PLAIN, PlainVAERanker(model).scores, clock)
+    for case in inference_cases(session, model, histories, options):
+        record_beside(session, options, case, plain)
+
+
+def record_beside(
+    session: Session, options: InferenceBench, case: Case, plain: Call | None
+) -> None:
+    """Measure the calls of a case in turns with a plain one; a row each, the plain one's first."""
+    if plain is not None:
+        case.calls.append(plain)
+    found = measure_calls(session, options, case)
+    for call in reversed(case.calls):
+        if plain not in (None, call):
+            add_ratio(found[call], found[plain], f"{case.unit}_per_s")
+        session.add(call.side, {**case.case, **call.differs}, call.clock, found[call])
+
+
+if __name__ == "__main__":
+    run(NAME, OPTIONS, measure)

@@ -1,0 +1,73 @@
+"""Rows of earlier measurements in one narrow table: ``python -m benchmarks.show FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from foretaste._util.formatting import compact
+from foretaste._util.terminal import run_command
+from foretaste.bench.rows import HEADINGS, Row, Table, cell
+from foretaste.errors import SettingError
+
+
+def main(tokens: Sequence[str] | None = None) -> None:
+    """Print the table; a mistake exits with status 2."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.show", description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    files = parser.parse_args(tokens).files
+    run_command(
+        lambda: print(summary([row for file in files for row in read_rows(file)]).to_markdown())
+    )
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file that benchmarks wrote; SettingError where it holds anything else."""
+    names = [field.name for field in fields(Row)]
+    try:
+        documents = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [Row(**{name: document[name] for name in names}) for document in documents]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingError(f"{path} does not hold rows of a benchmark: {error!r}") from error
+
+
+def summary(rows: Sequence[Row]) -> Table:
+    """All rows, a line each."""
+    return Table(
+        "summary",
+        ("benchmark", "side", "case", "rate", "× plain", "p99", "memory"),
+        tuple(
+            (
+                f"{row.benchmark} {row.model}",
+                row.side,
+                " ".join(cell(name, row.case[name]) for name in HEADINGS if name in row.case),
+                _rate(row),
+                _median("times_plain", row),
+                cell("p99", row.measured.get("latency_ms", {}).get("p99")),
+                cell("peak_memory_mib", row.measured.get("peak_memory_mib")),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _rate(row: Row) -> str:
+    """Its first rate, or what there is instead."""
+    for name in ("samples_per_s", "users_per_s"):
+        if name in row.measured:
+            return f"{_median(name, row)} {name.removesuffix('_per_s')}/s"
+    if "train_s" in row.measured:
+        return f"{cell('train_s', row.measured['train_s'])}, {row.measured['epochs']} epochs"
+    return "left out" if "left_out" in row.measured else ""
+
+
+def _median(name: str, row: Row) -> str:
+    spread = row.measured.get(name)
+    return compact(spread["median"]) if spread else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Training beside the plain loop, in turns: throughput by precision and batch size."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+
+from benchmarks.command import PLAIN, add_ratio, run
+from benchmarks.plain_process import PlainCase, PlainProcess
+from foretaste._util.settings import Count
+from foretaste.bench.config import TrainBench
+from foretaste.bench.measure import timed
+from foretaste.bench.rows import OURS
+from foretaste.bench.session import Session
+from foretaste.bench.train import CLOCKS, default_batch_size, measure_training, needed_part
+from foretaste.data.histories import Histories
+from foretaste.evaluation.ranking import to_device
+from foretaste.ops.negatives import Complement, sample_negatives
+from foretaste.ops.random import Purpose, stream_key
+from foretaste.training.resolve import TrainingPlan
+
+_PLAIN_CLOCKS = {
+    "neumf": "an epoch over samples drawn and shuffled beforehand: forward, backward, Adam",
+    "vae": "an epoch: order, dense rows made on the device, forward, backward, Adam",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainComparison(TrainBench):
+    """Options of `foretaste bench train`, and of the plain loop."""
+
+    plain_precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the plain loop: fp32, or bf16 by autocast."""
+
+    plain_chunk: Count | None = None
+    """Samples or users the plain loop takes at once when it accumulates a batch; for neumf the
+    best of several is found by trying unless given."""
+
+
+NAME = "train"
+OPTIONS = dict.fromkeys(("neumf", "vae"), TrainComparison)
+
+
+def measure(session: Session, options: TrainComparison) -> None:
+    """Two rows, plain and ours, per precision and batch size."""
+    histories = session.histories()
+    for batch_size in options.batch_size or (default_batch_size(session),):
+        part = needed_part(session, histories, batch_size, options.steps)
+        for precision in options.precision:
+            session.log(f"training in {precision}, {batch_size:,} {session.unit} a batch")
+            epochs = options.warmup + options.repeats
+            plan = session.plan(precision, batch_size, epochs, compile=options.compile)
+            _measure_case(session, options, part, plan)
+
+
+def _measure_case(
+    session: Session, options: TrainComparison, part: Histories, plan: TrainingPlan
+) -> None:
+    plain_case = PlainCase(
+        session.model,
+        session.sampling,
+        part,
+        plan,
+        options.plain_precision,
+        options.plain_chunk,
+        torch.get_num_threads(),
+    )
+    with closing(PlainProcess(plain_case)) as plain:
+        case, ours = measure_training(session, part, plan, options.warmup, plain.train_epoch)
+    plain_numbers, numbers = (side.as_numbers(session.unit) for side in (plain.epochs, ours))
+    add_ratio(numbers, plain_numbers, f"{session.unit}_per_s")
+    if session.sampling is not None and session.sampling.verified_negatives:
+        seconds = _negatives_s(session, part, session.sampling.negatives)
+        numbers["negatives_s"] = seconds
+        numbers["negatives_share"] = seconds / numbers["epoch_s"]["median"]
+    differs = {"precision": options.plain_precision, "chunk": plain.chunk}
+    clock = _PLAIN_CLOCKS[session.name]
+    session.add(PLAIN, {**case, **differs}, clock, plain_numbers)
+    session.add(OURS, case, CLOCKS[session.name], numbers)
+
+
+def _negatives_s(session: Session, part: Histories, number: int) -> float:
+    """Seconds to draw an epoch's negatives, the best of three; part of our epochs' time."""
+    histories = to_device(part, session.device)
+    complement, user_index_N = Complement.of(histories), histories.row_index().int()
+    key = stream_key(session.options.seed, Purpose.NEGATIVES, 0)
+    draw = partial(sample_negatives, complement, user_index_N, number, key)
+    return min(timed(draw, session.device) for _ in range(3))
+
+
+if __name__ == "__main__":
+    run(NAME, OPTIONS, measure)

@@ -1,0 +1,198 @@
+"""One benchmark under way: a model with its settings, generated data, and the rows measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from foretaste.bench.config import BenchConfig
+from foretaste.bench.measure import load_libraries
+from foretaste.bench.rows import Row, environment
+from foretaste.data.histories import Histories
+from foretaste.data.synthetic import generate_histories
+from foretaste.data.synthetic_config import GenerateConfig
+from foretaste.errors import SettingError
+from foretaste.evaluation.ranking import to_device
+from foretaste.models.base import NeuralModel
+from foretaste.models.memory import check_model_fits
+from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.registry import build_model
+from foretaste.models.vae.config import VAEConfig
+from foretaste.ops.device import resolve_device
+from foretaste.training.config import TrainingConfig
+from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+
+Log = Callable[[str], None]
+"""Takes a line on what is under way."""
+
+_NAMED_SHAPES = {
+    "ml-100k": (943, 1_682, 100_000),
+    "ml-1m": (6_040, 3_706, 1_000_209),
+    "ml-20m": (138_493, 26_744, 20_000_263),
+}
+"""Users, items and interactions of the MovieLens sets."""
+
+_NAMED_SHAPES_OF_VAE = {"ml-20m": (116_677, 20_108, 8_528_759)}
+"""Sizes that Mult-VAE's paper and NVIDIA train on: ratings of 4 and more, users with 5 of them,
+less 20,000 held-out users; interactions are the remaining users' share of the 9,990,682."""
+
+_COUNTS = re.compile(r"(\d+)[x×](\d+)[x×](\d+)")
+_MAX_GENRES = 20
+
+_REFERENCE = {
+    "neumf": {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5},
+    "vae": {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9},
+}
+"""The reference's optimizer settings; they change nothing about speed."""
+
+_FILE_OPTIONS = ("output", "data_cache")
+"""Options that name files of one machine, and say nothing about what was measured."""
+
+
+def parse_shape(text: str, model: str) -> GenerateConfig:
+    """The data called ``text``: ``ml-20m``, ``ml-1m``, ``ml-100k``, USERSxITEMSxINTERACTIONS.
+
+    ``ml-20m`` is what the reference of ``model`` trains on. SettingError for anything else.
+    """
+    named = _NAMED_SHAPES | (_NAMED_SHAPES_OF_VAE if model in ("vae", "dae") else {})
+    match = _COUNTS.fullmatch(text.replace(",", "").replace("_", "").lower())
+    if text in named:
+        return shape_of(*named[text])
+    if match:
+        return shape_of(*map(int, match.groups()))
+    raise SettingError(
+        f"shape is {text!r}; use {', '.join(_NAMED_SHAPES)} or users, items and interactions such "
+        "as 6040x3706x1000209"
+    )
+
+
+def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateConfig:
+    """Generated data of that size, with as many genres as MovieLens has where items allow."""
+    return GenerateConfig(
+        num_users=num_users,
+        num_items=num_items,
+        num_interactions=num_interactions,
+        num_genres=min(_MAX_GENRES, num_items),
+    )
+
+
+def load_histories(shape: GenerateConfig, cache: Path | None = None) -> Histories:
+    """Generated histories of that shape, kept in the directory ``cache`` where one is given."""
+    if cache is None:
+        return generate_histories(shape)
+    name = f"{shape.num_users}x{shape.num_items}x{shape.num_interactions}-seed{shape.seed}.npz"
+    path = cache / name
+    if not path.is_file():
+        histories = generate_histories(shape)
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{os.getpid()}-{name}")
+        np.savez(unfinished, offsets=histories.offsets, item_index=histories.item_index)
+        unfinished.replace(path)
+    with np.load(path) as arrays:
+        return Histories(
+            offsets=arrays["offsets"], item_index=arrays["item_index"], num_items=shape.num_items
+        )
+
+
+class Session:
+    """One benchmark of one model: its device, its shape of data, and the rows measured so far.
+
+    Rows are appended to the file of the options as they come.
+    """
+
+    def __init__(
+        self,
+        benchmark: str,
+        model: NeuMFConfig | VAEConfig,
+        options: BenchConfig,
+        *,
+        sampling: SamplingConfig | None = None,
+        log: Log = lambda _: None,
+    ) -> None:
+        self.benchmark = benchmark
+        self.model = model
+        self.name = "neumf" if isinstance(model, NeuMFConfig) else "vae"
+        self.sampling = (sampling or SamplingConfig()) if self.name == "neumf" else None
+        self.unit = "samples" if self.sampling else "users"
+        self.options = options
+        self.shape = parse_shape(options.shape, self.name)
+        self.log = log
+        self.rows: list[Row] = []
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        self.device = resolve_device(options.device)
+        load_libraries(self.device)
+        self._environment = environment(self.device)
+
+    def histories(self) -> Histories:
+        """Generated data of the session's shape."""
+        self.log(f"generating {self.shape.num_interactions:,} interactions")
+        return load_histories(self.shape, self.options.data_cache)
+
+    def build(self, histories: Histories) -> NeuralModel:
+        """The untrained model on the device, its weights drawn."""
+        sizes = (self.name, self.model, histories.num_users, histories.num_items)
+        check_model_fits(*sizes, self.device)
+        model = build_model(*sizes)
+        assert isinstance(model, NeuralModel)
+        model.to(self.device).count_items(to_device(histories, self.device))
+        model.reset_parameters(self.options.seed)
+        return model.to(self.device)
+
+    def plan(self, precision: str, batch_size: int, epochs: int, **settings: Any) -> TrainingPlan:
+        """A training with the reference's optimizer settings."""
+        config = TrainingConfig(
+            precision=precision,  # type: ignore[arg-type]
+            batch_size=batch_size,
+            epochs=epochs,
+            seed=self.options.seed,
+            device=str(self.device),
+            patience=0,
+            eval_every=1,
+            **_REFERENCE[self.name],  # type: ignore[arg-type]
+            **settings,
+        )
+        size = TrainingSize(num_interactions=1, num_users=1, protocol="none")
+        samples_each = 1 + self.sampling.negatives if self.sampling else None
+        return resolve(config, size, samples_per_interaction=samples_each, device=str(self.device))
+
+    def add(
+        self,
+        side: str,
+        case: Mapping[str, Any],
+        clock: str,
+        measured: Mapping[str, Any],
+        *,
+        shape: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep and write one measurement, on the session's data unless ``shape`` is given."""
+        row = Row(
+            benchmark=self.benchmark,
+            model=self.name,
+            side=side,
+            case=dict(case),
+            clock=clock,
+            measured=dict(measured),
+        )
+        self.rows.append(row)
+        if self.options.output is None:
+            return
+        options = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in asdict(self.options).items()
+            if name not in _FILE_OPTIONS
+        }
+        settings = asdict(self.model) | (asdict(self.sampling) if self.sampling else {})
+        document = asdict(row) | {"shape": asdict(self.shape) if shape is None else shape}
+        document |= self._environment | {"settings": settings, "options": options}
+        self.options.output.parent.mkdir(parents=True, exist_ok=True)
+        with self.options.output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(document, allow_nan=False) + "\n")

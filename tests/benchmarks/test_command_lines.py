@@ -1,0 +1,105 @@
+"""The command lines of the measurements, and the script for GPU machines."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import foretaste
+from benchmarks import show
+from benchmarks.command import parser, run
+
+ROOT = Path(__file__).parents[2]
+TINY = "--shape 60x50x600 --device cpu --repeats 2"
+NEUMF = "--factors 4 --layers 8 8 4"
+
+
+def measure(line: str) -> None:
+    name, *tokens = line.split()
+    module = import_module(f"benchmarks.{name}")
+    run(module.NAME, module.OPTIONS, module.measure, tokens)
+
+
+def test_a_measurement_runs_and_its_rows_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    measure(f"inference neumf {TINY} {NEUMF} --calls 2 --batch-sizes 8 --output {rows}")
+    assert "**inference neumf**" in capsys.readouterr().out
+    show.main([str(rows)])
+    table = capsys.readouterr().out.strip().splitlines()
+    assert table[0] == "**summary**"
+    assert len(table) == 4 + 3
+
+
+def test_stored_rows_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ROOT / "benchmarks" / "results"
+    files = [str(folder / name) for name in ("cpu.jsonl", "scaling-neumf.jsonl")]
+    show.main(files)
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 4 + sum(len(Path(file).read_text().splitlines()) for file in files)
+
+
+def test_mistakes_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        measure("train vae --steps 0")
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_other_files_are_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"some": "json"}\n')
+    with pytest.raises(SystemExit, match="2"):
+        show.main([str(path)])
+    assert f"error: {path} does not hold rows of a benchmark" in capsys.readouterr().err
+
+
+def test_measuring_needs_no_command_line_library_and_no_duckdb() -> None:
+    code = """
+import sys
+for name in ("duckdb", "cyclopts", "rich"):
+    sys.modules[name] = None
+from benchmarks import recommend, target
+from benchmarks.command import run
+tiny = "--shape 60x50x600 --device cpu --repeats 1".split()
+for module, line in (
+    (target, "neumf --factors 4 --layers 8 4 --target 0.01"),
+    (recommend, "vae --hidden 8 --latent 4 --calls 1"),
+):
+    run(module.NAME, module.OPTIONS, module.measure, [*line.split(), *tiny])
+"""
+    source = Path(foretaste.__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "**train-target neumf**" in done.stdout
+
+
+@pytest.mark.parametrize("tiny", ["1", ""])
+def test_the_gpu_script_asks_for_benchmarks_that_exist(tiny: str, tmp_path: Path) -> None:
+    """The interpreter is replaced by one that only notes how it was called."""
+    noted = tmp_path / "calls"
+    recorder = tmp_path / "python"
+    recorder.write_text(f'#!/bin/sh\necho "$@" >>{shlex.quote(str(noted))}\n')
+    recorder.chmod(0o755)
+    environment = os.environ | {"PYTHON": str(recorder), "OUT": str(tmp_path / "out"), "TINY": tiny}
+    subprocess.run(
+        ["bash", str(ROOT / "benchmarks" / "gpu.sh")], env=environment, capture_output=True
+    )
+    lines = noted.read_text().splitlines()
+    assert any("pytest" in line for line in lines)
+    prefix = "-m benchmarks."
+    commands = [line.removeprefix(prefix).split() for line in lines if line.startswith(prefix)]
+    assert len(commands) == 12
+    assert commands.pop()[0] == "show"
+    for name, *tokens in commands:
+        module = import_module(f"benchmarks.{name}")
+        parser(module.NAME, module.OPTIONS).parse_args(tokens)

@@ -1,0 +1,176 @@
+"""Every measurement beside the plain loops, at tiny size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import inference, rank_all, recommend, scaling, target, train
+from benchmarks.show import summary
+from foretaste.bench.config import InferenceBench, NeuMFInferenceBench, RecommendBench
+from foretaste.bench.session import Session, load_histories, shape_of
+from foretaste.errors import SettingError
+from foretaste.models.neumf.config import SamplingConfig
+from tests.bench.rows import MODELS, SHAPE, check_rows, check_spread
+
+COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 3}
+FAST: dict[str, Any] = {**COMMON, "batch_sizes": (1, 8), "calls": 6}
+SCALING: dict[str, Any] = {"device": "cpu", "repeats": 1, "precision": ("fp32", "bf16")}
+
+
+def run(module: Any, model: str, options: Any, **settings: Any) -> Session:
+    session = Session(module.NAME, MODELS[model], options, **settings)
+    module.measure(session, options)
+    return session
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_training_beside_plain(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = train.TrainComparison(
+        **COMMON, precision=("fp32", "bf16"), batch_size=(40, 20), steps=2, output=output
+    )
+    documents = check_rows(run(train, model, options).rows, output)
+    assert [row["side"] for row in documents] == ["plain", "foretaste"] * 4
+    unit = "samples" if model == "neumf" else "users"
+    for plain, ours in zip(documents[::2], documents[1::2], strict=True):
+        assert plain["case"]["batch_size"] == ours["case"]["batch_size"]
+        assert plain["measured"][f"epoch_{unit}"] == ours["measured"][f"epoch_{unit}"]
+        ratios = np.divide(
+            plain["measured"]["epoch_s"]["values"], ours["measured"]["epoch_s"]["values"]
+        )
+        assert ours["measured"]["times_plain"]["values"] == pytest.approx(ratios)
+        assert ours["measured"]["warmup_s"] > 0
+    shares = ["negatives_share" in row["measured"] for row in documents]
+    assert shares == [model == "neumf" and row["side"] == "foretaste" for row in documents]
+    assert {row["case"]["precision"] for row in documents[1::2]} == {"fp32", "bf16"}
+
+
+def test_unverified_negatives_have_no_share() -> None:
+    sampling = SamplingConfig(verified_negatives=False)
+    options = train.TrainComparison(**COMMON, batch_size=(50,), steps=1)
+    _, row = run(train, "neumf", options, sampling=sampling).rows
+    assert "negatives_share" not in row.measured
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("value", "reached"), [(1e-6, True), (0.9999, False)])
+def test_time_to_target(model: str, value: float, reached: bool, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = target.Target(
+        **COMMON, target=value, select_by="ndcg@10", max_epochs=2, output=output
+    )
+    rows = run(target, model, options).rows
+    check_rows(rows, output)
+    (row,) = rows
+    assert row.benchmark == "train-target"
+    assert row.case["metric"] == "ndcg@10"
+    assert row.measured["reached"] is reached
+    assert row.measured["epochs"] == len(row.measured["values"]) == (1 if reached else 2)
+
+
+def test_one_item_of_each_user_is_held_out() -> None:
+    histories = load_histories(shape_of(60, 50, 600))
+    split = target.hold_one_out(histories, seed=4)
+    assert split.train.num_interactions + split.heldout.num_users == 600
+    assert (split.heldout.target.lengths() == 1).all()
+    both = split.train.rows(split.heldout.user_index).union(split.heldout.target)
+    expected = histories.rows(split.heldout.user_index)
+    assert np.array_equal(both.item_index, expected.item_index)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_inference_beside_plain(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = InferenceBench(**FAST, output=output)
+    if model == "neumf":
+        options = NeuMFInferenceBench(**FAST, output=output, precision=("fp32", "bf16"))
+    documents = check_rows(run(inference, model, options).rows, output)
+    for row in documents:
+        assert row["side"] == "foretaste" or row["case"]["precision"] == "fp32"
+        assert ("times_plain" in row["measured"]) == (row["side"] == "foretaste")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_recommendation_beside_plain(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = RecommendBench(**FAST, k=10, output=output)
+    documents = check_rows(run(recommend, model, options).rows, output)
+    kinds = {(row["side"], row["case"]["users"]) for row in documents}
+    new = {("foretaste", "new users")}
+    if model == "neumf":
+        assert kinds == {*new, ("foretaste", "known users"), ("plain", "known users")}
+    else:
+        assert kinds == {*new, ("plain", "new users")}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("num_users", [None, 7])
+def test_ranking_for_all_users(model: str, num_users: int | None, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = rank_all.RankAll(**COMMON, num_users=num_users, k=5, output=output)
+    plain, ours = check_rows(run(rank_all, model, options).rows, output)
+    assert (plain["side"], ours["side"]) == ("plain", "foretaste")
+    assert plain["case"] == ours["case"]
+    assert ours["case"]["num_users"] == (num_users or 60)
+    assert ours["benchmark"] == "rank-all"
+    check_spread(ours["measured"]["times_plain"])
+
+
+def test_neumf_scaling(tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = scaling.NeuMFScaling(
+        **SCALING, shape="50x60x300", factor=(1, 3), batch_size=100, output=output
+    )
+    documents = check_rows(run(scaling, "neumf", options).rows, output)
+    cases = [(row["case"]["grown"], row["case"]["factor"]) for row in documents[::2]]
+    assert cases == [("nothing", 1), ("users", 3), ("items", 3), ("interactions", 3), ("all", 3)]
+    shapes = [row["shape"] for row in documents[::2]]
+    assert [shape["num_users"] for shape in shapes] == [50, 150, 50, 50, 150]
+    assert [shape["num_items"] for shape in shapes] == [60, 60, 180, 60, 180]
+    assert [shape["num_interactions"] for shape in shapes] == [300, 900, 300, 900, 900]
+    for row in documents:
+        per_s = row["measured"]["samples_per_s"]["median"]
+        assert row["measured"]["us_per_sample"] == pytest.approx(1e6 / per_s)
+
+
+def test_vae_scaling(tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = scaling.VAEScaling(
+        **SCALING, shape=SHAPE, items=(50, 80), widths=(8, 4), batch_size=20, output=output
+    )
+    documents = check_rows(run(scaling, "vae", options).rows, output)
+    cases = [(row["case"]["items"], row["case"]["width"]) for row in documents[::2]]
+    assert cases == [(50, 8), (80, 4)]
+    assert [row["measured"]["num_parameters"] for row in documents[::2]] == [850, 720]
+
+
+def test_sizes_that_would_not_fit_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaling, "free_on", lambda _: 20_000)
+    output = tmp_path / "rows.jsonl"
+    options = scaling.VAEScaling(
+        device="cpu", repeats=1, shape=SHAPE, items=(50, 80), widths=(8,), output=output
+    )
+    lines: list[str] = []
+    kept, left_out = run(scaling, "vae", options, log=lines.append).rows
+    assert "left_out" not in kept.measured
+    assert lines[:3] == [
+        "planned: items 50, width 8, about 1 MiB",
+        "planned: items 80, width 8, about 1 MiB",
+        "training in fp32, items 50, width 8",
+    ]
+    assert lines[-1] == (
+        "left out items 80, width 8: training takes about 1 MiB, and 1 MiB are free"
+    )
+    assert "training takes about" in left_out.measured["left_out"]
+    assert "left out" in summary([left_out]).to_markdown()
+
+
+def test_widths_belong_to_items() -> None:
+    with pytest.raises(SettingError, match="one for each of the 3 items"):
+        scaling.VAEScaling(items=(5, 6, 7), widths=(1, 2))
