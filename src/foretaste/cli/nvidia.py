@@ -177,7 +177,8 @@ def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     path = rest.pop(0) if has_dataset else None
     line = Line(command, typed.model, kept=rest)
     if path is not None:
-        _apply(("--dataset {}", paths.dataset) if is_test else paths.shape, line, "DATASET", path)
+        named: Rule = ("--dataset {}", paths.dataset) if is_test else ("--shape {}", paths.shape)
+        _apply(named, line, "DATASET", path)
     if typed.verb == "evaluate" and (checkpoint := line.take_place()):
         _apply(("RUN {}", paths.run), line, "RUN", checkpoint)
     # With a precision, --loss-scale is our own option of that name.
