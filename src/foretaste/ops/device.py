@@ -1,4 +1,4 @@
-"""Which device to compute on."""
+"""Choice of the device to compute on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _cuda_device(index: int | None) -> torch.device:
 
 
 def _has_usable_gpu() -> bool:
-    """Whether the current GPU, if any, is one that this build of PyTorch has code for."""
+    """True if there is a current GPU and this build of PyTorch has code for it; warns if not."""
     if not torch.cuda.is_available():
         return False
     capability = torch.cuda.get_device_capability()
@@ -66,7 +66,7 @@ def _has_usable_gpu() -> bool:
 
 
 def _covers(architecture: str, capability: tuple[int, int]) -> bool:
-    """Whether code for ``sm_86`` (its major version, from that minor on) or ``compute_90`` (that
+    """True if code for ``sm_86`` (its major version, from that minor on) or ``compute_90`` (that
     and newer) runs on a GPU."""
     kind, _, number = architecture.partition("_")
     digits = number.rstrip("af")

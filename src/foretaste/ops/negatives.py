@@ -41,7 +41,7 @@ class Complement:
         )
 
     def sizes(self) -> Tensor:
-        """How many items each user does not have, int64 [B]."""
+        """Number of items each user does not have, int64 [B]."""
         return self.num_items - self.offsets.diff()
 
     def select(self, row_index: Tensor, rank: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def _room_for(row_index_N: Tensor, num_negatives: int) -> Tensor:
 
 
 def _words(key: int, first_row: int, draws_NK: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The random word of each draw, so many rows at once that memory stays bounded."""
+    """The random words of all draws, in blocks of rows that bound the memory."""
     num_rows, num_draws = draws_NK.shape
     rows_at_once = max(1, _DRAWS_AT_ONCE // max(1, num_draws))
     for start in range(0, num_rows, rows_at_once):

@@ -128,30 +128,26 @@ def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
     Four Feistel rounds over the next power of two; values beyond ``size`` are skipped. Good enough
     for shuffling; over a handful of positions some orders come up more often than others.
     """
-    num_positions = 1 << max(2, (size - 1).bit_length()) if size else 0
+    num_bits = max(2, (size - 1).bit_length())
+    num_positions = 1 << num_bits if size else 0
+    low_bits = num_bits // 2
+    low_mask, high_mask = (1 << low_bits) - 1, (1 << (num_bits - low_bits)) - 1
     order = torch.empty(size + 1, dtype=torch.int64, device=device)
     num_found = torch.zeros((), dtype=torch.int64, device=device)
     for start in range(0, num_positions, _POSITIONS_AT_ONCE):
         stop = min(start + _POSITIONS_AT_ONCE, num_positions)
         position = torch.arange(start, stop, dtype=torch.int64, device=device)
-        value = _feistel(key, position, num_positions.bit_length() - 1)
+        high, low = position >> low_bits, position & low_mask
+        for round_number in (0, 2):
+            high ^= _round_word(key, round_number, low) & high_mask
+            low ^= _round_word(key, round_number + 1, high) & low_mask
+        value = (high << low_bits) | low
         is_kept = value < size
         # by counting, for a selection by mask would wait for the device; the last slot is waste
         slot = torch.where(is_kept, is_kept.cumsum(0).add_(num_found - 1), size)
         order.scatter_(0, slot, value)
         num_found += is_kept.sum()
     return order[:size]
-
-
-def _feistel(key: int, position: Tensor, num_bits: int) -> Tensor:
-    """The value at each position of a keyed permutation of 0..2**num_bits - 1."""
-    low_bits = num_bits // 2
-    high_bits = num_bits - low_bits
-    high, low = position >> low_bits, position & ((1 << low_bits) - 1)
-    for round_number in range(0, 4, 2):
-        high ^= _round_word(key, round_number, low) & ((1 << high_bits) - 1)
-        low ^= _round_word(key, round_number + 1, high) & ((1 << low_bits) - 1)
-    return (high << low_bits) | low
 
 
 def _round_word(key: int, round_number: int, half: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The latent vectors of a variational autoencoder: drawn, and held to the prior.
+"""The reparameterization trick of variational autoencoders, and their divergence from the prior.
 
 Both gradients are written out: left to autograd they are twice the passes over memory.
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-class _Drawn(torch.autograd.Function):
+class _Reparameterize(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, code_BC: Tensor, noise_BL: Tensor) -> tuple[Tensor, Tensor]:
         mean_BL, log_variance_BL = code_BC.chunk(2, dim=1)
@@ -46,5 +46,5 @@ def reparameterize(code_BC: Tensor, noise_BL: Tensor) -> tuple[Tensor, Tensor]:
     (Kingma & Welling 2014, section 2.4), the divergence KL(N(mean, variance) || N(0, 1)) (appendix
     B); differentiable once with respect to ``code_BC``.
     """
-    drawn = _Drawn.apply(code_BC, noise_BL)  # type: ignore[no-untyped-call]
-    return cast(tuple[Tensor, Tensor], drawn)
+    result = _Reparameterize.apply(code_BC, noise_BL)  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor], result)

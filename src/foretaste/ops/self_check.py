@@ -1,8 +1,8 @@
 """Self-check of the Triton kernels: each is trusted once it was right on this GPU, in this process.
 
 A kernel that compiles may still be wrong on an architecture that nobody tried. So before `auto`
-takes one, a small ragged case goes through it and through the plain code: value and gradients must
-be as near to float64's as the plain code's are in the same dtype.
+takes one, it computes a small ragged case: value and gradients must be as near to float64's as
+those of the plain code in the same dtype.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _ROUNDINGS = 4.0
 """Of the result's size, allowed beside the plain code's own error, which may happen to be 0."""
 
 _LARGEST = 8.0
-"""Times the error of all that of one value may be: rounding stays far below."""
+"""The largest error of one value, in errors of all: rounding stays far below."""
 
 _verdicts: dict[tuple[str, torch.dtype, torch.device], bool] = {}
 
 
 def is_trusted(operation: str, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernel of ``operation`` is right in ``dtype`` on this GPU; warns once if not.
+    """True if the kernel of ``operation`` is right in ``dtype`` on this GPU; warns once if not.
 
     The verdict is kept for as long as the process lives, which has one PyTorch and one Triton.
     """
@@ -54,7 +54,7 @@ def is_trusted(operation: str, dtype: torch.dtype, device: torch.device) -> bool
 
 
 def _problem(case: _Case, dtype: torch.dtype, device: torch.device) -> str | None:
-    """What is wrong with a kernel, or None."""
+    """The error of a kernel, in words, or None."""
     with torch.enable_grad():
         truth = case("reference", torch.float64, device)
         plain = case("reference", dtype, device)
@@ -83,16 +83,12 @@ def _neumf_loss(
     from foretaste.ops import neumf_loss
     from foretaste.ops.neumf_loss.inputs import Samples, TowerDropout
 
-    inputs = _neumf_inputs(dtype, device)
-    item_index_BK = _item_index(29, 5, 17, device)
+    inputs, item_index_BK = _neumf_inputs(dtype, device)
     label_K = (torch.arange(5, device=device) == 0).float()[None]
     samples = Samples(item_index_BK, label_K, torch.full((1, 1), 1.0 / 145, device=device))
+    dropout = TowerDropout(0.3, key=7)
     value = neumf_loss.loss(
-        inputs,
-        samples,
-        TowerDropout(0.3, key=7),
-        compute_dtype=dtype,
-        implementation=implementation,
+        inputs, samples, dropout, compute_dtype=dtype, implementation=implementation
     )
     return [value.detach(), *torch.autograd.grad(value, inputs.tensors())]
 
@@ -102,8 +98,7 @@ def _neumf_logits(
 ) -> list[Tensor]:
     from foretaste.ops import neumf_loss
 
-    inputs = _neumf_inputs(dtype, device)
-    item_index_BK = _item_index(29, 5, 17, device)
+    inputs, item_index_BK = _neumf_inputs(dtype, device)
     logits_BK = neumf_loss.logits(
         inputs, item_index_BK, compute_dtype=dtype, implementation=implementation
     )
@@ -115,7 +110,8 @@ def _softmax_loss(
 ) -> list[Tensor]:
     from foretaste.ops import softmax_loss
 
-    leaves = _leaves([(13, 24), (70, 24), (70,)], _at_least_float32(dtype), device)
+    leaf_dtype = torch.promote_types(dtype, torch.float32)
+    leaves = _leaves([(13, 24), (70, 24), (70,)], leaf_dtype, device)
     # the reference computes in the dtype of its inputs
     layer = [leaf.to(dtype) for leaf in leaves] if implementation == "reference" else leaves
     hidden_BD, weight_ID, bias_I = layer
@@ -123,7 +119,7 @@ def _softmax_loss(
         hidden_BD,
         weight_ID,
         bias_I,
-        _histories(13, 70, device),
+        _histories(device),
         scale=1.0 / 13,
         compute_dtype=dtype,
         implementation=implementation,
@@ -138,7 +134,7 @@ def _embedding_bag(
 
     (table_IH,) = _leaves([(70, 24)], dtype, device)
     encoded_BH = embedding_bag.encode(
-        table_IH, _histories(13, 70, device), dropout=0.5, key=3, implementation=implementation
+        table_IH, _histories(device), dropout=0.5, key=3, implementation=implementation
     )
     return [encoded_BH.detach(), *torch.autograd.grad(encoded_BH.square().sum(), [table_IH])]
 
@@ -151,23 +147,22 @@ _CASES: dict[str, _Case] = {
 }
 
 
-def _neumf_inputs(dtype: torch.dtype, device: torch.device) -> InteractionInputs:
+def _neumf_inputs(dtype: torch.dtype, device: torch.device) -> tuple[InteractionInputs, Tensor]:
+    """29 rows with five candidates each, of 17 items."""
     from foretaste.ops.neumf_loss.inputs import InteractionInputs
 
     tables: list[tuple[int, ...]] = [(29, 20), (17, 20), (29, 70), (17, 70)]
     layers: list[tuple[int, ...]] = [(20,), (24,), (1,), (40, 70), (40,), (24, 40), (24,)]
-    leaves = _leaves([*tables, *layers], _at_least_float32(dtype), device)
-    return InteractionInputs.of(tuple(leaves))
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+    leaves = _leaves([*tables, *layers], torch.promote_types(dtype, torch.float32), device)
+    number = torch.arange(29 * 5, device=device)
+    item_index_BK = ((number * number + number) % 17).view(29, 5).int()
+    return InteractionInputs.of(tuple(leaves)), item_index_BK
 
 
 def _leaves(
     shapes: list[tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> list[Tensor]:
-    """The same values for every dtype, of which each takes as much as it holds."""
+    """The same values for every dtype, rounded to it."""
     generator = torch.Generator().manual_seed(1)
     return [
         (0.3 * torch.randn(shape, generator=generator)).to(device, dtype).requires_grad_()
@@ -175,15 +170,10 @@ def _leaves(
     ]
 
 
-def _item_index(num_rows: int, num_candidates: int, num_items: int, device: torch.device) -> Tensor:
-    place = torch.arange(num_rows * num_candidates, device=device)
-    return ((place * place + place) % num_items).view(num_rows, num_candidates).int()
-
-
-def _histories(num_users: int, num_items: int, device: torch.device) -> HistoryTensors:
-    """Histories of ragged lengths, the first of them empty."""
-    length_B = torch.arange(num_users, device=device) % 7
+def _histories(device: torch.device) -> HistoryTensors:
+    """Histories of 13 users over 70 items, of ragged lengths, the first of them empty."""
+    length_B = torch.arange(13, device=device) % 7
     offsets = torch.nn.functional.pad(length_B.cumsum(0), (1, 0))
     step_N = torch.cat([torch.arange(int(length), device=device) for length in length_B])
-    row_N = torch.repeat_interleave(torch.arange(num_users, device=device), length_B)
-    return HistoryTensors(offsets, (row_N + 9 * step_N).int() % num_items, num_items)
+    row_N = torch.repeat_interleave(torch.arange(13, device=device), length_B)
+    return HistoryTensors(offsets, (row_N + 9 * step_N).int() % 70, 70)

@@ -45,14 +45,14 @@ def keep_freed_memory() -> bool:
 
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """How many tensors and storages look at this memory; only where `counts_storage_uses`."""
+    """Number of tensors and storages that use this memory; only where `counts_storage_uses`."""
     uses: int = torch._C._storage_Use_Count(storage._cdata)
     return uses
 
 
 @cache
 def counts_storage_uses() -> bool:
-    """Whether the counter of a storage's uses is there and counts."""
+    """True if the counter of a storage's uses is there and counts."""
     try:
         storage = torch.empty(1).untyped_storage()
         alone = storage_use_count(storage)
@@ -80,7 +80,7 @@ def packed_weight(weight_MN: Tensor, num_samples: int) -> Tensor:
 
 @cache
 def has_fused_linear(dtype: torch.dtype) -> bool:
-    """Whether the fused product is there and this processor computes it in ``dtype``."""
+    """True if the fused product is there and this processor computes it in ``dtype``."""
     try:
         ones = torch.ones(2, 2, dtype=dtype)
         weight = packed_weight(ones, 2)
@@ -106,7 +106,7 @@ def add_relu(left: Tensor, right: Tensor, *, out: Tensor, is_finite: bool) -> Te
 
 @cache
 def has_add_relu() -> bool:
-    """Whether the sum that is cut off at zero in the same pass is there."""
+    """True if the sum with a relu in the same pass is there."""
     try:
         two = torch.full((1,), 2.0)
         found = torch.ops.aten._add_relu.out(two, -two.expand(3, 1), out=torch.empty(3, 1))
@@ -138,7 +138,7 @@ def tanh_backward(gradient: Tensor, result: Tensor) -> Tensor:
 
 @cache
 def has_activation_gradients() -> bool:
-    """Whether autograd's own operations for the slopes of relu and tanh can be called."""
+    """True if autograd's own operations for the slopes of relu and tanh can be called."""
     try:
         two, half = torch.full((1,), 2.0), torch.full((1,), 0.5)
         relu = torch.ops.aten.threshold_backward.grad_input(two, half, 0, grad_input=two.clone())

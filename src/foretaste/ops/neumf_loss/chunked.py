@@ -12,7 +12,6 @@ c for a chunk (of rows or items), b for a block of chunks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -67,18 +66,15 @@ def logits(
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BK = weighted_BF.new_empty(item_index_BK.shape)
     tower = _scoring_tower(inputs, item_index_BK.numel(), compute_dtype)
-    inputs = replace(
-        inputs,
-        user_tower_BH=inputs.user_tower_BH.to(tower.dtype),
-        item_tower_IH=inputs.item_tower_IH.to(tower.dtype),
-    )
+    user_tower_BH = inputs.user_tower_BH.to(tower.dtype)
+    item_tower_IH = inputs.item_tower_IH.to(tower.dtype)
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
     for rows in _slices(inputs.num_rows, item_index_BK.shape[1], pairs_at_once):
         index_cK = item_index_BK[rows]
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
-        tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
-        tower_cKH += inputs.user_tower_BH[rows, None]
+        tower_cKH = _gathered(item_tower_IH, index_cK)
+        tower_cKH += user_tower_BH[rows, None]
         tower_cKH.relu_()
         _add_tower_logits(tower, tower_cKH, logits_BK[rows])
     return logits_BK.add_(inputs.output_bias_1)

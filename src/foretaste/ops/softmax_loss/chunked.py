@@ -57,18 +57,10 @@ def loss(
     """
     inputs = (hidden_BD, weight_ID, bias_I)
     wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    dtype = compute_dtype or weight_ID.dtype
     with torch.no_grad():
-        dtype = compute_dtype or weight_ID.dtype
-        work = _Pass(
-            inputs,
-            targets,
-            scale,
-            dtype,
-            buffers or Buffers(),
-            wants_gradients,
-            implementation,
-        )
-        value = work.run()
+        work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation)
+        value = work.run(wants_gradients)
     return with_gradients(value, inputs, work.gradients) if wants_gradients else value
 
 
@@ -91,7 +83,6 @@ class _Pass:
         scale: float,
         dtype: torch.dtype,
         buffers: Buffers,
-        wants_gradients: bool,
         implementation: str,
     ) -> None:
         self.inputs = hidden_BD, weight_ID, bias_I = inputs
@@ -115,21 +106,21 @@ class _Pass:
         self.chunks = _chunks(len(targets), self.weight_ID)
         self.fused, self.exponentials = self._exponentials(targets, implementation)
         self.gradients: list[Tensor] = []
+
+    def run(self, wants_gradients: bool) -> Tensor:
+        """The scaled loss; afterwards ``gradients`` are complete, if they are wanted."""
+        hidden_BD, weight_ID, bias_I = self.inputs
         if wants_gradients:
-            weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
             self.gradients = [
                 torch.empty_like(hidden_BD, dtype=self.sum_dtype),
-                weight_gradient_ID,
+                self._empty("weight gradient", weight_ID.shape, weight_ID.dtype),
                 torch.zeros_like(bias_I),
             ]
-
-    def run(self) -> Tensor:
-        """The scaled loss; afterwards ``gradients`` are complete."""
         value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
         for rows in self.chunks:
             slope_cI, chunk_value, factor_c = self._slopes(rows)
             value += chunk_value
-            if self.gradients:
+            if wants_gradients:
                 self._add_gradients(slope_cI, rows, factor_c)
         if self.late_scale != 1.0:
             for gradient in self.gradients:

@@ -31,15 +31,7 @@ from torch import Tensor
 
 from foretaste.ops.neumf_loss.inputs import InteractionInputs
 from foretaste.ops.neumf_loss.triton import tower
-from foretaste.ops.neumf_loss.triton.tower import (
-    DTYPES,
-    Tables,
-    Weights,
-    constants,
-    float32_precision,
-    padded,
-    tower_widths,
-)
+from foretaste.ops.neumf_loss.triton.tower import DTYPES, Tables, Tile, Weights, constants, padded
 from foretaste.ops.triton.functions import load_vector
 from foretaste.ops.triton.support import kernel, launch
 
@@ -86,22 +78,6 @@ class ScoresShape(NamedTuple):
     precision: Any
 
 
-class Pairs(NamedTuple):
-    """The pairs to score; `ScoresShape.indexed` and ``tile_rows`` say which of the two are read."""
-
-    item_index_BK: Any
-    user_index_B: Any
-
-
-class ScoresTile(NamedTuple):
-    """The samples of a tile: the rows they pair, their position, and whether they count."""
-
-    row_S: Any
-    item_S: Any
-    sample_S: Any
-    valid_S: Any
-
-
 @torch.no_grad()
 def logits(
     inputs: InteractionInputs,
@@ -114,21 +90,17 @@ def logits(
 
     Everything else is float32. `supports` says what it can take.
     """
-    num_rows, num_candidates = item_index_BK.shape
-    logits_BK = _empty(inputs, num_rows, num_candidates)
+    logits_BK = _empty(inputs, *item_index_BK.shape)
     item_index_BK = item_index_BK.contiguous()
-    pairs = Pairs(item_index_BK, item_index_BK)
-    if user_index_B is not None:
-        pairs = Pairs(item_index_BK, user_index_B.contiguous())
     shape = _shape(
-        tuple(tower_widths(inputs)),
-        inputs.output_product_F.numel(),
+        inputs,
         compute_dtype or inputs.item_tower_IH.dtype,
-        float32_precision(),
         indexed=user_index_B is not None,
         wide=logits_BK.numel() > _INT32_MOST,
     )
-    _launch(inputs, pairs, logits_BK, -(-logits_BK.numel() // _BLOCK), shape)
+    row_index_B = item_index_BK if user_index_B is None else user_index_B.contiguous()
+    num_tiles = -(-logits_BK.numel() // _BLOCK)
+    _launch(inputs, item_index_BK, row_index_B, logits_BK, num_tiles, shape)
     return logits_BK
 
 
@@ -138,15 +110,9 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     num_rows, num_items = inputs.num_rows, inputs.num_items
     logits_BI = _empty(inputs, num_rows, num_items)
     tile_rows = 1 if num_rows < _CATALOGUE_ROWS else _CATALOGUE_ROWS
-    shape = _shape(
-        tuple(tower_widths(inputs)),
-        inputs.output_product_F.numel(),
-        inputs.item_tower_IH.dtype,
-        float32_precision(),
-        tile_rows=tile_rows,
-    )
+    shape = _shape(inputs, inputs.item_tower_IH.dtype, tile_rows=tile_rows)
     num_tiles = -(-num_rows // tile_rows) * -(-num_items // (_BLOCK // tile_rows))
-    _launch(inputs, Pairs(logits_BI, logits_BI), logits_BI, num_tiles, shape)
+    _launch(inputs, logits_BI, logits_BI, logits_BI, num_tiles, shape)
     return logits_BI
 
 
@@ -155,18 +121,22 @@ def supports(inputs: InteractionInputs, dtype: torch.dtype) -> bool:
     return (
         dtype in DTYPES
         and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
-        and max(tower_widths(inputs)[1:], default=0) <= _WIDEST[dtype.itemsize]
+        and max(tower.widths_of(inputs)[1:], default=0) <= _WIDEST[dtype.itemsize]
     )
 
 
 def _launch(
-    inputs: InteractionInputs, pairs: Pairs, logits: Tensor, num_tiles: int, shape: ScoresShape
+    inputs: InteractionInputs,
+    item_index_BK: Tensor,
+    user_index_B: Tensor,
+    logits: Tensor,
+    num_tiles: int,
+    shape: ScoresShape,
 ) -> None:
+    """Run the kernel; ``shape`` says whether it reads either index."""
     if num_tiles == 0:
         return
-    num_rows, num_candidates = logits.shape
-    layers = inputs.layers
-    widest = max(map(padded, tower_widths(inputs)[1:]), default=0)
+    widest = max(map(padded, tower.widths_of(inputs)[1:]), default=0)
     launch(
         interaction_logits,
         num_tiles,
@@ -180,13 +150,13 @@ def _launch(
             inputs.output_product_F.contiguous(),
             inputs.output_tower_D.contiguous(),
             inputs.output_bias_1,
-            tuple(weight.contiguous() for weight, _ in layers),
-            tuple(bias.contiguous() for _, bias in layers),
+            tuple(weight.contiguous() for weight, _ in inputs.layers),
+            tuple(bias.contiguous() for _, bias in inputs.layers),
         ),
-        pairs,
+        item_index_BK,
+        user_index_B,
         logits,
-        num_rows,
-        num_candidates,
+        *logits.shape,
         shape,
         # more for wide layers, whose products four have not the registers for
         num_warps=max(_FEWEST_WARPS, widest // _WIDTH_OF_WARP),
@@ -200,8 +170,13 @@ def _empty(inputs: InteractionInputs, num_rows: int, num_columns: int) -> Tensor
     return users.new_empty(num_rows, num_columns, dtype=dtype)
 
 
+def _shape(inputs: InteractionInputs, dtype: torch.dtype, **options: int) -> ScoresShape:
+    widths, factors = tuple(tower.widths_of(inputs)), inputs.output_product_F.numel()
+    return _cached_shape(widths, factors, dtype, tower.float32_precision(), **options)
+
+
 @cache
-def _shape(
+def _cached_shape(
     widths: tuple[int, ...],
     factors: int,
     dtype: torch.dtype,
@@ -211,7 +186,7 @@ def _shape(
     wide: bool = False,
     tile_rows: int = 0,
 ) -> ScoresShape:
-    # cached: Triton recognises the same object sooner than an equal one
+    # Triton recognises the same object sooner than an equal one
     return ScoresShape(
         factors=tl.constexpr(factors),
         padded_factors=tl.constexpr(padded(factors) if factors else 0),
@@ -233,7 +208,8 @@ def _shape(
 def interaction_logits(
     tables: tl.tuple,
     weights: tl.tuple,
-    pairs: tl.tuple,
+    item_index_BK: tl.tensor,
+    user_index_B: tl.tensor,
     logits_S: tl.tensor,
     num_rows: tl.tensor,
     num_candidates: tl.tensor,
@@ -243,7 +219,7 @@ def interaction_logits(
     if shape.tile_rows > 0:
         tile = _catalogue_tile(num_rows, num_candidates, shape)
     else:
-        tile = _pairs_tile(pairs, num_rows, num_candidates, shape)
+        tile = _pairs_tile(item_index_BK, user_index_B, num_rows, num_candidates, shape)
     if len(shape.widths) > 1:
         logit_S = _deep_tower(tables, weights, tile, shape)
     else:
@@ -262,7 +238,11 @@ def interaction_logits(
 
 @kernel
 def _pairs_tile(
-    pairs: tl.tuple, num_rows: tl.tensor, num_candidates: tl.tensor, shape: tl.tuple
+    item_index_BK: tl.tensor,
+    user_index_B: tl.tensor,
+    num_rows: tl.tensor,
+    num_candidates: tl.tensor,
+    shape: tl.tuple,
 ) -> tl.tuple:
     """Samples in their order, whatever rows they belong to."""
     position_S = tl.arange(0, shape.block)
@@ -271,10 +251,10 @@ def _pairs_tile(
     sample_S = tl.program_id(0).to(position_S.dtype) * shape.block + position_S
     row_S = sample_S // num_candidates
     valid_S = row_S < num_rows
-    item_S = tl.load(pairs.item_index_BK + sample_S, mask=valid_S, other=0)
+    item_S = tl.load(item_index_BK + sample_S, mask=valid_S, other=0)
     if shape.indexed:
-        row_S = tl.load(pairs.user_index_B + row_S, mask=valid_S, other=0)
-    return ScoresTile(row_S, item_S, sample_S, valid_S)
+        row_S = tl.load(user_index_B + row_S, mask=valid_S, other=0)
+    return Tile(row_S, item_S, sample_S, valid_S)
 
 
 @kernel
@@ -286,7 +266,7 @@ def _catalogue_tile(num_rows: tl.tensor, num_items: tl.tensor, shape: tl.tuple) 
     row_S = tl.program_id(0) // tiles_across * shape.tile_rows + position_S // TILE_ITEMS
     item_S = tl.program_id(0) % tiles_across * TILE_ITEMS + position_S % TILE_ITEMS
     sample_S = row_S.to(tl.int64) * num_items + item_S
-    return ScoresTile(row_S, item_S, sample_S, (row_S < num_rows) & (item_S < num_items))
+    return Tile(row_S, item_S, sample_S, (row_S < num_rows) & (item_S < num_items))
 
 
 @kernel
@@ -320,14 +300,7 @@ def _add_product(
     shape: tl.tuple,
 ) -> tl.tensor:
     """Add a layer's product with a chunk of the layer before, the columns from ``first`` on."""
-    weight_WC = tower.load_weight(
-        hidden[LAYER - 1],
-        first,
-        chunk_SC.shape[1],
-        shape.widths[LAYER - 1],
-        shape.widths[LAYER],
-        shape.padded[LAYER],
-    )
+    weight_WC = tower.load_weight(hidden, LAYER, first, chunk_SC.shape[1], shape)
     return tl.dot(
         chunk_SC,
         tl.trans(weight_WC.to(shape.dtype)),

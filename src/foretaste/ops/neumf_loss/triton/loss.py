@@ -47,7 +47,7 @@ from foretaste.ops.neumf_loss.triton.tower import (
     constants,
     float32_precision,
     padded,
-    tower_widths,
+    widths_of,
 )
 from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.random import key_on
@@ -90,7 +90,7 @@ def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) ->
     NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
     products read weights as they are; older ones hold them twice, once transposed.
     """
-    widths = tower_widths(inputs)
+    widths = widths_of(inputs)
     capability, shared_limit = (0, 0), _UNLIMITED
     if inputs.device.type == "cuda":
         capability = torch.cuda.get_device_capability(inputs.device)
@@ -122,7 +122,7 @@ class _Step:
         self.inputs = inputs
         self.samples = samples
         self.dtype = dtype
-        self.widths = tower_widths(inputs)
+        self.widths = widths_of(inputs)
         self.rate = 0.0 if dropout is None else dropout.rate
         self.key_1 = key_on(inputs.device, 0 if dropout is None else dropout.key)
         self.scale = 1.0 / keep_rate(self.rate)

@@ -42,16 +42,6 @@ class Written(NamedTuple):
     """Losses, slopes and gradients of output weights and biases, added up for each tile."""
 
 
-class Tile(NamedTuple):
-    """The samples of a tile: where they are, and whether they are more than padding."""
-
-    row_S: Any
-    candidate_S: Any
-    sample_S: Any
-    item_S: Any
-    valid_S: Any
-
-
 @kernel
 def interaction_step(
     tables: tl.tuple,
@@ -74,7 +64,7 @@ def interaction_step(
         candidate_S = position_S % shape.candidates
         sample_S = row_S.to(tl.int64) * shape.candidates + candidate_S
         item_S = tl.load(compared.item_index_BK + sample_S, mask=valid_S, other=0)
-        tile = Tile(row_S, candidate_S, sample_S, item_S, valid_S)
+        tile = tower.Tile(row_S, item_S, sample_S, valid_S)
         chunks = _first_layer(tables, written, tile, key, shape)
         activations = tower.forward(
             chunks, first_weights, hidden, weights.biases, key, tile.sample_S, shape
@@ -87,7 +77,7 @@ def interaction_step(
         logit_S = tl.sum(product_SF * output_F[None, :], axis=1)
         logit_S += tl.sum(last_SW * output_W[None, :], axis=1)
         logit_S += tl.load(weights.output_bias_1).to(tl.float32)
-        loss_S, slope_S = _losses(compared, logit_S, tile)
+        loss_S, slope_S = _losses(compared, logit_S, tile, candidate_S)
         sums = written.sums + number * shape.num_sums
         position_R = tl.arange(0, shape.padded_rows)
         row_R = number * TILE_ROWS + position_R
@@ -124,10 +114,12 @@ def _first_layer(
 
 
 @kernel
-def _losses(compared: tl.tuple, logit_S: tl.tensor, tile: tl.tuple) -> tl.tuple:
+def _losses(
+    compared: tl.tuple, logit_S: tl.tensor, tile: tl.tuple, candidate_S: tl.tensor
+) -> tl.tuple:
     """Weighted cross-entropies, and the logits' gradients times the loss scale; 0 for padding."""
-    label_S = _of_samples(compared.label_BK, compared.label_strides, tile)
-    weight_S = _of_samples(compared.weight_BK, compared.weight_strides, tile)
+    label_S = _of_samples(compared.label_BK, compared.label_strides, tile, candidate_S)
+    weight_S = _of_samples(compared.weight_BK, compared.weight_strides, tile, candidate_S)
     exp_S = tl.exp(-tl.abs(logit_S))
     softplus_S = tl.maximum(logit_S, 0.0) + _log1p(exp_S)
     sigmoid_S = tl.where(logit_S >= 0.0, 1.0, exp_S) / (1.0 + exp_S)
@@ -136,8 +128,10 @@ def _losses(compared: tl.tuple, logit_S: tl.tensor, tile: tl.tuple) -> tl.tuple:
 
 
 @kernel
-def _of_samples(pointer: tl.tensor, strides: tl.tuple, tile: tl.tuple) -> tl.tensor:
-    position_S = tile.row_S.to(tl.int64) * strides[0] + tile.candidate_S * strides[1]
+def _of_samples(
+    pointer: tl.tensor, strides: tl.tuple, tile: tl.tuple, candidate_S: tl.tensor
+) -> tl.tensor:
+    position_S = tile.row_S.to(tl.int64) * strides[0] + candidate_S * strides[1]
     return tl.load(pointer + position_S, mask=tile.valid_S, other=0.0).to(tl.float32)
 
 

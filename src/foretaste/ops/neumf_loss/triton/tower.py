@@ -49,6 +49,15 @@ class Weights(NamedTuple):
     biases: Any
 
 
+class Tile(NamedTuple):
+    """The samples of a tile: their rows and items, their number, and whether they are padding."""
+
+    row_S: Any
+    item_S: Any
+    sample_S: Any
+    valid_S: Any
+
+
 class Shape(NamedTuple):
     """Sizes that a kernel is compiled for: every field a `tl.constexpr`, or a tuple of them."""
 
@@ -82,7 +91,7 @@ def constants(values: Iterable[int]) -> tuple[Any, ...]:
     return tuple(tl.constexpr(value) for value in values)
 
 
-def tower_widths(inputs: InteractionInputs) -> list[int]:
+def widths_of(inputs: InteractionInputs) -> list[int]:
     """Widths of the tower's layers, the first included."""
     return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
 
@@ -103,14 +112,7 @@ def load_first_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
     loaded: tl.tuple = ()
     if len(shape.widths) > 1:
         for number in tl.static_range(shape.padded[0] // shape.chunk):
-            weight = load_weight(
-                weights[0],
-                number * shape.chunk,
-                shape.chunk,
-                shape.widths[0],
-                shape.widths[1],
-                shape.padded[1],
-            )
+            weight = load_weight(weights, 1, number * shape.chunk, shape.chunk, shape)
             loaded = loaded + (weight,)  # noqa: RUF005
     return loaded
 
@@ -120,31 +122,24 @@ def load_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
     """The weights [out, in] of the layers after the second."""
     loaded: tl.tuple = ()
     for n in tl.static_range(2, len(shape.widths)):
-        weight = load_weight(
-            weights[n - 1],
-            0,
-            shape.padded[n - 1],
-            shape.widths[n - 1],
-            shape.widths[n],
-            shape.padded[n],
-        )
-        loaded = loaded + (weight,)  # noqa: RUF005
+        loaded = loaded + (load_weight(weights, n, 0, shape.padded[n - 1], shape),)  # noqa: RUF005
     return loaded
 
 
 @kernel
 def load_weight(
-    pointer: tl.tensor,
+    weights: tl.tuple,
+    LAYER: tl.constexpr,
     first: tl.tensor,
     COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    NUM_ROWS: tl.constexpr,
-    PADDED_ROWS: tl.constexpr,
+    shape: tl.tuple,
 ) -> tl.tensor:
     """Columns [out, C] from ``first`` on of the weights [out, in] of a layer."""
-    row_W, column_C = tl.arange(0, PADDED_ROWS), tl.arange(0, COLUMNS) + first
-    mask = (row_W < NUM_ROWS)[:, None] & (column_C < WIDTH)[None, :]
-    return tl.load(pointer + row_W[:, None] * WIDTH + column_C[None, :], mask=mask, other=0.0)
+    WIDTH: tl.constexpr = shape.widths[LAYER - 1]
+    row_W, column_C = tl.arange(0, shape.padded[LAYER]), tl.arange(0, COLUMNS) + first
+    mask_WC = (row_W < shape.widths[LAYER])[:, None] & (column_C < WIDTH)[None, :]
+    pointer_WC = weights[LAYER - 1] + row_W[:, None] * WIDTH + column_C[None, :]
+    return tl.load(pointer_WC, mask=mask_WC, other=0.0)
 
 
 @kernel
