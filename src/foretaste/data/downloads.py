@@ -129,17 +129,14 @@ class _Received:
             for block in _blocks(response):
                 file.write(block)
                 self.num_bytes += len(block)
-                self._report(start + self.num_bytes, end)
+                if time.monotonic() - self._reported_at >= _BETWEEN_REPORTS_S:
+                    self._reported_at = time.monotonic()
+                    of_all = "" if end is None else f" of {_megabytes(end)}"
+                    name = self._part.name.removesuffix(".part")
+                    done = _megabytes(start + self.num_bytes)
+                    self._progress(f"download {name}: {done}{of_all} MB")
         if end is not None and start + self.num_bytes < end:
             raise _CutError("the connection was cut")
-
-    def _report(self, num_done: int, num_all: int | None) -> None:
-        now = time.monotonic()
-        if now - self._reported_at >= _BETWEEN_REPORTS_S:
-            self._reported_at = now
-            of_all = "" if num_all is None else f" of {_megabytes(num_all)}"
-            name = self._part.name.removesuffix(".part")
-            self._progress(f"download {name}: {_megabytes(num_done)}{of_all} MB")
 
 
 def _blocks(response: HTTPResponse) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -147,7 +147,17 @@ def content_digest(file: pq.ParquetFile) -> str:
     sha256 = hashlib.sha256()
     for name in file.schema_arrow.names:
         sha256.update(f"{name}:{file.metadata.num_rows}\n".encode())
-        for values in _plain_arrays(file, name):
+        if pa.types.is_integer(file.schema_arrow.field(name).type):
+            arrays: Iterable[Any] = _values(file, name)
+        else:
+            import pyarrow.compute as pc
+
+            # Of text, the length of each value, -1 for none, then all bytes.
+            texts = file.read(columns=[name]).column(0).cast(pa.large_binary())
+            lengths = pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
+            content = np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)
+            arrays = (lengths, content)
+        for values in arrays:
             sha256.update(np.ascontiguousarray(values).data)
     return sha256.hexdigest()
 
@@ -157,15 +167,3 @@ def _values(file: pq.ParquetFile, name: str) -> Iterator[Any]:
     for group in range(file.num_row_groups):
         if file.metadata.row_group(group).num_rows:
             yield file.read_row_group(group, columns=[name]).column(0).to_numpy()
-
-
-def _plain_arrays(file: pq.ParquetFile, name: str) -> Iterator[Any]:
-    """Integers as they are; text as the length of each value, -1 for none, then all bytes."""
-    if pa.types.is_integer(file.schema_arrow.field(name).type):
-        yield from _values(file, name)
-        return
-    import pyarrow.compute as pc
-
-    texts = file.read(columns=[name]).column(0).cast(pa.large_binary())
-    yield pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
-    yield np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)

@@ -23,14 +23,18 @@ from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.manifest import FILE_NAME, Manifest, Part, check_output
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.casts import Kind
-from foretaste.data.preparation.columns import check_columns, describe_unused, find_columns
+from foretaste.data.preparation.columns import (
+    ItemDescriptions,
+    check_columns,
+    describe_unused,
+    find_columns,
+)
 from foretaste.data.preparation.given_split import (
     drop_contradicted,
     number_candidates,
     read_candidates,
 )
 from foretaste.data.preparation.inputs import Inputs
-from foretaste.data.preparation.items import ItemDescriptions
 from foretaste.data.preparation.plan import Plan, make_plan
 from foretaste.data.preparation.reading import describe_suspicious_ids, read_raw
 from foretaste.data.preparation.splitting import (

@@ -1,14 +1,22 @@
-"""Columns by role: common spellings, and errors where none is found."""
+"""Columns by role, of interactions and of the items: common spellings, and errors where none is
+found."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import shown
-from foretaste.data.config import PairsConfig
-from foretaste.data.sources.source import Source
+from foretaste._util.formatting import counted, shown
+from foretaste.data.config import InputConfig, PairsConfig
+from foretaste.data.preparation import steps
+from foretaste.data.preparation.reading import like_it, naming
+from foretaste.data.sources.source import Source, identifier
 from foretaste.errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
 
 # Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
 SPELLINGS: dict[str, tuple[str, ...]] = {
@@ -50,6 +58,9 @@ _OPTIONS = {
     "time": "time_column",
 }
 
+# Columns of these names are left out, as are repeats of a name in another case.
+_RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
+
 # A number, or a date such as 2020-12-31: seldom the name of a column.
 _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
 
@@ -63,11 +74,11 @@ def find_columns(
     is asked to be two things.
     """
     columns = list(source.columns)
-    hint = header_hint(source, "user_id,item_id,rating,timestamp")
+    hint = _header_hint(source, "user_id,item_id,rating,timestamp")
     found = {
         role: name
         for role in roles
-        if (name := named_column(columns, config, _OPTIONS[role], source.name, hint))
+        if (name := _named_column(columns, config, _OPTIONS[role], source.name, hint))
     }
     # A column named for something else is not also taken for a rating or a time.
     free = [column for column in columns if column not in found.values()]
@@ -78,8 +89,8 @@ def find_columns(
                 found[role] = name
             elif role in PAIR:
                 raise InputError(
-                    f"{none_looks_like(columns, role, source.name)}. Name it with "
-                    f"{flag(_OPTIONS[role])}.{hint}"
+                    f"{_none_looks_like(columns, role, source.name)}. Name it with "
+                    f"{_flag(_OPTIONS[role])}.{hint}"
                 )
     by_column: dict[str, str] = {}
     for role in roles:
@@ -98,7 +109,7 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
             if name not in source.columns:
                 raise InputError(
                     f"{source.name}: has no column {shown(name)}, which {sources[0].name} has; "
-                    f"its columns are {listed(list(source.columns))}"
+                    f"its columns are {_listed(list(source.columns))}"
                 )
 
 
@@ -113,7 +124,7 @@ def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, 
             "; ratings and counts are not weights, every row counts as one (--rating-column with "
             "--min-rating leaves low ones out)"
         )
-    return {"not used": listed(unused) + reason}
+    return {"not used": _listed(unused) + reason}
 
 
 def find_spelling(
@@ -126,7 +137,7 @@ def find_spelling(
         if len(matches) > 1:
             raise InputError(
                 f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
-                f"{advice or f'say which with {flag(_OPTIONS[role])}'}"
+                f"{advice or f'say which with {_flag(_OPTIONS[role])}'}"
             )
         if matches:
             return matches[0]
@@ -138,7 +149,106 @@ def is_rank(name: str) -> bool:
     return _plain(name).endswith("rank")
 
 
-def named_column(
+class ItemDescriptions:
+    """A source that describes items: the columns of their ids, of their titles, and others.
+
+    Raises InputError where the item id is not to be found, SettingError where the title is asked
+    for in its column.
+    """
+
+    def __init__(self, source: Source, config: InputConfig) -> None:
+        self._source = source
+        columns = list(source.columns)
+        # The options of columns are about interactions, so there is none to say which of two is
+        # meant.
+        key = (
+            config.item_column
+            if config.item_column in columns
+            else find_spelling(columns, "item_id", source.name, "rename one of them")
+        )
+        if key is None and "id" not in columns:
+            hint = _header_hint(source, "item_id,title")
+            raise InputError(
+                f"{_none_looks_like(columns, 'item_id', source.name)}. Rename the column of the "
+                f"ids to item_id.{hint}"
+            )
+        self._key = key or "id"
+        if config.title_column == self._key:
+            raise SettingError(
+                f"title_column is {shown(self._key)}, which is the column of the item ids"
+            )
+        self._others = [name for name in source.columns if name != self._key]
+        self._title = _named_column(
+            self._others, config, "title_column", source.name
+        ) or find_spelling(
+            self._others, "title", source.name, f"say which with {_flag('title_column')}"
+        )
+
+    def read(self, engine: Engine) -> list[str]:
+        """Make table ``described`` of the columns, as text; their names in a query.
+
+        The column of titles is called ``title``. Raises InputError where one id comes twice.
+        """
+        taken = _RESERVED if self._title is None else _RESERVED | {"title"}
+        names: dict[str, str] = {}
+        for name in self._others:
+            if name == self._title:
+                names[name] = identifier("title")
+            elif name.lower() not in taken:
+                taken |= {name.lower()}
+                names[name] = identifier(name)
+        columns = self._source.columns
+        selected = ", ".join(
+            f"CAST({columns[name].sql} AS VARCHAR) AS {sql}"
+            for name, sql in {self._key: "described_id", **names}.items()
+        )
+        with naming([self._source]):
+            engine.register(self._source)
+            engine.make("described", f"SELECT {selected} FROM {self._source.relation}")
+        count, example = engine.row(
+            "SELECT count(*), min(described_id) FROM (SELECT described_id FROM described "
+            "WHERE described_id IS NOT NULL GROUP BY described_id HAVING count(*) > 1)"
+        )
+        if count:
+            raise InputError(
+                f"{self._source.locate(self._key, example)}: item {shown(example)} is there more "
+                f"than once (column {shown(self._key)}, {like_it(count, 'item')}); keep one row of "
+                "each"
+            )
+        return [f"described.{sql}" for sql in names.values()]
+
+    def check_used(self, engine: Engine) -> None:
+        """Raise InputError where none of the items that were kept is described."""
+        num_found, kept = engine.row(
+            f"SELECT count(described_id), min(CAST(item_id AS STRING)) FROM items{steps.DESCRIBED}"
+        )
+        if num_found == 0:
+            (found,) = engine.row("SELECT min(described_id) FROM described")
+            raise InputError(
+                f"{self._source.name}: describes none of the items that were kept: its ids are "
+                f"such as {shown(found)}, theirs such as {shown(kept)}; give the file of these "
+                "items, or leave it out"
+            )
+
+    def describe_titles(self, engine: Engine) -> str:
+        """A note on the column of the titles, and how many items have one."""
+        # The folder of the file says nothing, and differs from machine to machine.
+        file = Path(self._source.name).name
+        if self._title is None:
+            if not self._others:
+                return f"none, as {file} has no column but the ids"
+            return (
+                f"none, as no column of {file} looks like a title: {_listed(self._others)} "
+                "(--title-column names one)"
+            )
+        num_titled, num_items = engine.row(
+            f"SELECT count(nullif(described.title, '')), count(*) FROM items{steps.DESCRIBED}"
+        )
+        items = counted(num_items, "item")
+        return f"{shown(self._title)} of {file}, for {num_titled:,} of {items}"
+
+
+def _named_column(
     columns: Sequence[str], config: PairsConfig, option: str, where: str, hint: str = ""
 ) -> str | None:
     """The column that an option names, None where it is not given; InputError where there is none
@@ -146,17 +256,17 @@ def named_column(
     name: str | None = getattr(config, option)
     if name is not None and name not in columns:
         raise InputError(
-            f"{where}: has no column {shown(name)}, asked for with {flag(option)}; "
-            f"its columns are {listed(columns)}{hint and f'.{hint}'}"
+            f"{where}: has no column {shown(name)}, asked for with {_flag(option)}; "
+            f"its columns are {_listed(columns)}{hint and f'.{hint}'}"
         )
     return name
 
 
-def none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
-    return f"{where}: none of its columns looks like {role}: {listed(columns)}"
+def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
+    return f"{where}: none of its columns looks like {role}: {_listed(columns)}"
 
 
-def header_hint(source: Source, example: str) -> str:
+def _header_hint(source: Source, example: str) -> str:
     """A sentence on files without a header, where the line taken for one has a value in it, or
     no known name."""
     if source.header is None:
@@ -169,16 +279,16 @@ def header_hint(source: Source, example: str) -> str:
         return ""
     return (
         f" {reason}: where there is no line of column names, give them with "
-        f"{flag(f'{source.header.prefix}columns')}, in order, such as {example}."
+        f"{_flag(f'{source.header.prefix}columns')}, in order, such as {example}."
     )
 
 
-def flag(option: str) -> str:
+def _flag(option: str) -> str:
     """An option on the command line and in Python."""
     return f"--{option.replace('_', '-')} ({option}=... in Python)"
 
 
-def listed(columns: Sequence[str]) -> str:
+def _listed(columns: Sequence[str]) -> str:
     first = ", ".join(map(shown, columns[:20]))
     return first if len(columns) <= 20 else f"{first} and {len(columns) - 20} more"
 

@@ -13,8 +13,7 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import find_columns
 from foretaste.data.preparation.reading import like_it, naming
 from foretaste.data.sources import open_lines, open_sources
-from foretaste.data.sources.refused import READ_COMPRESSIONS
-from foretaste.data.sources.source import Source
+from foretaste.data.sources.source import READ_COMPRESSIONS, Source
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:

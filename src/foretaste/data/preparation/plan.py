@@ -64,7 +64,13 @@ def make_plan(
     has_times = "time" in found
     protocol: str = config.protocol
     if parts:
-        _check_given(config, parts)
+        if config.protocol != "auto":
+            raise SettingError(
+                f"protocol {config.protocol} would split what is split already; leave it out, or "
+                "train on all of it with none"
+            )
+        if config.validation == "none" and any(part.startswith("validation") for part in parts):
+            raise SettingError("validation is none, and a validation part is given; leave one out")
         protocol = "given"
     elif protocol == "auto":
         protocol = "leave-one-out" if has_times else "held-out-users"
@@ -110,16 +116,6 @@ def make_plan(
         drops_unseen_targets=drops_unseen_targets,
         parts=parts,
     )
-
-
-def _check_given(config: PrepareConfig, parts: tuple[str, ...]) -> None:
-    if config.protocol != "auto":
-        raise SettingError(
-            f"protocol {config.protocol} would split what is split already; leave it out, or train "
-            "on all of it with none"
-        )
-    if config.validation == "none" and any(part.startswith("validation") for part in parts):
-        raise SettingError("validation is none, and a validation part is given; leave one out")
 
 
 def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:

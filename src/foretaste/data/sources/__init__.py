@@ -16,8 +16,13 @@ from foretaste._util.formatting import did_you_mean, shown
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
 from foretaste.data.sources.json_lines import JsonLinesFile
-from foretaste.data.sources.refused import READ_COMPRESSIONS, refuse_by_name
-from foretaste.data.sources.source import Column, Source, quoted
+from foretaste.data.sources.source import (
+    READ_COMPRESSIONS,
+    Column,
+    Source,
+    quoted,
+    refuse_by_name,
+)
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat
-from foretaste.data.sources.refused import refuse_by_content
 from foretaste.data.sources.source import (
     Column,
     Source,
     file_state,
     path_literal,
     quoted,
+    refuse_by_content,
     refuse_nul,
     unreadable,
 )
