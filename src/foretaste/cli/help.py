@@ -1,4 +1,4 @@
-"""How help pages are laid out: groups of options in their order, those of raw files in one line."""
+"""Layout of help pages: groups of options in their order, those of raw files in one line."""
 
 from __future__ import annotations
 
