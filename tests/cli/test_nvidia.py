@@ -91,7 +91,10 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "option",
-    ["-l 0.1", "--checkpoint-dir x", "--eval-after 3", "-t 0.5", "-k 10", "--valid-negative 9"],
+    [
+        *("--lr 0.1", "-l 0.1", "--checkpoint-dir x", "--eval-after 3", "-t 0.5", "-k 10"),
+        "--valid-negative 9",
+    ],
 )
 def test_a_benchmark_names_idle_options(option: str) -> None:
     line, notes = translated(f"bench train neumf {option} --repeats 2")
