@@ -86,8 +86,8 @@ def index() -> str:
 
 
 def _row(message: Message) -> str:
-    quotes = "``" if "`" in message.text else "`"
-    text = f"{quotes}{message.text}{quotes}".replace("|", "\\|")
+    text = f"`` {message.text} ``" if "`" in message.text else f"`{message.text}`"
+    text = text.replace("|", "\\|")
     return f"| {text} | `{message.error}` | {message.advice} |\n"
 
 
