@@ -54,6 +54,14 @@ def test_opening_needs_no_engine(dataset: Dataset) -> None:
     subprocess.run([sys.executable, "-c", code, str(dataset.path)], check=True)
 
 
+def test_the_plan_and_the_steps_need_no_engine() -> None:
+    """Another engine can run them without importing this one."""
+    names = ("steps", "plan", "columns", "casts", "reading", "splitting", "given_split", "inputs")
+    modules = ", ".join(f"foretaste.data.preparation.{name}" for name in names)
+    code = f"import sys, {modules}; sys.exit('duckdb' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_rows_of_a_held_out_split(dataset: Dataset) -> None:
     heldout = dataset.heldout("test")
     some = heldout.rows(np.array([2, 0]))
