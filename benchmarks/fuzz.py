@@ -1,8 +1,8 @@
 """A coverage-guided attack on everything that reads what somebody else wrote.
 
     pip install atheris
-    python benchmarks/fuzz.py --minutes 10 --target csv
-    python benchmarks/fuzz.py --replay fuzz/csv/crash-...
+    python -m benchmarks.fuzz --minutes 10 --target csv
+    python -m benchmarks.fuzz --replay fuzz/csv/crash-...
 
 Whatever a file holds, preparing or opening it must end with a result that reads back whole or with
 one ForetasteError of a readable length, within a minute, and leave nothing half-written behind. A
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fuzz_targets import TARGETS, attack, corpus, sha256
+from benchmarks.fuzz_targets import TARGETS, attack, corpus, sha256
 
 LONGEST_CASE_S = 60
 LONGEST_INPUT_BYTES = 1 << 14
@@ -64,7 +64,7 @@ def instrument(atheris: Any, module: Any) -> None:
 def report(target: str, output: Path, minutes: float) -> int:
     """Hunt in a process of its own, which ends with what it finds; its exit status."""
     began = time.monotonic()
-    command = [sys.executable, __file__, "--target", target, "--output", str(output)]
+    command = [sys.executable, "-m", "benchmarks.fuzz", "--target", target, "--output", str(output)]
     done = subprocess.run(
         [*command, "--minutes", str(minutes), "--here"], text=True, stderr=subprocess.PIPE
     )

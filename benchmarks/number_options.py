@@ -4,7 +4,7 @@ Each case is a process of its own that may take a little more memory than it beg
 right where the command answers, says in one message what is wrong, or is still busy after a while;
 a traceback, a kill and memory refused by the system are findings. Run in a clone:
 
-    python benchmarks/number_options.py [COMMAND ...]
+    python -m benchmarks.number_options [COMMAND ...]
 """
 
 from __future__ import annotations
@@ -57,14 +57,7 @@ LINES = {
 
 SMALL = {
     "train": {"--epochs": "1"},
-    "bench": {
-        "--calls": "2",
-        "--batch-sizes": "2",
-        "--steps": "1",
-        "--items": "50",
-        "--widths": "8",
-        "--factor": "2",
-    },
+    "bench": {"--calls": "2", "--batch-sizes": "2", "--steps": "1"},
 }
 """Options that keep a case short, where the command has them and they are not the one tried."""
 
@@ -130,14 +123,14 @@ def make_world() -> None:
 
 
 def outcome(case: Case) -> tuple[str, str]:
-    """What became of a case, and what it printed."""
+    """Outcome of a case in a word, and the text it printed."""
     with tempfile.TemporaryFile() as printed:
         child = os.fork()
         if child == 0:
-            _carry_out(case, printed.fileno())
+            _run_case(case, printed.fileno())
         status = os.waitpid(child, 0)[1]
         with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # what a benchmark began beside itself
+            os.killpg(child, signal.SIGKILL)  # and any process of its own
         printed.seek(0)
         text = printed.read().decode(errors="replace")
     shutil.rmtree("new", ignore_errors=True)
@@ -145,7 +138,7 @@ def outcome(case: Case) -> tuple[str, str]:
     return _kind(status, text), text
 
 
-def _carry_out(case: Case, output: int) -> NoReturn:
+def _run_case(case: Case, output: int) -> NoReturn:
     """In a process of its own: run the command, and end with its status."""
     os.setsid()
     os.dup2(output, 1)

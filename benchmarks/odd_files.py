@@ -1,8 +1,8 @@
 """Whether what stands in a file's place is named: every file of a run and of its dataset, every odd
 kind, every command that reads them.
 
-    python benchmarks/odd_files.py
-    python benchmarks/odd_files.py --kind pipe "bit flip" --command verify
+    python -m benchmarks.odd_files
+    python -m benchmarks.odd_files --kind pipe "bit flip" --command verify
 
 Each case is a fresh copy of a small dataset and of a training on it that was stopped. One of the
 files is replaced, and one command runs in a process of its own. It must refuse with one message
@@ -120,7 +120,7 @@ class Stopping(Progress):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command."""
+    """Outcome of a command."""
 
     status: int | None
     """None where it was killed for its slowness."""
@@ -173,7 +173,8 @@ def outcome(command: str, directory: Path, timeout_s: float) -> Outcome:
         os.waitpid(pid, 0)
     weights = directory / "run" / "best.safetensors"
     content = weights.read_bytes() if weights.is_file() and status == 0 else None
-    return Outcome(status, *(path.read_text(errors="replace") for path in said), content)
+    out, err = (path.read_text(errors="replace") for path in said)
+    return Outcome(status, out, err, content)
 
 
 def _status_of(line: str, directory: Path, said: list[Path]) -> int:

@@ -1,7 +1,7 @@
 """Preparing a dataset beside pandas as the reference systems write it: rows for docs/benchmarks.md.
 
-    python benchmarks/plain_prepare.py --output benchmarks/results/prepare.jsonl
-    python benchmarks/plain_prepare.py --shape 692465x53488x100001315 --formats parquet \
+    python -m benchmarks.plain_prepare --output benchmarks/results/prepare.jsonl
+    python -m benchmarks.plain_prepare --shape 692465x53488x100001315 --formats parquet \
         --sides foretaste --memory-limit 2GB --output benchmarks/results/prepare.jsonl
 
 Both sides read the same generated file, filter and split as the references do (leave-one-out with
@@ -113,11 +113,10 @@ PLAIN: dict[str, Callable[[Path, Path, int], None]] = {
 
 
 def settings(protocol: str, num_heldout: int, memory_limit: str | None) -> dict[str, Any]:
-    """Ours, told to do what the references do."""
-    own: dict[str, Any] = {
-        "leave-one-out": {"validation": "none"},
-        "held-out-users": {"num_heldout_users": num_heldout},
-    }[protocol]
+    """Our settings that do as the references do."""
+    own: dict[str, Any] = {"num_heldout_users": num_heldout}
+    if protocol == "leave-one-out":
+        own = {"validation": "none"}
     return {"protocol": protocol, "filters": "reference", "memory_limit": memory_limit, **own}
 
 
@@ -156,7 +155,7 @@ def measure(
     """The same in a process of its own."""
     limit = ["--memory-limit", memory_limit] if memory_limit else []
     asked = [side, str(source), protocol, str(num_heldout)]
-    command = [sys.executable, __file__, "--measure", *asked, *limit]
+    command = [sys.executable, "-m", "benchmarks.plain_prepare", "--measure", *asked, *limit]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found

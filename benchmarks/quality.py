@@ -1,6 +1,6 @@
 """Quality of every model on real data: rows for docs/results.md.
 
-    python benchmarks/quality.py --data DIRECTORY --datasets ml-1m --protocols leave-one-out
+    python -m benchmarks.quality --data DIRECTORY --datasets ml-1m --protocols leave-one-out
 
 DIRECTORY holds ``ml-100k/ratings.csv`` and ``ml-1m/ratings.parquet``. Each row is one training:
 settings, metrics on the test part with their intervals, times and versions. Rows already in the

@@ -1,8 +1,8 @@
 """Whether ours learns what the plain loop learns: paired over seeds, at equal batches and epochs.
 
-    python benchmarks/same_learning.py neumf --data DIRECTORY --seeds 1 2 3 4 5 6
-    python benchmarks/same_learning.py vae --data DIRECTORY
-    python benchmarks/same_learning.py sampled --data DIRECTORY --seeds 1 2 3
+    python -m benchmarks.same_learning neumf --data DIRECTORY --seeds 1 2 3 4 5 6
+    python -m benchmarks.same_learning vae --data DIRECTORY
+    python -m benchmarks.same_learning sampled --data DIRECTORY --seeds 1 2 3
 
 neumf: ml-1m, last interaction out, HR@10 among 99 sampled negatives after the last epoch, for both
 batch layouts in fp32, and in bf16. vae: ml-1m, held-out users, NDCG@100 over the catalogue, in fp32

@@ -1,6 +1,6 @@
 """Whether two checkouts train the same weights: every model and precision a CPU computes.
 
-    python benchmarks/same_numbers.py OLD_CHECKOUT NEW_CHECKOUT --data ml-100k/ratings.csv
+    python -m benchmarks.same_numbers OLD_CHECKOUT NEW_CHECKOUT --data ml-100k/ratings.csv
 
 Each case is trained by both, in a process of its own with one thread, and compared byte for byte:
 the weights, and every loss and metric. Exits with 1 where they differ. A change of structure must

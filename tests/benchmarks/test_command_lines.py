@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import foretaste
 from benchmarks import show
 from benchmarks.command import parser, run
+from foretaste.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 TINY = "--shape 60x50x600 --device cpu --repeats 2"
@@ -81,6 +83,21 @@ for module, line in (
     )
     assert done.returncode == 0, done.stderr
     assert "**train-target neumf**" in done.stdout
+
+
+def test_every_command_of_the_page_can_be_read() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    lines = re.findall(r"^python -m benchmarks\.(\w+) (.*?)(?:   .*)?$", page, re.MULTILINE)
+    assert len(lines) >= 17
+    for name, options in lines:
+        module = import_module(f"benchmarks.{name}")
+        if not hasattr(module, "OPTIONS"):
+            continue
+        parser(module.NAME, module.OPTIONS).parse_args(options.split())
+    ours = re.findall(r"^foretaste (bench .*?)(?:   .*)?$", page, re.MULTILINE)
+    assert len(ours) == 3
+    for line in ours:
+        app.parse_args(line.split(), exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("tiny", ["1", ""])

@@ -86,6 +86,7 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
     assert "note: --amp, --checkpoint_dir: changes nothing about what is measured" in done.err
     (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     assert row["case"]["batch_size"] == 1
+    assert row["shape"]["num_users"] < 1000, "those of the dataset, not of MovieLens 20M"
     assert "| foretaste | fp32 | 1 | new users |" in done.out
 
 
