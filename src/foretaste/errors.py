@@ -1,4 +1,4 @@
-"""What can go wrong, as a user meets it.
+"""Errors that a user can meet.
 
 ::
 

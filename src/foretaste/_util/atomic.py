@@ -21,7 +21,7 @@ from pathlib import Path
 from foretaste._util.files import locked_file
 
 _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
-"""Said where a file system flushes files only."""
+"""Errors of file systems that flush files only."""
 
 _OWN_HOLDERS: set[str] = set()
 """Names of those in use by this process, which some network file systems let lock a file twice."""
@@ -116,7 +116,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def bring_back(path: Path) -> None:
-    """Where nothing is at ``path``, put back what a killed writer had moved away to replace it."""
+    """Put back, where nothing is at ``path``, what a killed writer had moved away to replace it."""
     if not os.path.lexists(path):
         remove_leftovers(path)
 

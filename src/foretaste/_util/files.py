@@ -52,7 +52,7 @@ _KINDS = {
 
 
 def is_name_text(path: Path) -> bool:
-    """Whether a path is UTF-8 text without a NUL character: other libraries take no other."""
+    """True for a path that is UTF-8 text without a NUL character: other libraries take no other."""
     try:
         return b"\0" not in str(path).encode()
     except UnicodeEncodeError:

@@ -1,10 +1,9 @@
-"""Memory: how much is free, and whether what is asked for would fit."""
+"""Memory that is free, and errors where a request would not fit."""
 
 from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from foretaste._util.formatting import memory
@@ -14,7 +13,7 @@ _SIGNS_OF_REFUSAL = (
     *("can't allocate memory", "not enough memory", "out of memory", "bad_alloc"),
     *("bad allocation", "can't start new thread", "launch worker thread", "failed to map segment"),
 )
-"""What PyTorch, DuckDB, the C++ library, Python, Arrow and the linker say of it in other errors."""
+"""Words of PyTorch, DuckDB, the C++ library, Python, Arrow and the linker in other errors."""
 
 _MEMINFO = Path("/proc/meminfo")
 _FREE = (("MemAvailable:",), ("MemFree:", "Buffers:", "Cached:"))
@@ -30,27 +29,37 @@ def require_memory(needed: float, free: float, what: str, advice: str) -> None:
 
 
 def was_refused(error: BaseException) -> bool:
-    """Whether an error is the system's refusal of memory, whoever asked for it."""
+    """True for an error that is the system's refusal of memory to any library."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return any(sign in str(error) for sign in _SIGNS_OF_REFUSAL)
 
 
 def free_bytes() -> int:
-    """Main memory that this process could still take: what the machine has free, swap included,
-    within the limits of its control groups and of its own; ``sys.maxsize`` where nobody tells."""
-    return max(0, min(_free_in_machine(), address_space_left(), *_left_in_groups()))
+    """Main memory that this process could still take; ``sys.maxsize`` where it is unknown.
 
-
-def _free_in_machine() -> int:
-    if not _MEMINFO.is_file():
-        return sys.maxsize
-    kibibytes = _numbers(_MEMINFO)
+    It is the free memory of the machine, swap included, within the limits of its control groups and
+    of its own.
+    """
+    free = sys.maxsize
+    kibibytes = _numbers(_MEMINFO) if _MEMINFO.is_file() else {}
     # WSL 1 and old kernels do not say what is available.
-    names = next((names for names in _FREE if names[0] in kibibytes), None)
-    if names is None:
-        return sys.maxsize
-    return 1024 * sum(kibibytes.get(name, 0) for name in (*names, "SwapFree:"))
+    if names := next((names for names in _FREE if names[0] in kibibytes), None):
+        free = 1024 * sum(kibibytes.get(name, 0) for name in (*names, "SwapFree:"))
+    left = [free, address_space_left()]
+    for limit, used in (
+        ("memory.max", "anon"),
+        ("memory/memory.limit_in_bytes", "total_rss"),
+    ):
+        path = _CGROUPS / limit
+        try:
+            text = path.read_text().strip()
+            taken = _numbers(path.parent / "memory.stat")[used]  # cached files can be let go
+        except (OSError, KeyError):
+            continue
+        if text != "max":
+            left.append(int(text) - taken)
+    return max(0, min(left))
 
 
 def address_space_left() -> int:
@@ -65,22 +74,6 @@ def address_space_left() -> int:
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
     return limit - int(statm.read_text().split()[0]) * resource.getpagesize()
-
-
-def _left_in_groups() -> Iterator[int]:
-    """What each control group leaves, as containers limit memory; cached files can be let go."""
-    for limit, used in (
-        ("memory.max", "anon"),
-        ("memory/memory.limit_in_bytes", "total_rss"),
-    ):
-        path = _CGROUPS / limit
-        try:
-            text = path.read_text().strip()
-            taken = _numbers(path.parent / "memory.stat")[used]
-        except (OSError, KeyError):
-            continue
-        if text != "max":
-            yield int(text) - taken
 
 
 def _numbers(path: Path) -> dict[str, int]:

@@ -28,10 +28,14 @@ class CaughtSignals:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        def catch(number: int, frame: FrameType | None) -> None:
+            self.last = number
+            self._act(number)
+
         if threading.current_thread() is threading.main_thread():
             for number in ENDING:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._previous[number] = signal.signal(number, self._catch)
+                    self._previous[number] = signal.signal(number, catch)
         return self
 
     def __exit__(
@@ -46,7 +50,3 @@ class CaughtSignals:
         """Have the signals do what they did before."""
         while self._previous:
             signal.signal(*self._previous.popitem())
-
-    def _catch(self, number: int, frame: FrameType | None) -> None:
-        self.last = number
-        self._act(number)

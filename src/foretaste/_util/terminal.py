@@ -36,7 +36,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def tell(message: str) -> None:
+def print_error(message: str) -> None:
     """A line on stderr; lost where that cannot be written."""
     with suppress(OSError):
         print(printable_lines(message), file=sys.stderr, flush=True)
@@ -88,17 +88,17 @@ def _status_of(work: Callable[[], None]) -> int:
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
     except Interrupted as error:
-        tell(str(error))
+        print_error(str(error))
         return EXIT_SIGNALLED + error.signal_number
     except (Exception, KeyboardInterrupt) as error:
         # A library that is interrupted may raise what it likes, as pandas does within its import.
         if signals.last is not None or isinstance(error, KeyboardInterrupt):
-            tell("interrupted")
+            print_error("interrupted")
             return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
         if not isinstance(error, ForetasteError | OSError):
             raise
         nameless = isinstance(error, OSError) and error.filename is None and error.strerror
-        tell(f"error: {f'the output cannot be written: {nameless}' if nameless else error}")
+        print_error(f"error: {f'the output cannot be written: {nameless}' if nameless else error}")
         return EXIT_MISTAKE
     return 0
 

@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError
 
 from foretaste import __version__
 from foretaste._util.memory import was_refused
-from foretaste._util.terminal import run_command, share_cores, tell
+from foretaste._util.terminal import print_error, run_command, share_cores
 from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
@@ -105,7 +105,7 @@ def _run(tokens: Sequence[str]) -> None:
     share_cores()
     lines, notes = modern(tokens)
     for note in notes:
-        tell(f"note: {note}")
+        print_error(f"note: {note}")
     try:
         for line in lines:
             app(

@@ -221,8 +221,19 @@ class BestWeights:
     def load(self) -> tuple[dict[str, Tensor], str]:
         """The weights, on the CPU, and their digest; RunError where they are not the log's."""
         record = WeightsRecord.of(self._log.read_sound())
+        run_path = self.path.parent
         if not self.are_there:
-            raise self._absent(record)
+            if None not in record.expected:
+                raise RunError(f"{self.path} is missing: the run is not whole")
+            if process := lock_holder(run_path):
+                raise RunError(
+                    f"{run_path} has no {WEIGHTS} yet: it is being trained by {process}; wait for "
+                    "its first evaluation"
+                )
+            raise RunError(
+                f"{run_path} has no {WEIGHTS}: its training ended before the first evaluation; "
+                f"go on with it: {resume_command(run_path)}"
+            )
         tensors, note = read_tensors(self.path, self._owner)
         digest = note[DIGEST]
         if digest not in record.expected:
@@ -245,18 +256,3 @@ class BestWeights:
             return None
         _, digest = self.load()
         return {"epoch": self.loaded_epoch, "sha256": digest}
-
-    def _absent(self, record: WeightsRecord) -> RunError:
-        """The reason why there are no weights."""
-        run_path = self.path.parent
-        if None not in record.expected:
-            return RunError(f"{self.path} is missing: the run is not whole")
-        if process := lock_holder(run_path):
-            return RunError(
-                f"{run_path} has no {WEIGHTS} yet: it is being trained by {process}; wait for its "
-                "first evaluation"
-            )
-        return RunError(
-            f"{run_path} has no {WEIGHTS}: its training ended before the first evaluation; "
-            f"go on with it: {resume_command(run_path)}"
-        )

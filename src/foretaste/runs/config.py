@@ -1,4 +1,4 @@
-"""What a run must remember to be repeated: ``config.json``."""
+"""Config of a run, all that is needed to repeat it: ``config.json``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,6 @@ def installed_versions() -> dict[str, str]:
         "torch": version("torch"),
         "numpy": version("numpy"),
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +96,7 @@ class WrittenFile:
         return cls(num_bytes=path.stat().st_size, sha256=file_sha256(path))
 
     def is_at(self, path: Path) -> bool:
-        """Whether it is the file at ``path``; OSError where that cannot be read."""
+        """True for the file at ``path``; OSError where that cannot be read."""
         return has_content(path, self.num_bytes, self.sha256)
 
 
@@ -119,14 +115,14 @@ class RunConfig:
     seed: int
     """Seed of the training."""
     dataset: DatasetReference
-    """What it was trained on."""
+    """The dataset it was trained on."""
     start: Mapping[str, Any] = field(default_factory=dict)
     """The runs of its warm start, and the digests of their weights; empty for weights by seed."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     """Versions of foretaste, Python, torch and numpy."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
-    """What of the machine decides its numbers: name of the GPU, or number of CPU threads."""
-    created: str = field(default_factory=_now)
+    """Parts of the machine that decide its numbers: name of the GPU, or number of CPU threads."""
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """When the run began, ISO 8601 in UTC."""
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
     """Each file written with the run and never changed; filled in by ``Run.create``."""

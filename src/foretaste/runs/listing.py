@@ -1,4 +1,4 @@
-"""The runs of a folder, told from config and log alone: what they are, and what they came to."""
+"""List of the runs of a folder with their results, from config and log alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foretaste.runs.paths import CONFIG, METRICS
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """What config and log say of a run; of a damaged one nothing but where it is and why."""
+    """Entries of a run's config and log; of a damaged one only its path and the reason."""
 
     path: Path
 
@@ -36,7 +36,7 @@ class ListedRun:
     protocol: str | None = None
 
     candidates: str | None = None
-    """What held-out items were ranked against."""
+    """The items that held-out ones were ranked against."""
 
     metric: str | None = None
     """The metric that chose the epoch; of a model fitted in one pass the one that would have."""
@@ -48,10 +48,10 @@ class ListedRun:
     """Its value on the test part."""
 
     train_s: float | None = None
-    """Seconds of all epochs, evaluation aside."""
+    """Seconds of all epochs, without evaluation."""
 
     created: str | None = None
-    """When the run began, ISO 8601 in UTC."""
+    """The time when the run began, ISO 8601 in UTC."""
 
 
 def list_runs(folder: Path | str) -> list[ListedRun]:
@@ -75,11 +75,12 @@ def _listed(path: Path) -> ListedRun:
     try:
         config = read_run_config(path / CONFIG)
         events = MetricsLog(path / METRICS).last_events(2)
-        found = _came_to(config, events)
+        is_finished = bool(events) and events[-1]["event"] == "summary"
+        found = _results(config, *events) if is_finished else {}
     except RunError as error:
         return ListedRun(path=path, state=f"damaged: {error}", is_damaged=True)
     state = "finished"
-    if not events or events[-1]["event"] != "summary":
+    if not is_finished:
         holder = lock_holder(path)
         state = f"in training ({holder})" if holder else "not finished"
     return ListedRun(
@@ -94,25 +95,17 @@ def _listed(path: Path) -> ListedRun:
     )
 
 
-def _came_to(config: RunConfig, events: list[dict[str, Any]]) -> dict[str, Any]:
+def _results(config: RunConfig, *events: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a finished training, whose log ends with the test part and the summary."""
-    summary = events[-1] if events and events[-1]["event"] == "summary" else {}
-    if not summary:
-        return {}
-    chosen = "ndcg@100" if config.dataset.protocol == "held-out-users" else "ndcg@10"
-    metric = summary.get("select_by") or chosen
-    evaluation = events[0].get("evaluation")
+    default = "ndcg@100" if config.dataset.protocol == "held-out-users" else "ndcg@10"
+    summary, evaluation = events[-1], events[0].get("evaluation")
+    metric = summary.get("select_by") or default
+    test = None
+    if isinstance(evaluation, Mapping) and evaluation.get("split") == "test":
+        test = evaluation["metrics"].get(metric)
     return {
         "metric": metric,
         "validation": summary.get("best_value"),
-        "test": _value(evaluation, metric),
+        "test": None if test is None else float(test["value"]),
         "train_s": summary.get("train_s"),
     }
-
-
-def _value(evaluation: Any, metric: str) -> float | None:
-    """A metric of the test part, as a log has its evaluation."""
-    if not isinstance(evaluation, Mapping) or evaluation.get("split") != "test":
-        return None
-    found = evaluation["metrics"].get(metric)
-    return None if found is None else float(found["value"])

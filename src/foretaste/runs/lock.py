@@ -1,4 +1,4 @@
-"""One process at a time may train into a run."""
+"""Lock of a run: one process at a time may train into it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foretaste.runs.paths import writing
 LOCK = "training.lock"
 
 _NUM_TRIES, _PAUSE_S = 5, 0.01
-"""Whoever asks for the holder has the lock for a moment."""
+"""A process that asks for the holder has the lock for a moment."""
 
 
 @contextmanager
@@ -52,7 +52,15 @@ def _acquired(path: Path) -> IO[bytes]:
     while True:
         file = open_own(path, "a+b")
         try:
-            _lock(file, path)
+            for _ in range(_NUM_TRIES):
+                if try_lock(file.fileno()):
+                    break
+                time.sleep(_PAUSE_S)
+            else:
+                raise RunError(
+                    f"{path.parent} is being trained by {_named_in(file)}; wait for it or stop it "
+                    "first"
+                )
             if _is_the_only(file, path):
                 file.truncate(0)
                 file.write(f"process {os.getpid()} on {gethostname()}".encode())
@@ -65,7 +73,7 @@ def _acquired(path: Path) -> IO[bytes]:
 
 
 def _is_the_only(file: IO[bytes], path: Path) -> bool:
-    """Whether an open file is at ``path`` and nowhere else; elsewhere it is not ours to write."""
+    """True for an open file at ``path`` and nowhere else; elsewhere it is not ours to write."""
     status = os.fstat(file.fileno())
     # Whoever held the lock before may have removed the file before it was locked again.
     with suppress(FileNotFoundError):
@@ -74,16 +82,6 @@ def _is_the_only(file: IO[bytes], path: Path) -> bool:
                 return True
             path.unlink()
     return False
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    for _ in range(_NUM_TRIES):
-        if try_lock(file.fileno()):
-            return
-        time.sleep(_PAUSE_S)
-    raise RunError(
-        f"{path.parent} is being trained by {_named_in(file)}; wait for it or stop it first"
-    )
 
 
 def _named_in(file: IO[bytes]) -> str:

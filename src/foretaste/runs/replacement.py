@@ -27,7 +27,7 @@ _BESIDE = re.compile(r"\.(.+)\.next")
 
 
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """Where the run that is to be at ``path`` is trained: there, or beside the run it replaces.
+    """The path to train the run at that is to be at ``path``: there, or beside the run it replaces.
 
     Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
     being trained into, or a finished run waits to be put there. Nothing is removed yet.

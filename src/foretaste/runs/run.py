@@ -10,13 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
 from foretaste._util.atomic import atomic_directory, bring_back, remove_leftovers
-from foretaste._util.files import file_sha256, open_regular
+from foretaste._util.files import file_sha256, open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.errors import RunError
+from foretaste.data.part_files import pairs_in, read_table
+from foretaste.errors import DatasetError, RunError
 from foretaste.runs.checkpoint_files import (
     KEPT,
     STATE,
@@ -26,15 +32,12 @@ from foretaste.runs.checkpoint_files import (
     read_tensors,
 )
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
-from foretaste.runs.histories_file import read_histories, write_histories
 from foretaste.runs.history import RunHistory, final_evaluation
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import CONFIG, METRICS, check_is_new, reading, writing
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from foretaste.data.dataset import Dataset
@@ -292,3 +295,33 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
+
+
+def write_histories(path: Path, histories: Histories, in_training: NDArray[np.bool_]) -> None:
+    """Write ``user_index`` and ``item_index``, int32, and ``in_training``, boolean."""
+    columns = {
+        "user_index": pa.array(histories.row_index()),
+        "item_index": pa.array(histories.item_index),
+        "in_training": pa.array(in_training),
+    }
+    pq.write_table(pa.table(columns), real_path(path), compression="zstd")
+
+
+def read_histories(
+    path: Path, *, num_users: int, num_items: int
+) -> tuple[Histories, NDArray[np.bool_]]:
+    """Read ``histories.parquet``; RunError where it does not fit the given numbers."""
+    try:
+        table = read_table(path)
+    except DatasetError as error:
+        raise RunError(str(error)) from error
+    try:
+        histories = pairs_in(table, num_users=num_users, num_items=num_items, where="its pairs")
+    except DatasetError as error:
+        raise RunError(f"{path} does not fit config.json: {error}") from error
+    in_training = [np.zeros(0, dtype=np.uint8)]
+    for chunk in table["in_training"].chunks:
+        # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.
+        bits = np.unpackbits(np.frombuffer(chunk.buffers()[1], dtype=np.uint8), bitorder="little")
+        in_training.append(bits[chunk.offset : chunk.offset + len(chunk)])
+    return histories, np.concatenate(in_training).astype(bool)

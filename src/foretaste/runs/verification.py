@@ -1,4 +1,4 @@
-"""Whether a run directory is whole: its settings, ids, histories, log, weights and saved state."""
+"""Verification of a run directory: its settings, ids, histories, log, weights and saved state."""
 
 from __future__ import annotations
 
@@ -52,22 +52,33 @@ def verify_run(path: Path | str) -> Verification:
     """
     path = checked("path", path, Path)
     checks = Checks(path)
-    if checks.make(CONFIG, partial(_check_config, path)):
+
+    def check_config() -> str:
+        config = read_run_config(path / CONFIG)
+        dataset = f"{config.dataset.name} ({config.dataset.protocol})"
+        return f"version {FORMAT_VERSION}, {config.model} on {dataset}"
+
+    def check_state() -> str:
+        state = run.load_state()
+        assert state is not None
+        return f"{len(state.tensors):,} tensors: digest, owner, place in the log"
+
+    def check_lock() -> str:
+        if holder := lock_holder(path):
+            return f"{holder} is training it"
+        with reading(path / LOCK), open_own(path / LOCK, "rb"):
+            return "left by a training that was killed"
+
+    if checks.make(CONFIG, check_config):
         run = Run(path, read_run_config(path / CONFIG))
         for name in (USERS, ITEMS, HISTORIES):
             checks.make(name, partial(_check_part, run, name))
         if checks.make(METRICS, partial(_check_log, run)):
             checks.make(WEIGHTS, partial(_check_weights, run))
-        for name, check in ((STATE, _check_state), (LOCK, _check_lock)):
+        for name, check in ((STATE, check_state), (LOCK, check_lock)):
             if os.path.lexists(path / name):
-                checks.make(name, partial(check, run))
+                checks.make(name, check)
     return Verification(path=path, holds="run", checks=tuple(checks.outcomes))
-
-
-def _check_config(path: Path) -> str:
-    config = read_run_config(path / CONFIG)
-    reference = config.dataset
-    return f"version {FORMAT_VERSION}, {config.model} on {reference.name} ({reference.protocol})"
 
 
 def _check_part(run: Run, name: str) -> str:
@@ -101,16 +112,3 @@ def _check_weights(run: Run) -> str:
     model = load_model(run, "cpu")
     num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())
     return f"{num_numbers:,} numbers: digest, owner, names, shapes, finite"
-
-
-def _check_state(run: Run) -> str:
-    state = run.load_state()
-    assert state is not None
-    return f"{len(state.tensors):,} tensors: digest, owner, place in the log"
-
-
-def _check_lock(run: Run) -> str:
-    if holder := lock_holder(run.path):
-        return f"{holder} is training it"
-    with reading(run.path / LOCK), open_own(run.path / LOCK, "rb"):
-        return "left by a training that was killed"
