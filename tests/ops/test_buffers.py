@@ -37,8 +37,8 @@ def test_memory_is_handed_out_again_once_it_is_free() -> None:
 
 def test_the_same_memory_serves_one_step_after_another() -> None:
     kept = Buffers()
-    places = {empty(kept, 4, size).data_ptr() for size in (9, 9, 5, 1)}
-    assert len(places) == 1
+    addresses = {empty(kept, 4, size).data_ptr() for size in (9, 9, 5, 1)}
+    assert len(addresses) == 1
 
 
 def test_views_and_names_keep_memory_apart() -> None:

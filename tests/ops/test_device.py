@@ -1,4 +1,4 @@
-"""Which device a name means."""
+"""The device that a name means."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ needs_fusion = pytest.mark.skipif(
 
 
 class Counted:
-    """How many chunks each way of taking exponentials was used for."""
+    """Number of chunks for which each kind of exponentials was used."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fused = self.general = 0

@@ -210,7 +210,7 @@ def test_permutation_sends_every_place_everywhere_equally(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 5, 7])
 def test_permutation_of_a_handful_reaches_every_order_of_two(size: int) -> None:
-    """So few bits leave a Feistel network uneven, but no pair of places is stuck."""
+    """So few bits leave a Feistel network uneven, but no pair of positions is stuck."""
     orders = np.stack([permutation(key, size, "cpu").numpy() for key in range(1000)])
     pairs = {(int(order[0]), int(order[1])) for order in orders}
     assert len(pairs) == size * (size - 1)

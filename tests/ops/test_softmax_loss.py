@@ -145,7 +145,7 @@ def test_tiles_of_items_change_nothing(
 def test_half_hidden_rows_lose_nothing_to_tiles(
     monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
 ) -> None:
-    """What is summed over tiles of items is summed in float32."""
+    """Sums over tiles of items are kept in float32."""
     targets = random_histories(np.random.default_rng(1), 40, 320, share=0.1)
     layer = make_layer(40, generator, width=33, num_items=320, dtype=torch.float32)
     hidden_BD = layer[0].detach().bfloat16().requires_grad_()

@@ -34,7 +34,7 @@ SCORED = {
 }
 SCORING = "interaction_logits"
 SCORING_SHARED_LIMIT = 48 << 10
-"""What every GPU has; beyond it, fewer programs run side by side."""
+"""Every GPU has this much; beyond it, fewer programs run side by side."""
 SCORING_SPILLED_LIMIT = 64
 
 
@@ -67,7 +67,7 @@ def compile_instead(function: Any, num_programs: int, *args: Any, **options: Any
 
 
 def spilled_bytes(binary: bytes) -> int:
-    """What a thread of a compiled kernel keeps in memory for want of registers."""
+    """Memory of a thread of a compiled kernel for values that found no register."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()

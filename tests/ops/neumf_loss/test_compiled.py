@@ -1,4 +1,4 @@
-"""What torch.compile makes of the interaction against the same written out plainly."""
+"""The compiled interaction against the same written out plainly."""
 
 from __future__ import annotations
 

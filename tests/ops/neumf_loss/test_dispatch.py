@@ -1,4 +1,4 @@
-"""What callers of the interaction may ask for, whichever implementation answers."""
+"""Dispatch of the interaction: every implementation serves the same calls."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def run(*arguments: str, **variables: str) -> str:
-    """What Python prints, in a process of its own: Triton decides at import how it works."""
+    """Output of Python in a process of its own: Triton decides at import how it works."""
     dropped = ("PYTEST", "TRITON")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the Triton kernels of the interaction must do, compiled on a GPU or interpreted on the CPU.
+"""Tests of the Triton kernels of the interaction, compiled on a GPU or interpreted on the CPU.
 
 Not collected by its name: `test_triton` runs it through the interpreter in a process of its own,
 `tests.gpu` on CUDA.

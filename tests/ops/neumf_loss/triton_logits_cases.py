@@ -1,4 +1,4 @@
-"""What the Triton kernel of inference must do; run as `triton_cases` is."""
+"""Tests of the Triton kernel of inference; run as `triton_cases` is."""
 
 from __future__ import annotations
 

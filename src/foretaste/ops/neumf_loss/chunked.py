@@ -89,7 +89,11 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
     num_pairs = min(logits_BI.numel(), pairs_at_once)
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
-    is_finite = _sums_are_finite(inputs.user_tower_BH, inputs.item_tower_IH)
+    is_finite = False  # of a GPU unknown, which would have to be waited for
+    sides = (inputs.user_tower_BH, inputs.item_tower_IH)
+    if inputs.device.type == "cpu" and all(side.numel() > 0 for side in sides):
+        largest = [torch.stack(side.aminmax()).abs().amax() for side in sides]
+        is_finite = bool((largest[0] + largest[1]).isfinite())
     for rows in _slices(inputs.num_rows, inputs.num_items, pairs_at_once):
         for items in _slices(inputs.num_items, rows.stop - rows.start, pairs_at_once):
             logits_cK = logits_BI[rows, items]
@@ -98,17 +102,6 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
             add_relu(item_tower_KH, user_tower_cH[:, None], out=tower_cKH, is_finite=is_finite)
             _add_tower_logits(tower, tower_cKH, logits_cK)
     return logits_BI
-
-
-def _sums_are_finite(left: Tensor, right: Tensor) -> bool:
-    """True if no value of one can add up with one of the other to infinity or NaN.
-
-    False on a GPU, which would have to be waited for.
-    """
-    if left.device.type != "cpu" or left.numel() == 0 or right.numel() == 0:
-        return False
-    largest = [torch.stack(tensor.aminmax()).abs().amax() for tensor in (left, right)]
-    return bool((largest[0] + largest[1]).isfinite())
 
 
 def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -> None:

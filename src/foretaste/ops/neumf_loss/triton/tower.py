@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     widths: Any
     """Widths of the tower's layers, the first included."""
     padded: Any
-    """The same, padded to powers of two."""
+    """Each of them padded to a power of two."""
     chunk: Any
     """Columns of the first layer in a chunk; all of them where it is the only layer."""
     threshold: Any
