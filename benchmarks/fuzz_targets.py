@@ -1,4 +1,4 @@
-"""What the fuzzer attacks: every reader of files that somebody else wrote, and cases to begin with.
+"""Targets of the fuzzer: every reader of files that somebody else wrote, and cases to begin with.
 
 A target takes an empty folder and the bytes of a case. It returns where they were read, and whole,
 and raises a ForetasteError where they are refused; anything else is a finding.
@@ -30,7 +30,7 @@ from foretaste.recommend import read_ids
 LONGEST_MESSAGE = 10_000
 
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where cases are written: in memory, where there is such a place."""
+"""Directory of the cases: in memory, where there is such a place."""
 
 HEADER = "user_id,item_id,rating,timestamp\n"
 ROWS = "".join(f"{u},{i},4.0,{u + i}\n" for u in range(4) for i in range(4))

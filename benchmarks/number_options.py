@@ -37,7 +37,7 @@ EDGES = (
 )
 
 MORE_BYTES = 2 << 30
-"""What a case may map above what the process has with everything imported."""
+"""Memory that a case may map above that of the process with everything imported."""
 
 SECONDS = 8
 

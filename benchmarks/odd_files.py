@@ -1,4 +1,4 @@
-"""Whether what stands in a file's place is named: every file of a run and of its dataset, every odd
+"""Something odd in a file's place is named: every file of a run and of its dataset, every odd
 kind, every command that reads them.
 
     python -m benchmarks.odd_files
@@ -46,7 +46,7 @@ from foretaste.cli.app import main as run_command_line
 from foretaste.training import Progress
 
 FIRST_USE_IMPORTS = (pyarrow.dataset,)
-"""What reading Parquet imports, too late for forks to share."""
+"""Modules that reading Parquet imports, too late for forks to share."""
 
 GOOD = "good"
 """Beside run and dataset: the file as it was."""
@@ -134,7 +134,7 @@ class Outcome:
         return self.status == 2 and self.err.count("error: ") == 1 and "Traceback" not in self.err
 
     def is_as(self, whole: Outcome, command: str) -> bool:
-        """Whether the command answered as it does where all is whole."""
+        """True where the command answered as it does where all is whole."""
         same = self.weights == whole.weights if command == "resume" else self.out == whole.out
         return self.status == 0 and same
 
@@ -196,7 +196,7 @@ def _status_of(line: str, directory: Path, said: list[Path]) -> int:
 
 
 def may_pass_for_whole(file: str, kind: str) -> bool:
-    """Whether nothing is wrong: what a lock holds is no matter, and a state need not be there."""
+    """True where nothing is wrong: a lock may hold anything, and a state need not be there."""
     if file == LOCK:
         return kind in ("missing", "empty", "huge and sparse", "truncated", "bit flip")
     return kind == "link to the file" or (file, kind) == (STATE, "missing")

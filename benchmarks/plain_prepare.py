@@ -144,7 +144,7 @@ def measure_here(
 
 
 def peak_memory_mib() -> float:
-    """This process's own peak; what getrusage tells may be that of the process it came from."""
+    """This process's own peak; that of getrusage may be of the process it came from."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 

@@ -128,7 +128,7 @@ def _nvidia_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
 
 
 def run(trial: Trial, data: Path, work: Path) -> dict[str, Any]:
-    """Train and judge one trial; the row to be written."""
+    """Train and evaluate one trial; the row to be written."""
     dataset = _prepared(trial, data, work)
     run_path = work / "-".join(map(str, trial.key)).replace("/", "-").replace(" ", "-")
     trained = foretaste.train(

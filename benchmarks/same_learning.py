@@ -1,4 +1,4 @@
-"""Whether ours learns what the plain loop learns: paired over seeds, at equal batches and epochs.
+"""Quality of ours and of the plain loop compared: paired over seeds, at equal batches and epochs.
 
     python -m benchmarks.same_learning neumf --data DIRECTORY --seeds 1 2 3 4 5 6
     python -m benchmarks.same_learning vae --data DIRECTORY
@@ -120,7 +120,7 @@ def evaluated(kind: str, model: nn.Module, dataset: Dataset) -> float:
 
 
 def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Callable[[], nn.Module]]:
-    """What is compared, each ready to be trained."""
+    """The sides compared, each ready to be trained."""
     if kind == "sampled":
         return {
             name: partial(

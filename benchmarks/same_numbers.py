@@ -1,4 +1,4 @@
-"""Whether two checkouts train the same weights: every model and precision a CPU computes.
+"""Weights that two checkouts train, compared: every model and precision a CPU computes.
 
     python -m benchmarks.same_numbers OLD_CHECKOUT NEW_CHECKOUT --data ml-100k/ratings.csv
 
@@ -78,7 +78,7 @@ def trained(checkout: Path, data: Path, case: str) -> dict[str, Any]:
 
 
 def metrics_of(evaluation: dict[str, Any]) -> Any:
-    """What was measured, without how long it took."""
+    """The numbers of an evaluation, without its time."""
     return evaluation["evaluation"]["metrics"]
 
 

@@ -28,7 +28,7 @@ _GROWTHS = {
     "interactions": (False, False, True),
     "all": (True, True, True),
 }
-"""Which of users, items and interactions grow. Users bring their interactions with them."""
+"""Users, items and interactions that grow (True). Users bring their interactions with them."""
 
 
 @dataclass(frozen=True, kw_only=True)

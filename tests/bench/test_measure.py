@@ -72,9 +72,7 @@ def test_peak_memory_starts_from_what_is_there(device: torch.device) -> None:
     assert before.numel()
 
 
-def test_a_system_that_does_not_tell_its_peak(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_system_without_a_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Windows has neither `resource` nor /proc, and no C library of the process's own to ask."""
 
     def no_library(name: object) -> None:
