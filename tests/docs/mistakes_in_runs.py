@@ -268,7 +268,14 @@ QUESTIONS = {
     "A missing id in a column": run(
         "recommend runs/vae --users-file who.parquet", who__parquet=parquet({"user": [1, None]})
     ),
-    "One id where a list belongs": python("foretaste.load('runs/vae').recommend('42')"),
+    "No ids where ids belong": python("foretaste.load('runs/vae').recommend(4.5)"),
+    "A score of an item that training never saw": python(
+        "foretaste.load('runs/heldout').score_for([100], 9017)"
+    ),
+    "Vectors of a model that has none": python("foretaste.load('runs/popularity').user_vectors()"),
+    "Item vectors of EASE": python(
+        "foretaste.load(foretaste.train('ease', 'data')).item_vectors()"
+    ),
     "No part to measure on": run("evaluate runs/everything"),
     "Fixed candidates to measure on": run("evaluate runs/vae --candidates fixed"),
     "Lengths that cannot be": run("evaluate runs/vae -k 0"),

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,15 @@ def test_printed() -> None:
     assert len(lines) == len(evaluation.metrics)
     assert str(Metric(name="hr@2", value=0.25, low=0.2, high=0.3)) == "hr@2 0.2500 (0.2000–0.3000)"
     assert str(Metric(name="coverage@2", value=0.5, low=None, high=None)) == "coverage@2 0.5000"
+
+
+def test_a_notebook_shows_every_metric_in_a_table() -> None:
+    evaluation = replace(small_evaluation(torch.rand(20, 6)), protocol="<b>")
+    html = evaluation._repr_html_()
+    assert "<b>" not in html
+    assert html.count("<tr>") == 1 + len(evaluation.metrics)
+    for text in (evaluation.metrics["hr@1"].interval(), f"{evaluation['ndcg@2']:.4f}", "&lt;b&gt;"):
+        assert text in html
 
 
 def test_wilson_interval_by_hand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from foretaste.recommend import Answer, ScoredItem, to_table
+from foretaste.recommend import Answer, Recommender, ScoredItem, to_table
 
 KNOWN = Answer(id=42, item_ids=[7, 110], scores=[1.5, 0.25], titles=["Seven", None])
 SHORT = Answer(id=43, item_ids=[], scores=[], reason="only 0 of 2: 0 candidates in the catalogue")
@@ -82,3 +82,18 @@ def test_no_answers_make_an_empty_table() -> None:
 def test_kinds_do_not_mix() -> None:
     with pytest.raises(AssertionError, match="one kind"):
         to_table([KNOWN, Answer(id="b", item_ids=[], scores=[], kind="item")])
+
+
+def test_a_notebook_shows_answers_as_tables_of_escaped_text(popularity: Recommender) -> None:
+    answer = Answer(
+        id="<b>", item_ids=["a&b"], scores=[0.5], titles=["<script>"], reason="only 1 < 2"
+    )
+    html = answer._repr_html_()
+    assert "<b>" not in html
+    assert "<script>" not in html
+    for text in ("user &lt;b&gt;", "a&amp;b", "&lt;script&gt;", "0.5000", "only 1 &lt; 2"):
+        assert text in html
+    answers = popularity.recommend(popularity.users.ids()[:2], k=3)
+    shown = answers._repr_html_()  # type: ignore[attr-defined]
+    assert shown == "".join(answer._repr_html_() for answer in answers)
+    assert shown.count("<table>") == 2

@@ -186,9 +186,19 @@ def test_there_are_three_ways_with_unknown_users(popularity: Recommender) -> Non
         popularity.recommend([7], unknown="ignore")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("users", ["100", 100, None, b"100"])
-def test_ids_must_come_as_a_list(popularity: Recommender, users: object) -> None:
-    with pytest.raises(SettingError, match=r"user_ids is .*; it must be a list of ids; write"):
+def test_one_id_is_as_good_as_a_list_of_one(personal: Recommender) -> None:
+    user = trained_users(personal)[0]
+    order = popularity_order(personal)
+    (expected,) = personal.recommend([user], k=3, candidates=order[:1], exclude=order[1:2])
+    for one in (user, str(user), np.int64(user)):
+        found = personal.recommend(one, k=3, candidates=order[0], exclude=order[1])
+        assert found == [expected]
+    assert personal.similar_items(order[0], k=2) == personal.similar_items([order[0]], k=2)
+
+
+@pytest.mark.parametrize("users", [4.5, None, b"100", True])
+def test_ids_must_be_ids(popularity: Recommender, users: object) -> None:
+    with pytest.raises(SettingError, match=r"user_ids is .*; it must be an id or a list of ids"):
         popularity.recommend(users)  # type: ignore[arg-type]
 
 

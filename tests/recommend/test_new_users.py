@@ -119,7 +119,13 @@ def test_text_histories(text: Recommender) -> None:
     assert not {"000", "001"} & set(answer.item_ids)
 
 
-@pytest.mark.parametrize("histories", [[1, 2], ["12"], [[1], 2]])
-def test_a_flat_history_is_refused(popularity: Recommender, histories: list[object]) -> None:
+@pytest.mark.parametrize("container", [list, tuple, np.array, pa.array, pd.Series])
+def test_one_history_is_as_good_as_a_list_of_one(personal: Recommender, container: Any) -> None:
+    history = popularity_order(personal)[:3]
+    assert personal.recommend_for(container(history), k=4) == personal.recommend_for([history], k=4)
+
+
+@pytest.mark.parametrize("histories", [[[1], 2], [2, [1]], {"ana": 2}])
+def test_an_id_among_histories_is_refused(popularity: Recommender, histories: list[object]) -> None:
     with pytest.raises(SettingError, match=r"each history is .*; it must be a list of ids; wri"):
         popularity.recommend_for(histories)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import compact, counted
+from foretaste._util.notebook import html_table
 from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import (
     INTERVALS,
@@ -53,9 +54,13 @@ class Metric:
     low: float | None
     high: float | None
 
+    def interval(self) -> str:
+        """The interval as text, empty where there is none."""
+        return "" if self.low is None else f"{self.low:.4f}–{self.high:.4f}"
+
     def __str__(self) -> str:
-        interval = "" if self.low is None else f" ({self.low:.4f}–{self.high:.4f})"
-        return f"{self.name} {self.value:.4f}{interval}"
+        interval = self.interval()
+        return f"{self.name} {self.value:.4f}" + (f" ({interval})" if interval else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +185,14 @@ class Evaluation:
         return "\n".join([self._about(), *map(str, self.metrics.values())])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [metric.name, f"{metric.value:.4f}", metric.interval()]
+            for metric in self.metrics.values()
+        ]
+        note = "; ".join(self._circumstances())
+        return html_table(self._about(), ["metric", "value", "95 % interval"], rows, note)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but what only comparisons need, as plain JSON-safe values."""

@@ -108,6 +108,15 @@ class RecommenderModel(nn.Module, ABC):
             "train neumf, vae or ease for similar items"
         )
 
+    def user_vectors(self, state: UserState) -> Tensor:
+        """Vectors of users, [B, D]: the learned part of their state."""
+        parts = [part for part in state.parts if isinstance(part, Tensor)]
+        if not parts:
+            raise UnsupportedError(
+                f"{self.name} has no vectors of users; train neumf or vae for them"
+            )
+        return torch.cat(parts, dim=1)
+
     @abstractmethod
     def _known_users(
         self, user_index_B: Tensor, histories: HistoryTensors

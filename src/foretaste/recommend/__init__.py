@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.recommend.answers import Answer, ScoredItem, to_table
+    from foretaste.recommend.answers import Answer, ScoredItem, SimilarUsers, to_table
     from foretaste.recommend.export import Export
     from foretaste.recommend.inputs import read_ids
     from foretaste.recommend.recommender import Recommender, load
@@ -17,12 +17,22 @@ _MODULE_OF = {
     "Export": "export",
     "Recommender": "recommender",
     "ScoredItem": "answers",
+    "SimilarUsers": "answers",
     "load": "recommender",
     "read_ids": "inputs",
     "to_table": "answers",
 }
 
-__all__ = ["Answer", "Export", "Recommender", "ScoredItem", "load", "read_ids", "to_table"]
+__all__ = [
+    "Answer",
+    "Export",
+    "Recommender",
+    "ScoredItem",
+    "SimilarUsers",
+    "load",
+    "read_ids",
+    "to_table",
+]
 
 
 __getattr__ = lazy_names(__name__, _MODULE_OF)

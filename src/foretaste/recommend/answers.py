@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from foretaste._util.notebook import html_table
 from foretaste._util.terminal import printable
 from foretaste.recommend.inputs import Id, id_array
 
@@ -59,6 +60,15 @@ class Answer:
         titles = self.titles or [None] * len(self.item_ids)
         return list(map(ScoredItem, self.item_ids, self.scores, titles))
 
+    def _repr_html_(self) -> str:
+        titled = self.titles is not None
+        rows = [
+            [rank, item.item_id, f"{item.score:.4f}", *([item.title or ""] if titled else [])]
+            for rank, item in enumerate(self.items, start=1)
+        ]
+        headings = ["rank", "item_id", "score", *(["title"] if titled else [])]
+        return html_table(_HEADINGS[self.kind].format(self.id), headings, rows, self.reason)
+
     @property
     def column(self) -> str:
         """Name of the column with the user, history or item asked about."""
@@ -76,20 +86,38 @@ class Answer:
         return "\n".join(lines)
 
 
+class Answers(list[Answer]):
+    """A list of answers that a notebook shows as tables."""
+
+    def _repr_html_(self) -> str:
+        return "".join(answer._repr_html_() for answer in self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarUsers:
+    """The users most similar to one user, best first."""
+
+    id: Id
+    """The user asked about."""
+    user_ids: list[Id]
+    scores: list[float]
+    """Cosines of the users' vectors."""
+
+
 def make_answers(
     kind: Kind,
     ids: Sequence[Id] | None,
     top: TopItems,
     items: IdTable,
     reasons: Sequence[Sequence[str]],
-) -> list[Answer]:
+) -> Answers:
     """One answer per row of ``top``, about each of ``ids``, in the ids and titles of ``items``."""
     filled = top.filled()
     index = top.item_index[filled]
     item_ids, scores, titles = items.ids(index), top.score[filled].tolist(), items.titles(index)
     ends = np.cumsum(top.length).tolist()
     about = [None] * len(ends) if ids is None else ids
-    return [
+    return Answers(
         Answer(
             id=id,
             item_ids=item_ids[start:end],
@@ -99,7 +127,7 @@ def make_answers(
             kind=kind,
         )
         for id, (start, end), reason in zip(about, pairwise([0, *ends]), reasons, strict=True)
-    ]
+    )
 
 
 def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:

@@ -11,7 +11,7 @@ from io import StringIO
 from itertools import chain, compress
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
 
 Id = int | str
+Ids = Id | Iterable[Id]
+"""Ids, or a single one."""
+GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[Id]
+"""Item ids of users by name, without names, or of one user."""
 Unknown = Literal["error", "skip", "popular"]
 """Treatment of users that a run does not know: refused, left out or in popularity order."""
 
@@ -39,14 +43,21 @@ _NUM_EXAMPLES = 3
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
-def as_ids(name: str, ids: Iterable[Id]) -> list[Id]:
-    """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column."""
+def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
+    """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column; or one id."""
+    if single and _is_id(ids):
+        return [ids]
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise wrong(name, ids, f"a list of ids; write [{shown(ids)}]")
+        allowed = "an id or a list of ids" if single else f"a list of ids; write [{shown(ids)}]"
+        raise wrong(name, ids, allowed)
     for to_list in ("tolist", "to_pylist"):
         if hasattr(ids, to_list):
             return list(getattr(ids, to_list)())
     return list(ids)
+
+
+def _is_id(value: object) -> TypeGuard[Id]:
+    return isinstance(value, str | Integral) and not isinstance(value, bool)
 
 
 def named(ids: Sequence[Id]) -> str:
@@ -73,7 +84,7 @@ class RequestedUsers:
     """Remarks for the caller on the given ids."""
 
     @classmethod
-    def of(cls, users: IdTable, user_ids: Iterable[Id], unknown: Unknown) -> RequestedUsers:
+    def of(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> RequestedUsers:
         """Look users up; UnknownIdError names unknown ones where ``unknown`` is ``error``."""
         checked("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
@@ -115,6 +126,28 @@ def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
     raise UnknownIdError(_unknown(table, unknown, ids), unknown)
 
 
+def catalogue_index(
+    items: IdTable,
+    num_items: int,
+    item_ids: Ids,
+    consequence: str = "nothing is known of what they are similar to",
+) -> NDArray[np.int64]:
+    """Indexes of items of the catalogue, the first ``num_items``.
+
+    UnknownIdError names items that training never saw, and the ``consequence``.
+    """
+    ids = as_ids("item_ids", item_ids)
+    index = lookup_all(items, ids)
+    unseen = list(compress(ids, index >= num_items))
+    if unseen:
+        raise UnknownIdError(
+            f"{len(unseen)} of {len(ids)} items were never seen in training, so {consequence}: "
+            f"{named(unseen)}",
+            unseen,
+        )
+    return index
+
+
 def _unknown(
     table: IdTable, unknown: Sequence[Id], requested: Sequence[Id], treatment: str = ""
 ) -> str:
@@ -139,9 +172,11 @@ class RequestedHistories:
     histories: list[list[Id]]
 
     @classmethod
-    def of(cls, given: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]]) -> RequestedHistories:
-        """Histories by name, or without names; SettingError where they are a table, names are no
-        ids of one kind, or a history is no list."""
+    def of(cls, given: GivenHistories) -> RequestedHistories:
+        """Histories by name, without names, or a single one.
+
+        SettingError where they are a table, names are no ids of one kind, or a history is no list.
+        """
         if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "columns"):
             raise SettingError(
                 'histories must be lists of item ids, [[1, 5], [7]] or {"anna": [1, 5]}, got one '
@@ -149,12 +184,15 @@ class RequestedHistories:
                 "frames and files"
             )
         if not isinstance(given, Mapping):
-            return cls(None, [as_ids("each history", ids) for ids in given])
+            each = as_ids("histories", given, single=False)  # type: ignore[arg-type]
+            if each and all(map(_is_id, each)):
+                return cls(None, [each])
+            return cls(None, [as_ids("each history", ids, single=False) for ids in each])
         if not any(all(isinstance(name, kind) for name in given) for kind in (str, Integral)):
             raise SettingError(
                 f"histories must be named all by integers or all by text, got {named([*given])}"
             )
-        return cls([*given], [as_ids("each history", ids) for ids in given.values()])
+        return cls([*given], [as_ids("each history", ids, single=False) for ids in given.values()])
 
     @property
     def kind(self) -> Literal["user", "history"]:

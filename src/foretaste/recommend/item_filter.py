@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.recommend.inputs import Id, as_ids, examples, named
+from foretaste.recommend.inputs import Ids, as_ids, examples, named
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -39,8 +38,8 @@ class ItemFilter:
         items: IdTable,
         num_items: int,
         *,
-        candidates: Iterable[Id] | None,
-        exclude: Iterable[Id],
+        candidates: Ids | None,
+        exclude: Ids,
     ) -> ItemFilter:
         """The catalogue (the first ``num_items`` of ``items``), only ``candidates``, less
         ``exclude``.
@@ -74,7 +73,7 @@ class ItemFilter:
 
 
 def _in_catalogue(
-    items: IdTable, num_items: int, name: str, given: Iterable[Id]
+    items: IdTable, num_items: int, name: str, given: Ids
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Indexes of the given ids that are in the catalogue, and a note on the others."""
     ids = as_ids(name, given)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +15,28 @@ from numpy.typing import NDArray
 from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.errors import UnknownIdError
-from foretaste.models.base import RecommenderModel
-from foretaste.recommend.answers import COLUMNS, Answer, make_answers
+from foretaste.models.base import RecommenderModel, UserState
+from foretaste.recommend.answers import COLUMNS, Answer, SimilarUsers, make_answers
 from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.inputs import (
     NOTHING_KNOWN,
     UNKNOWN_USER,
-    Id,
+    GivenHistories,
+    Ids,
     RequestedHistories,
     RequestedUsers,
     Unknown,
-    as_ids,
+    catalogue_index,
     examples,
-    lookup_all,
-    named,
 )
 from foretaste.recommend.item_filter import ItemFilter
-from foretaste.recommend.top_k import SimilarItemRanker, TopItems, UserRanker
+from foretaste.recommend.top_k import (
+    SimilarItemRanker,
+    TopItems,
+    UserRanker,
+    per_user,
+    similar_rows,
+)
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 
@@ -81,11 +84,11 @@ class Recommender:
 
     def recommend(
         self,
-        user_ids: Iterable[Id],
+        user_ids: Ids,
         k: int = 10,
         *,
-        exclude: Iterable[Id] = (),
-        candidates: Iterable[Id] | None = None,
+        exclude: Ids = (),
+        candidates: Ids | None = None,
         include_seen: bool = False,
         unknown: Unknown = "error",
     ) -> list[Answer]:
@@ -102,11 +105,11 @@ class Recommender:
 
     def recommend_for(
         self,
-        histories: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]],
+        histories: GivenHistories,
         k: int = 10,
         *,
-        exclude: Iterable[Id] = (),
-        candidates: Iterable[Id] | None = None,
+        exclude: Ids = (),
+        candidates: Ids | None = None,
         include_seen: bool = False,
     ) -> list[Answer]:
         """One answer per history: the item ids of a user whom the run need not know.
@@ -120,23 +123,80 @@ class Recommender:
         top = self._rank_histories(requested, slice(None), ranker)
         return make_answers(requested.kind, requested.names, top, self.items, ranker.reasons(top))
 
-    def similar_items(self, item_ids: Iterable[Id], k: int = 10) -> list[Answer]:
+    def similar_items(self, item_ids: Ids, k: int = 10) -> list[Answer]:
         """The k items of the catalogue most similar to each given item, itself left out.
 
         Raises UnknownIdError for an item that training never saw, and UnsupportedError where the
         model learns nothing of items that could be compared.
         """
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
-        index = self._catalogue_index(as_ids("item_ids", item_ids))
+        index = catalogue_index(self.items, self.model.num_items, item_ids)
         top, items = ranker.rank(index), self.items
         return make_answers("item", items.ids(index), top, items, ranker.reasons(top))
+
+    def similar_users(self, user_ids: Ids, k: int = 10) -> list[SimilarUsers]:
+        """The k users most similar to each given user, by the cosine of their vectors.
+
+        Users of whose history training saw nothing are in no list, and their own is empty. Raises
+        UnsupportedError where the model has no `user_vectors`.
+        """
+        k = checked("k", k, Count)
+        users = RequestedUsers.of(self.users, user_ids, "error")
+        vectors_UD = torch.from_numpy(self._unit_user_vectors).to(self.model.device)
+        top = similar_rows(vectors_UD, users.user_index, k)
+        return [
+            SimilarUsers(
+                id=user_id,
+                user_ids=self.users.ids(top.item_index[row, :length]),
+                scores=top.score[row, :length].tolist(),
+            )
+            for row, (user_id, length) in enumerate(zip(users.ids(), top.length, strict=True))
+        ]
+
+    def score(self, user_ids: Ids, item_ids: Ids) -> NDArray[np.float32]:
+        """Scores of the given items for each given user, seen items too: [users, items].
+
+        Only their order within one user means anything. Raises UnknownIdError for users that the
+        run does not know and items that training never saw.
+        """
+        index = RequestedUsers.of(self.users, user_ids, "error").user_index
+        return self._score(self._histories.rows(index), index, item_ids)
+
+    def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
+        """Scores of the given items for each history, as `score` has them for known users."""
+        requested = RequestedHistories.of(histories)
+        known, _ = requested.known_items(self.items, self.model.num_items)
+        return self._score(known, np.full(len(known), self.model.num_users), item_ids)
+
+    def user_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
+        """Vectors [users, D] of the given users, or of all in the order of the run.
+
+        Users held out of training are folded in. Raises UnsupportedError where the model has none.
+        """
+        index = np.arange(len(self.users))
+        if user_ids is not None:
+            index = RequestedUsers.of(self.users, user_ids, "error").user_index
+        return per_user(self.model, self._histories.rows(index), index, self.model.user_vectors)
+
+    def item_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
+        """Vectors [items, D] of the given items, or of the catalogue in its order.
+
+        Raises UnsupportedError where the model has none.
+        """
+        with torch.no_grad():
+            vectors: NDArray[np.float32] = self.model.item_vectors().float().cpu().numpy()
+        if item_ids is None:
+            return vectors
+        return vectors[
+            catalogue_index(self.items, self.model.num_items, item_ids, "they have no vector")
+        ]
 
     def similar_all(
         self,
         output: Path | str,
         k: int = 10,
         *,
-        item_ids: Iterable[Id] | None = None,
+        item_ids: Ids | None = None,
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
         progress: Callable[[int, int], None] | None = None,
@@ -149,7 +209,7 @@ class Recommender:
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = np.arange(self.model.num_items)
         if item_ids is not None:
-            index = self._catalogue_index(as_ids("item_ids", item_ids))
+            index = catalogue_index(self.items, self.model.num_items, item_ids)
         about = pa.table({COLUMNS["item"]: self.items.table.column("id").take(index)})
         return write_lists(
             file, about, self.items, ranker, lambda rows: ranker.rank(index[rows]), progress
@@ -160,9 +220,9 @@ class Recommender:
         output: Path | str,
         k: int = 10,
         *,
-        user_ids: Iterable[Id] | None = None,
-        exclude: Iterable[Id] = (),
-        candidates: Iterable[Id] | None = None,
+        user_ids: Ids | None = None,
+        exclude: Ids = (),
+        candidates: Ids | None = None,
         include_seen: bool = False,
         unknown: Unknown = "error",
         overwrite: bool = False,
@@ -171,8 +231,8 @@ class Recommender:
     ) -> Export:
         """Write the lists of every user, or of these, to a ``.parquet``, ``.csv`` or ``.jsonl``.
 
-        One row per recommended item: user_id, rank from 1, item_id, score and, where the run has
-        them, title. Lists are written as they are made, and ``output`` appears once it is whole.
+        One row per recommended item: user_id, rank from 1, item_id, score and, where there are
+        any, title. Lists are written as they are made; ``output`` appears once it is whole.
         ``progress`` is called with the number of users done and in all. Raises SettingError where
         ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an apostrophe before text
         in a CSV that a spreadsheet would compute, ids included. ``unknown`` is as in `recommend`;
@@ -195,11 +255,11 @@ class Recommender:
     def recommend_all_for(
         self,
         output: Path | str,
-        histories: Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]],
+        histories: GivenHistories,
         k: int = 10,
         *,
-        exclude: Iterable[Id] = (),
-        candidates: Iterable[Id] | None = None,
+        exclude: Ids = (),
+        candidates: Ids | None = None,
         include_seen: bool = False,
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
@@ -233,7 +293,7 @@ class Recommender:
         return histories.within(self.model.num_items).padded(len(self.users) + 1)
 
     def _ranker(
-        self, k: int, exclude: Iterable[Id], candidates: Iterable[Id] | None, include_seen: bool
+        self, k: int, exclude: Ids, candidates: Ids | None, include_seen: bool
     ) -> UserRanker:
         item_filter = ItemFilter.of(
             self.items, self.model.num_items, candidates=candidates, exclude=exclude
@@ -256,16 +316,25 @@ class Recommender:
         nobody = np.full(len(known), self.model.num_users)
         return ranker.rank(known, nobody, remarks)
 
-    def _catalogue_index(self, ids: Sequence[Id]) -> NDArray[np.int64]:
-        index = lookup_all(self.items, ids)
-        unseen = list(compress(ids, index >= self.model.num_items))
-        if unseen:
-            raise UnknownIdError(
-                f"{len(unseen)} of {len(ids)} items were never seen in training, so nothing is "
-                f"known of what they are similar to: {named(unseen)}",
-                unseen,
-            )
-        return index
+    def _score(
+        self, histories: Histories, user_index: NDArray[np.int64], item_ids: Ids
+    ) -> NDArray[np.float32]:
+        index = catalogue_index(self.items, self.model.num_items, item_ids, "they have no score")
+        item_index_C = torch.tensor(index, device=self.model.device)
+
+        def score(state: UserState) -> torch.Tensor:
+            return self.model.score_candidates(state, item_index_C.expand(len(state), -1))
+
+        return per_user(self.model, histories, user_index, score, num_values=len(index))
+
+    @cached_property
+    def _unit_user_vectors(self) -> NDArray[np.float32]:
+        """Vectors of all users, of length 1; of length 0 where nothing is known of the user."""
+        vectors = self.user_vectors()
+        vectors[self._histories.lengths()[:-1] == 0] = 0
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
+        return vectors
 
 
 def load(run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:

@@ -6,7 +6,7 @@ of a list, N entries of all histories.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,3 +213,43 @@ class SimilarItemRanker(_Ranker):
                 score_BI = self.model.similarity(item_index_B)
                 top.fill(rows, score_BI.scatter(1, item_index_B[:, None], ABSENT))
         return top
+
+
+def per_user(
+    model: RecommenderModel,
+    histories: Histories,
+    user_index: NDArray[np.int64],
+    compute: Callable[[UserState], Tensor],
+    num_values: int = 0,
+) -> NDArray[np.float32]:
+    """Values [B, num_values] computed from the state of each user, batch by batch.
+
+    Users beyond the model's are folded in. Without users there are ``num_values`` columns.
+    """
+    values = np.zeros((len(user_index), num_values), dtype=np.float32)
+    at_once = users_at_once(max(num_values, model.num_items), model.device)
+    for rows in user_batches(user_index, model.num_users, at_once):
+        tensors = to_device(histories.rows(rows), model.device)
+        with scoring(model), products_as_set(model.device):
+            state = state_of(model, user_index[rows], tensors, model.num_users)
+            found = compute(state).float().cpu().numpy()
+        if values.shape[1] != found.shape[1]:
+            values = np.zeros((len(user_index), found.shape[1]), dtype=np.float32)
+        values[rows] = found
+    return values
+
+
+def similar_rows(unit_UD: Tensor, rows: NDArray[np.int64], k: int) -> TopItems:
+    """The k other rows of the highest cosine to each of ``rows``; rows of zeros are in no list,
+    and their own list is empty."""
+    num_rows, num_all = len(rows), len(unit_UD)
+    top = TopItems.empty(min(k, num_all - 1), np.ones(num_rows, dtype=np.int64), [()] * num_rows)
+    is_empty_U = ~unit_UD.any(dim=1)
+    at_once = users_at_once(num_all, unit_UD.device)
+    for start in range(0, num_rows, at_once):
+        index_B = torch.tensor(rows[start : start + at_once], device=unit_UD.device)
+        score_BU = unit_UD[index_B] @ unit_UD.T
+        score_BU = score_BU.scatter(1, index_B[:, None], ABSENT)
+        score_BU = score_BU.masked_fill(is_empty_U | is_empty_U[index_B][:, None], ABSENT)
+        top.fill(np.arange(start, start + len(index_B)), score_BU)
+    return top

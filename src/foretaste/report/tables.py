@@ -119,9 +119,7 @@ def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str,
 def _cell(metric: Metric | None) -> Cell:
     if metric is None:
         return Cell("-")
-    if metric.low is None or metric.high is None:
-        return Cell(f"{metric.value:.4f}")
-    return Cell(f"{metric.value:.4f}", f"{metric.low:.4f}–{metric.high:.4f}")
+    return Cell(f"{metric.value:.4f}", metric.interval())
 
 
 def _difference_cell(difference: Difference | None) -> Cell:

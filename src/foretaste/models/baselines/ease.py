@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from foretaste._util.formatting import memory
+from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.ops.histories import HistoryTensors
@@ -65,6 +66,11 @@ class Ease(ClosedFormModel):
     def similarity(self, item_index_B: Tensor) -> Tensor:
         """Similarity [B, I] of items to every item: the learned weight towards it."""
         return self.weight_II[item_index_B]
+
+    def item_vectors(self) -> Tensor:
+        raise UnsupportedError(
+            "ease has no vectors of items, only weights between them; train neumf or vae for them"
+        )
 
     def _known_users(
         self, user_index_B: Tensor, histories: HistoryTensors

@@ -1,0 +1,99 @@
+"""Scores of given items, and the vectors behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretaste.errors import UnknownIdError, UnsupportedError
+from foretaste.recommend import Recommender
+from tests.recommend.shop import HISTORIES, new_users, popularity_order, trained_users, unseen_item
+
+
+def test_scores_are_those_of_the_lists(personal: Recommender) -> None:
+    users = [new_users(personal)[0], *trained_users(personal)[:3]]
+    answers = personal.recommend(users, k=10_000, include_seen=True)
+    items = popularity_order(personal)
+    scores = personal.score(users, items)
+    assert scores.dtype == np.float32
+    assert scores.shape == (len(users), len(items))
+    for row, answer in zip(scores, answers, strict=True):
+        listed = dict(zip(answer.item_ids, answer.scores, strict=True))
+        np.testing.assert_allclose(row, [listed[item] for item in items], rtol=1e-4, atol=1e-6)
+
+
+def test_scores_of_histories_are_those_of_their_lists(personal: Recommender) -> None:
+    items = popularity_order(personal)
+    histories = {"ana": items[:3], "ben": []}
+    scores = personal.score_for(histories, items[3:6])
+    for row, answer in zip(scores, personal.recommend_for(histories, k=10_000), strict=True):
+        listed = dict(zip(answer.item_ids, answer.scores, strict=True))
+        expected = [listed[item] for item in items[3:6]]
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_one_user_history_and_item_may_be_scored(personal: Recommender) -> None:
+    user, item = trained_users(personal)[0], popularity_order(personal)[0]
+    assert personal.score(user, item).shape == (1, 1)
+    assert personal.score_for([item], [item]).shape == (1, 1)
+    assert personal.score([], [item, item]).shape == (0, 2)
+
+
+def test_what_has_no_score_is_named(personal: Recommender) -> None:
+    user, unseen = trained_users(personal)[0], unseen_item(personal)
+    with pytest.raises(UnknownIdError, match=r"1 of 1 items were never seen .* no score") as caught:
+        personal.score(user, unseen)
+    assert caught.value.ids == (unseen,)
+    with pytest.raises(UnknownIdError, match="user ids are unknown"):
+        personal.score(7, popularity_order(personal)[0])
+
+
+def test_vectors_come_by_id_or_all_together(personal: Recommender) -> None:
+    if personal.model.name == "ease":
+        with pytest.raises(UnsupportedError, match="ease has no vectors of users"):
+            personal.user_vectors()
+        with pytest.raises(UnsupportedError, match="ease has no vectors of items"):
+            personal.item_vectors()
+        return
+    users = personal.users.ids()
+    vectors = personal.user_vectors()
+    assert len(vectors) == len(users)
+    some = [users[-1], users[2], users[-1]]
+    expected = vectors[[len(users) - 1, 2, len(users) - 1]]
+    np.testing.assert_allclose(personal.user_vectors(some), expected, rtol=1e-4, atol=1e-6)
+    items = popularity_order(personal)[:2]
+    rows = [personal.items.ids().index(item) for item in items]
+    assert np.array_equal(personal.item_vectors(items), personal.item_vectors()[rows])
+    assert len(personal.item_vectors()) == personal.model.num_items
+
+
+def test_similar_users_have_the_highest_cosine(personal: Recommender) -> None:
+    if personal.model.name == "ease":
+        with pytest.raises(UnsupportedError, match="no vectors of users"):
+            personal.similar_users(trained_users(personal)[0])
+        return
+    users, vectors = personal.users.ids(), personal.user_vectors().astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    catalogue = set(popularity_order(personal))
+    known = [row for row, user in enumerate(users) if HISTORIES[int(user)] & catalogue]
+    assert len(known) < len(users)
+    for row in (known[0], known[-1]):
+        (found,) = personal.similar_users(users[row], k=5)
+        assert found.id == users[row]
+        cosines = {users[other]: vectors[row] @ vectors[other] for other in known if other != row}
+        best = sorted(cosines.values(), reverse=True)[:5]
+        np.testing.assert_allclose(found.scores, best, rtol=1e-4, atol=1e-6)
+        for user, score in zip(found.user_ids, found.scores, strict=True):
+            assert cosines[user] == pytest.approx(score, rel=1e-4, abs=1e-6)
+
+
+def test_users_of_whom_nothing_is_known_are_similar_to_nobody(personal: Recommender) -> None:
+    if personal.model.name == "ease":
+        pytest.skip("ease has no vectors")
+    catalogue = set(popularity_order(personal))
+    stranger = next(user for user in new_users(personal) if not HISTORIES[user] & catalogue)
+    (nobody,) = personal.similar_users(stranger)
+    assert nobody.user_ids == nobody.scores == []
+    everyone = personal.similar_users(personal.users.ids(), k=10_000)
+    assert all(stranger not in found.user_ids for found in everyone)
+    assert all(found.id not in found.user_ids for found in everyone)
