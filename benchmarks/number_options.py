@@ -183,7 +183,7 @@ def run(chosen: list[str]) -> int:
     import foretaste.evaluation.evaluator
     import foretaste.recommend
     import foretaste.report
-    import foretaste.training.trainer  # noqa: F401
+    import foretaste.training.verbs  # noqa: F401
 
     assert threading.active_count() == 1
     found: Counter[str] = Counter()

@@ -41,9 +41,9 @@ import foretaste.cli.runs
 import foretaste.cli.train
 import foretaste.evaluation.evaluator
 import foretaste.recommend.recommender
-import foretaste.training.trainer
+import foretaste.training.verbs
 from foretaste.cli.app import main as run_command_line
-from foretaste.training import Progress
+from foretaste.training import Callback
 
 FIRST_USE_IMPORTS = (pyarrow.dataset,)
 """Modules that reading Parquet imports, too late for forks to share."""
@@ -112,7 +112,7 @@ class StopError(Exception):
     """Ends a training as a kill does."""
 
 
-class Stopping(Progress):
+class Stopping(Callback):
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
         if epoch == 3:
             raise StopError

@@ -26,7 +26,7 @@ from foretaste.models.vae.config import VAEConfig
 
 if TYPE_CHECKING:
     from foretaste.data.histories import Histories
-    from foretaste.training.resolve import TrainingPlan
+    from foretaste.training.auto import TrainingPlan
 
 PlainTraining = PlainNeuMFTraining | PlainVAETraining
 

@@ -31,11 +31,12 @@ from benchmarks.plain_neumf import PlainNeuMFTraining, drawn_samples
 from benchmarks.plain_vae import PlainVAETraining
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
+from foretaste.models.base import TrainingSize
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import load_model
-from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+from foretaste.training.auto import TrainingPlan, resolve
 
 NEUMF = foretaste.NeuMFConfig(factors=32, layers=(128, 64, 32))
 VAE = foretaste.VAEConfig()
@@ -153,7 +154,7 @@ def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Calla
 def _plan(kind: str, seed: int) -> TrainingPlan:
     size = TrainingSize(num_interactions=1, num_users=1, protocol="none")
     config = _training_config(kind, seed, "fp32")
-    return resolve(config, size, samples_per_interaction=None, device="cpu")
+    return resolve(config, MultVAE, size, sampling=None, device="cpu")
 
 
 def _training_config(kind: str, seed: int, precision: Any) -> foretaste.TrainingConfig:

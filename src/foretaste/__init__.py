@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from foretaste.errors import ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
     from foretaste.models.baselines.config import EaseConfig
-    from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+    from foretaste.models.config import SamplingConfig
+    from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, VAEConfig
     from foretaste.recommend import Answer, Recommender, load
     from foretaste.report import evaluate_run
@@ -49,7 +50,7 @@ _MODULE_OF = {
     "PretrainingConfig": "training",
     "Recommender": "recommend",
     "Run": "runs",
-    "SamplingConfig": "models.neumf.config",
+    "SamplingConfig": "models.config",
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
     "evaluate_run": "report",

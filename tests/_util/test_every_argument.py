@@ -17,7 +17,7 @@ from foretaste.errors import ForetasteError
 from foretaste.recommend import read_ids
 from foretaste.report import compare_runs
 from foretaste.runs import verify, verify_run
-from foretaste.training import Progress
+from foretaste.training import Callback
 from tests._util.test_every_config import VALUES
 
 RATINGS = "user_id,item_id,timestamp\n" + "".join(
@@ -39,7 +39,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("world")
     (root / "ratings.csv").write_text(RATINGS)
     dataset = foretaste.prepare(root / "ratings.csv", root / "data")
-    run = foretaste.train("popularity", dataset, run_path=root / "run", progress=Progress())
+    run = foretaste.train("popularity", dataset, run_path=root / "run", progress=Callback())
     return World(root, dataset, run)
 
 

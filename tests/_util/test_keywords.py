@@ -12,7 +12,7 @@ import foretaste
 from foretaste._util.keywords import routed
 from foretaste.data import PrepareConfig
 from foretaste.errors import SettingError
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig

@@ -17,13 +17,14 @@ from foretaste.bench.inference import PairScorer
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import ABSENT, to_device
-from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.batches import InteractionBatches
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
+from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.batches import InteractionBatches
-from foretaste.training.history_batches import HistoryBatches
 
 NEUMF = NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0)
 VAE = VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1)

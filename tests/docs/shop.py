@@ -6,8 +6,8 @@ from contextlib import chdir, suppress
 from pathlib import Path
 
 import foretaste
-from foretaste.training import Progress
-from foretaste.training.progress import EpochReport
+from foretaste.training import Callback
+from foretaste.training.callbacks import EpochReport
 from tests.cli.conftest import call
 from tests.docs.mistakes import RATINGS
 
@@ -18,7 +18,7 @@ class StopError(Exception):
     """What stops a training."""
 
 
-class StopAfterTwoEpochs(Progress):
+class StopAfterTwoEpochs(Callback):
     """Stops a training in the middle, as a kill does."""
 
     def epoch_done(self, report: EpochReport) -> None:
@@ -57,5 +57,5 @@ def _stop_a_training() -> None:
             model_config=foretaste.GMFConfig(factors=2),
             config=foretaste.TrainingConfig(epochs=3, checkpoint_every_s=0.0),
             run_path="runs/stopped",
-            progress=StopAfterTwoEpochs(),
+            callback=StopAfterTwoEpochs(),
         )

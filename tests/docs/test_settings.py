@@ -18,7 +18,8 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.columns import find_spelling
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.baselines.config import EaseConfig
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 from tests.docs.pages import Block, Page, page, pages

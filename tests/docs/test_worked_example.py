@@ -30,7 +30,7 @@ class AsWritten(RecommenderModel):
     name = "example"
 
     def __init__(self, score_UI: Tensor) -> None:
-        super().__init__(num_users=len(score_UI), num_items=score_UI.shape[1])
+        super().__init__(None, num_users=len(score_UI), num_items=score_UI.shape[1])
         self.score_UI = score_UI
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor, ...]:

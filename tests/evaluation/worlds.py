@@ -20,7 +20,7 @@ class TableModel(RecommenderModel):
     name = "table"
 
     def __init__(self, score_UI: Tensor, num_users: int | None = None) -> None:
-        super().__init__(len(score_UI) if num_users is None else num_users, score_UI.shape[1])
+        super().__init__(None, len(score_UI) if num_users is None else num_users, score_UI.shape[1])
         self.register_buffer("score_UI", score_UI)
         self.num_folded_in = 0
 

@@ -44,7 +44,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
         cuda_graphs=cuda_graphs,
         batch_size=BATCH_SIZES[name],
         checkpoint_every_s=0.0,
-        progress=Photographs(path, album),
+        callback=Photographs(path, album),
     )
     for moment in ("step-1-2", "step-2-5", "validation-1", "epoch-2"):
         copy = resume(album / moment)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from foretaste.models.base import TrainingSize
+from foretaste.models.vae.model import MultVAE
+from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
-from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
 
 _PLAN = resolve(
     TrainingConfig(
@@ -23,8 +25,9 @@ _PLAN = resolve(
         validation_users=100,
         evaluation_batch=None,
     ),
+    MultVAE,
     TrainingSize(num_interactions=1000, num_users=100, protocol="leave-one-out"),
-    samples_per_interaction=None,
+    sampling=None,
     device="cpu",
 )
 

@@ -13,11 +13,14 @@ from rich.console import Console
 
 from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
+from foretaste.models.base import TrainingSize
 from foretaste.models.baselines.ease import Ease
-from foretaste.training import Progress, TrainingConfig, resume
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.model import GMF
+from foretaste.training import Callback, TrainingConfig, resume
+from foretaste.training.auto import resolve
+from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.display import TrainingDisplay
-from foretaste.training.progress import EpochReport, TrainingStart
-from foretaste.training.resolve import TrainingSize, resolve
 from tests.report.test_tables import evaluation
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of
@@ -31,7 +34,7 @@ def started(**asked: Any) -> TrainingStart:
         model="gmf",
         dataset="data",
         protocol="leave-one-out",
-        plan=resolve(replace(ASKED, **asked), size, samples_per_interaction=5, device="cpu"),
+        plan=resolve(replace(ASKED, **asked), GMF, size, sampling=SamplingConfig(), device="cpu"),
         num_users=100,
         num_items=50,
         num_interactions=1000,
@@ -141,7 +144,7 @@ def test_the_end_says_how_long_evaluation_and_the_target_took(
     out = io.StringIO()
     asked = TrainingConfig(epochs=3, device="cpu", target=1e-6)
     with TrainingDisplay(Console(file=out, width=200), asked) as display:
-        run = run_of("gmf", dataset, tmp_path / "run", progress=display, target=1e-6)
+        run = run_of("gmf", dataset, tmp_path / "run", callback=display, target=1e-6)
     (summary,) = events(run, "summary")
     (epoch,), (validation, test) = events(run, "epoch"), events(run, "evaluation")
     validation_s = validation["evaluation"]["elapsed_s"]
@@ -194,7 +197,7 @@ def test_a_training_from_python_is_shown_on_a_terminal(
 ) -> None:
     """A resumed one too."""
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 2"))
+        run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 2"))
     first = shown_on(Stream(terminal=True), monkeypatch)
     run_of("gmf", dataset, tmp_path / "other")
     second = shown_on(Stream(terminal=True), monkeypatch)
@@ -234,7 +237,7 @@ def test_nothing_is_shown_where_nobody_wants_to_look(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = shown_on(Stream(terminal=True), monkeypatch)
-    run_of("gmf", dataset, tmp_path / "quiet", progress=Progress())
+    run_of("gmf", dataset, tmp_path / "quiet", callback=Callback())
     assert stream.getvalue() == ""
 
 

@@ -12,7 +12,8 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.models.baselines.ease import EaseConfig
 from foretaste.models.baselines.popularity import PopularityConfig
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train
 from tests.training.trainings import numbers_of, weights_of

@@ -13,8 +13,8 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.models.vae.config import DAEConfig
 from foretaste.runs import Run
-from foretaste.training import Progress, TrainingConfig, resume, train
-from foretaste.training.progress import EpochReport
+from foretaste.training import Callback, TrainingConfig, resume, train
+from foretaste.training.callbacks import EpochReport
 from tests.training.trainings import numbers_of, weights_of
 
 BETWEEN = 100_000
@@ -37,7 +37,7 @@ def room_again_afterwards() -> Iterator[None]:
 
 
 def train_large(
-    dataset: Dataset, path: Path, progress: Progress | None = None, **more: float
+    dataset: Dataset, path: Path, callback: Callback | None = None, **more: float
 ) -> Run:
     """Its weights take a quarter of a megabyte, its state three times that."""
     config = TrainingConfig(
@@ -45,11 +45,11 @@ def train_large(
     )
     settings = DAEConfig(hidden=(400,), latent=50)
     return train(
-        "dae", dataset, model_config=settings, config=config, run_path=path, progress=progress
+        "dae", dataset, model_config=settings, config=config, run_path=path, callback=callback
     )
 
 
-class FullAfterThreeEpochs(Progress):
+class FullAfterThreeEpochs(Callback):
     def epoch_done(self, report: EpochReport) -> None:
         if report.epoch == 3:
             fill_disk(BETWEEN)
@@ -82,7 +82,7 @@ def test_no_room_for_the_log_is_one_message_too(
     monkeypatch.setattr("safetensors.torch.save_file", lambda *_, **__: None)
     path = tmp_path / "run"
 
-    class NoRoomForALine(Progress):
+    class NoRoomForALine(Callback):
         def stepped(self, epoch: int, step: int, num_steps: int) -> None:
             fill_disk((path / "metrics.jsonl").stat().st_size)
 

@@ -13,15 +13,15 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.errors import Interrupted
 from foretaste.runs import Run
-from foretaste.training import Progress, resume
+from foretaste.training import Callback, resume
+from foretaste.training.callbacks import EpochReport
 from foretaste.training.interruption import Interruption
-from foretaste.training.progress import EpochReport
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
-class Killing(Progress):
+class Killing(Callback):
     """Sends this process a signal at one moment."""
 
     def __init__(self, moment: str, number: int = signal.SIGINT) -> None:
@@ -70,7 +70,7 @@ def test_an_interrupted_training_goes_on_where_it_was(
 ) -> None:
     path = tmp_path / "a run"
     with pytest.raises(Interrupted) as error:
-        run_of("gmf", dataset, path, batch_size=1000, progress=Killing(moment, number))
+        run_of("gmf", dataset, path, batch_size=1000, callback=Killing(moment, number))
     expected = f"interrupted {where}; go on with: foretaste train --resume '{path}'"
     assert str(error.value) == expected
     assert error.value.signal_number == number
@@ -84,7 +84,7 @@ def test_the_final_numbers_may_be_interrupted_too(
     whole: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(Interrupted, match="while ranking the test part"):
-        run_of("gmf", dataset, tmp_path / "run", batch_size=1000, progress=Killing("test"))
+        run_of("gmf", dataset, tmp_path / "run", batch_size=1000, callback=Killing("test"))
     run = resume(tmp_path / "run")
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
@@ -92,7 +92,7 @@ def test_the_final_numbers_may_be_interrupted_too(
 
 def test_a_closed_form_may_be_interrupted_too(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="go on with"):
-        run_of("ease", dataset, tmp_path / "run", progress=Killing("test"))
+        run_of("ease", dataset, tmp_path / "run", callback=Killing("test"))
     assert resume(tmp_path / "run").is_finished
 
 

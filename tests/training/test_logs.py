@@ -16,14 +16,14 @@ from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs import Run
 from foretaste.runs.log_copies import LogCopy
-from foretaste.training import LogConfig, Progress, resume, train
-from foretaste.training.clock import Clock
-from foretaste.training.logs import check_logs
+from foretaste.training import Callback, LogConfig, resume, train
+from foretaste.training.callbacks import check_logs
+from foretaste.training.state import Clock
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of
 
 
-class Comparing(Progress):
+class Comparing(Callback):
     """Asks of two logs, after every epoch, whether they are the same."""
 
     def __init__(self, log: Path, copy: Path) -> None:
@@ -45,7 +45,7 @@ def scalars(run: Run) -> dict[str, list[tuple[int, float]]]:
 def test_a_copy_is_as_new_as_the_log(dataset: Dataset, tmp_path: Path) -> None:
     copy = tmp_path / "logs" / "of" / "here.json"
     watching = Comparing(tmp_path / "run" / "metrics.jsonl", copy)
-    run = run_of("gmf", dataset, tmp_path / "run", logs=LogConfig(log_path=copy), progress=watching)
+    run = run_of("gmf", dataset, tmp_path / "run", logs=LogConfig(log_path=copy), callback=watching)
     assert watching.seen == [True] * 3
     assert copy.read_bytes() == run.log.path.read_bytes()
 
@@ -63,7 +63,7 @@ def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_pat
         log_path=tmp_path / "copy.json", results_dir=tmp_path / "results", tensorboard=True
     )
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, path, logs=logs, batch_size=200, progress=Killing("step 3-1"))
+        run_of("gmf", dataset, path, logs=logs, batch_size=200, callback=Killing("step 3-1"))
     Run.open(path).log.append("epoch", epoch=3, loss=1.0, train_s=1.0, samples_per_s=1.0)
     run = resume(path, logs=logs)
     assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
@@ -77,7 +77,7 @@ def test_what_a_training_wrote_is_its_own(moment: str, dataset: Dataset, tmp_pat
     """Another training keeps away from it, however early it was interrupted."""
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", logs=logs, progress=Killing(moment))
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing(moment))
     for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
         with pytest.raises(SettingError, match="already; nothing is written over"):
             run_of("gmf", dataset, tmp_path / "new", logs=kept)
@@ -92,7 +92,7 @@ def test_a_resumed_training_keeps_away_from_what_others_wrote(
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     other = run_of("gmf", dataset, tmp_path / "other", logs=logs)
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 1"))
+        run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 1"))
     for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
         with pytest.raises(SettingError, match="already; nothing is written over"):
             resume(tmp_path / "run", logs=kept)
@@ -102,7 +102,7 @@ def test_a_resumed_training_keeps_away_from_what_others_wrote(
 def test_logs_are_looked_at_once_nobody_else_writes_them(dataset: Dataset, tmp_path: Path) -> None:
     """What another process is about to write would be neither here nor there."""
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 1"))
+        run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 1"))
     (tmp_path / "copy.json").write_text("mine\n")
     run = Run.open(tmp_path / "run")
     with run.in_training(), pytest.raises(RunError, match="is being trained by process"):
@@ -115,7 +115,7 @@ def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
     """Both began as one; what only the original has is not written over."""
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", logs=logs, progress=Killing("epoch 2"))
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing("epoch 2"))
     shutil.copytree(tmp_path / "run", tmp_path / "copied")
     run = resume(tmp_path / "run", logs=logs)
     before = (tmp_path / "results" / "metrics.json").read_bytes()
@@ -144,7 +144,7 @@ def test_what_a_training_wrote_stays_its_own_wherever_it_is_killed(
 
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", logs=logs, progress=Killing("epoch 2"))
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing("epoch 2"))
     run = Run.open(tmp_path / "run")
     with run.log.followed_by(LogCopy(tmp_path / "copy.json")):
         run.log.append("epoch", epoch=3, loss=1.0, train_s=1.0, samples_per_s=1.0)
@@ -166,7 +166,7 @@ def test_results_belong_to_their_run_from_the_start(
     monkeypatch.chdir(tmp_path)
     for path, kept in (("own", logs), ("other", None)):
         with pytest.raises(KeyboardInterrupt):
-            run_of("gmf", dataset, Path(path), logs=kept, progress=Killing(moment))
+            run_of("gmf", dataset, Path(path), logs=kept, callback=Killing(moment))
     before = (tmp_path / "results" / "args.json").read_bytes()
     with pytest.raises(SettingError, match="already; nothing is written over"):
         resume("other", logs=logs)
@@ -197,7 +197,7 @@ def test_results_that_cannot_be_read_are_kept(
     content: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", progress=Killing("step 2-1"))
+        run_of("gmf", dataset, tmp_path / "run", callback=Killing("step 2-1"))
     (tmp_path / "metrics.json").write_text(content)
     with pytest.raises(SettingError, match=r"which has metrics\.json already;"):
         resume(tmp_path / "run", logs=LogConfig(results_dir=tmp_path))
@@ -237,7 +237,7 @@ def test_nothing_is_written_through_a_link_to_another_directory(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", progress=Killing("epoch 1"))
+        run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 1"))
     (tmp_path / "theirs").mkdir()
     (tmp_path / "run" / "tensorboard").symlink_to(tmp_path / "theirs")
     with pytest.raises(RunError, match="tensorboard is no directory of the run's own"):
@@ -264,7 +264,7 @@ def test_a_trace_needs_steps(dataset: Dataset, tmp_path: Path) -> None:
 def test_a_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretaste.runs.log_copies.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "foretaste\[report\]"'):
-        check_logs(LogConfig(tensorboard=True), in_steps=True)
+        check_logs(LogConfig(tensorboard=True), has_epochs=True)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,11 @@ def test_a_full_disk_is_named(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("num_warm_up", "averaged"), [(0, [3, 2, 1]), (2, [1]), (5, [1])])
 def test_warm_up_epochs_are_left_out_but_the_last(num_warm_up: int, averaged: list[float]) -> None:
     clock = Clock(epoch_s=[3, 2, 1])
-    assert clock.averaged_s(clock.averaged_epochs(num_warm_up)) == averaged
+    times = clock.times(12, num_warm_up)
+    assert times["num_warm_up_epochs"] == 3 - len(averaged)
+    assert times["min_epoch_s"] == min(averaged)
+    assert times["avg_epoch_s"] == sum(averaged) / len(averaged)
+    assert times["samples_per_s"] == 12 / times["avg_epoch_s"]
 
 
 def test_epochs_that_compiled_are_left_out_of_averages() -> None:
@@ -308,11 +312,13 @@ def test_epochs_that_compiled_are_left_out_of_averages() -> None:
         evaluate_s={"1": 6, "3": 5, "4": 3, "test": 4},
         cold_epochs=[1, 3],
     )
-    averaged = clock.averaged_epochs(0)
-    assert clock.averaged_s(averaged) == [2, 1]
-    assert clock.averaged_evaluate_s(averaged) == [3]
+    assert clock.averaged_epochs(0) == [2, 4]
+    times = clock.times(6, 0)
+    assert (times["min_epoch_s"], times["avg_epoch_s"], times["train_s"]) == (1, 1.5, 20)
+    assert times["min_evaluation_s"] == times["avg_evaluation_s"] == 3
     assert clock.averaged_epochs(2) == [4]
-    assert clock.averaged_evaluate_s([2]) == [6, 5, 3]
+    without = Clock(epoch_s=[9, 2], evaluate_s={"1": 6, "test": 4}, cold_epochs=[1]).times(6, 0)
+    assert without["min_evaluation_s"] == 6
     assert clock.until(3) == 7 + 9 + 2 + 8 + 6 + 5
     assert Clock(epoch_s=[9], cold_epochs=[1]).averaged_epochs(0) == [1]
 

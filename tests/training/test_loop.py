@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation, Metric
-from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.base import Batches, NeuralModel, TrainingSize, UserState
+from foretaste.models.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.clock import Clock
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.progress import EpochReport, Progress
-from foretaste.training.resolve import TrainingPlan
-from foretaste.training.selection import Selection
-from foretaste.training.state import TrainingState
+from foretaste.training.state import Clock, EarlyStopping, TrainingState
 from foretaste.training.step import Step
 from tests.training.plans import make_plan
 
@@ -52,13 +51,20 @@ class FakeModel(NeuralModel):
     name = "fake"
 
     def __init__(self) -> None:
-        super().__init__(num_users=1, num_items=1)
+        super().__init__(None, num_users=1, num_items=1)
         self.weight = nn.Parameter(torch.zeros(()))
         self.was_training: list[bool] = []
 
     def forward(self, batch: FakeBatch) -> Tensor:
         self.was_training.append(self.training)
         return (self.weight - batch.target).square()
+
+    @classmethod
+    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def make_batches(self, histories: HistoryTensors, **settings: Any) -> Batches:
+        raise NotImplementedError
 
     def reset_parameters(self, seed: int) -> None:
         raise NotImplementedError
@@ -116,14 +122,14 @@ class Watched:
 
     def fit(
         self, values: Sequence[float] | None, lr: float = 0.1, **plan: Any
-    ) -> tuple[Selection, Clock, str]:
+    ) -> tuple[EarlyStopping, Clock, str]:
         """Train by plain gradient descent; the k-th evaluation finds ``values[k]``."""
         self.state = begun(make_plan(learning_rate=lr, **plan))
         return self.go_on(values, lr)
 
     def go_on(
         self, values: Sequence[float] | None, lr: float = 0.1
-    ) -> tuple[Selection, Clock, str]:
+    ) -> tuple[EarlyStopping, Clock, str]:
         """The same from ``state`` on."""
         watched, remaining = self, iter(values or ())
 
@@ -131,23 +137,23 @@ class Watched:
             self.was_training_at_evaluation.append(self.model.training)
             return evaluation_of(next(remaining))
 
-        class Watching(Progress):
+        class Watching(Callback):
             def stepped(self, epoch: int, step: int, num_steps: int) -> None:
                 watched.steps.append((epoch, step, num_steps))
 
         optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
         precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
         reason = fit(
-            Step(self.model, optimizer, precision),
+            Step(self.model, {"all": optimizer}, precision),
             self.batches,
             self.state,
             evaluate=None if values is None else evaluate,
             keep=lambda: self.kept.append(self.model.weight.item()),
             report=self.reports.append,
             checkpoint=self.checkpoint,
-            progress=Watching(),
+            callback=Watching(),
         )
-        return self.state.selection, self.state.clock, reason
+        return self.state.early_stopping, self.state.clock, reason
 
     def checkpoint(self) -> None:
         weight = self.model.weight.item()

@@ -15,7 +15,7 @@ from foretaste.runs import Run, replacement
 from foretaste.runs.lock import training_lock
 from foretaste.runs.log_copies import Results
 from foretaste.training import LogConfig, resume
-from foretaste.training.progress import EpochReport, Progress, TrainingSummary
+from foretaste.training.callbacks import Callback, EpochReport, TrainingSummary
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, numbers_of, run_of, weights_of
 
@@ -41,7 +41,7 @@ def logs(place: Path) -> LogConfig:
     return LogConfig(log_path=place / "log.jsonl", results_dir=place / "results")
 
 
-class Watching(Progress):
+class Watching(Callback):
     """Notes what is in a directory after every epoch."""
 
     def __init__(self, place: Path) -> None:
@@ -59,7 +59,7 @@ def test_run_log_and_results_stay_until_the_new_ones_are_finished(
     run_of("gmf", dataset, place / "run", logs=logs(place))
     before, watching = contents(place), Watching(place)
     settings = {"epochs": 4, "logs": logs(place), "seed": 2}
-    run = run_of("gmf", dataset, place / "run", overwrite=True, progress=watching, **settings)
+    run = run_of("gmf", dataset, place / "run", overwrite=True, callback=watching, **settings)
     assert watching.seen == [before] * 4
     assert run.path == place / "run"
     assert len(events(run, "epoch")) == 4
@@ -86,7 +86,7 @@ def test_a_killed_training_leaves_the_earlier_run_and_goes_on(
             overwrite=True,
             seed=2,
             logs=logs(place),
-            progress=Killing("epoch 2"),
+            callback=Killing("epoch 2"),
         )
     kept = contents(place)
     assert {name: kept[name] for name in before} == before
@@ -118,7 +118,7 @@ def test_a_run_that_was_finished_but_not_put_in_place_is_put_there(
 def test_the_next_replacement_begins_anew(dataset: Dataset, place: Path) -> None:
     run_of("gmf", dataset, place / "run")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
+        run_of("gmf", dataset, place / "run", overwrite=True, callback=Killing("epoch 2"))
     run = run_of("gmf", dataset, place / "run", overwrite=True, seed=3)
     assert (run.path, run.config.seed) == (place / "run", 3)
     assert [path.name for path in place.iterdir()] == ["run"]
@@ -169,7 +169,7 @@ def test_what_is_no_run_no_log_or_in_use_is_never_replaced(dataset: Dataset, pla
     with training_lock(place / "run"), pytest.raises(RunError, match="is being trained by"):
         run_of("gmf", dataset, place / "run", overwrite=True)
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
+        run_of("gmf", dataset, place / "run", overwrite=True, callback=Killing("epoch 2"))
     with training_lock(place / ".run.next"), pytest.raises(RunError, match="is being trained by"):
         run_of("gmf", dataset, place / "run", overwrite=True)
 
@@ -181,7 +181,7 @@ def test_a_mistake_removes_nothing(mistake: dict[str, Any], dataset: Dataset, pl
     """A training that is stopped still goes on, after a command that could not begin."""
     run_of("gmf", dataset, place / "run")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, place / "run", overwrite=True, seed=2, progress=Killing("epoch 2"))
+        run_of("gmf", dataset, place / "run", overwrite=True, seed=2, callback=Killing("epoch 2"))
     before = contents(place)
     with pytest.raises(ForetasteError):
         run_of("gmf", dataset, place / "run", overwrite=True, **mistake)
@@ -192,7 +192,7 @@ def test_a_mistake_removes_nothing(mistake: dict[str, Any], dataset: Dataset, pl
 def test_a_dataset_that_is_not_there_removes_nothing(dataset: Dataset, place: Path) -> None:
     run_of("gmf", dataset, place / "run")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, place / "run", overwrite=True, progress=Killing("epoch 2"))
+        run_of("gmf", dataset, place / "run", overwrite=True, callback=Killing("epoch 2"))
     before = contents(place)
     with pytest.raises(ForetasteError):
         foretaste.train("gmf", place / "none", run_path=place / "run", overwrite=True)
@@ -255,7 +255,7 @@ def test_a_training_that_goes_on_replaces_a_log_where_it_may(dataset: Dataset, p
     with pytest.raises(KeyboardInterrupt):
         run_of(
             "gmf", dataset, place / "run", overwrite=True,
-            logs=logs(place), progress=Killing("epoch 2"),
+            logs=logs(place), callback=Killing("epoch 2"),
         )  # fmt: skip
     assert (place / "log.jsonl").read_bytes() == before
     with pytest.raises(SettingError, match="without --overwrite"):
@@ -285,13 +285,13 @@ def test_a_name_of_what_replaces_another_is_refused(dataset: Dataset, place: Pat
 def test_what_came_to_the_place_meanwhile_stays(dataset: Dataset, place: Path) -> None:
     run_of("popularity", dataset, place / "run")
 
-    class Moving(Progress):
+    class Moving(Callback):
         def finished(self, summary: TrainingSummary) -> None:
             (place / "run").rename(place / "elsewhere")
             (place / "run").mkdir()
             (place / "run" / "thesis.txt").write_text("years of work")
 
     with pytest.raises(RunError, match="run is no run, and nothing else is replaced"):
-        run_of("popularity", dataset, place / "run", overwrite=True, progress=Moving())
+        run_of("popularity", dataset, place / "run", overwrite=True, callback=Moving())
     assert (place / "run" / "thesis.txt").read_text() == "years of work"
     assert Run.open(place / ".run.next").is_finished

@@ -53,7 +53,7 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     loss = scaler.scale(factor * weight.square().sum())
     loss.backward()
-    scaler.step(optimizer)
+    scaler.step([optimizer])
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from torch import Tensor
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
+from foretaste.models.base import Batch
 from foretaste.runs import Run, verify
 from foretaste.runs.checkpoint_files import SignedTensors
-from foretaste.training import LogConfig, Progress, TrainingConfig, resume
-from foretaste.training.batches import Batch
-from foretaste.training.checkpoints import Checkpoints
-from foretaste.training.clock import Clock
+from foretaste.training import Callback, LogConfig, TrainingConfig, resume
+from foretaste.training.callbacks import EpochReport, TrainingStart
+from foretaste.training.checkpoint import Checkpoints
 from foretaste.training.display import TrainingDisplay
-from foretaste.training.progress import EpochReport, TrainingStart
+from foretaste.training.state import Clock
 from foretaste.training.step import Step
 from tests.runs.tiny import edit_config, flip_byte
 from tests.training.trainings import events, numbers_of, run_of, weights_of
@@ -42,7 +42,7 @@ BATCHES = {"vae": 20, "dae": 20}
 """Users in a batch; the others take samples."""
 
 
-class Photographs(Progress):
+class Photographs(Callback):
     """Copies the run at every moment that is told: what a SIGKILL would leave then."""
 
     def __init__(self, run_path: Path, album: Path) -> None:
@@ -69,7 +69,7 @@ class Stop(BaseException):
     """Ends a training as a kill would: nobody handles it."""
 
 
-class Stopping(Progress):
+class Stopping(Callback):
     """Ends a training after so many steps."""
 
     def __init__(self, num_steps: int) -> None:
@@ -90,7 +90,7 @@ def stopped(dataset: Dataset, path: Path, num_steps: int = 5, **settings: Any) -
     """A run of three epochs of four steps each, stopped after some of them."""
     settings = {"checkpoint_every_s": 0.0} | settings
     with pytest.raises(Stop):
-        train_small("gmf", dataset, path, progress=Stopping(num_steps), **settings)
+        train_small("gmf", dataset, path, callback=Stopping(num_steps), **settings)
     return Run.open(path)
 
 
@@ -111,7 +111,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
         path,
         precision=precision,
         checkpoint_every_s=0.0,
-        progress=Photographs(path, album),
+        callback=Photographs(path, album),
     )
     moments = ("start", "step-1-1", "step-1-2", "step-2-3", "validation-1", "epoch-2", "test-0")
     for moment in moments:
@@ -139,14 +139,14 @@ def test_what_was_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> No
     run = stopped(dataset, tmp_path / "run", num_steps=7)
     steps: list[tuple[int, int]] = []
 
-    class Watching(Progress):
+    class Watching(Callback):
         def started(self, start: TrainingStart) -> None:
             assert start.resumed_at == "epoch 2, step 2 of 4"
 
         def stepped(self, epoch: int, step: int, num_steps: int) -> None:
             steps.append((epoch, step))
 
-    resume(run, progress=Watching())
+    resume(run, callback=Watching())
     assert steps == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
     (event,) = events(run, "resume")
     assert (event["epoch"], event["step"]) == (2, 6)
@@ -159,16 +159,16 @@ def test_other_versions_and_threads_are_remarked_on(
 ) -> None:
     told: list[str | None] = []
 
-    class Watching(Progress):
+    class Watching(Callback):
         def started(self, start: TrainingStart) -> None:
             told.append(start.resumed_at)
 
     torch_threads = torch.get_num_threads()
     run = stopped(dataset, tmp_path / "run")
     now = {**run.config.versions, "torch": "9.9"}
-    monkeypatch.setattr("foretaste.training.reporting.installed_versions", lambda: now)
+    monkeypatch.setattr("foretaste.training.checkpoint.installed_versions", lambda: now)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    resume(run, progress=Watching())
+    resume(run, callback=Watching())
     begun = f"torch {run.config.versions['torch']}, num_threads {torch_threads}"
     assert told == [f"epoch 2, step 0 of 4 (begun with {begun}: last digits may differ)"]
     (event,) = events(run, "resume")
@@ -181,14 +181,14 @@ def test_hardware_that_was_not_recorded_is_not_remarked_on(
 ) -> None:
     told: list[str | None] = []
 
-    class Watching(Progress):
+    class Watching(Callback):
         def started(self, start: TrainingStart) -> None:
             told.append(start.resumed_at)
 
     with monkeypatch.context() as patch:
-        patch.setattr("foretaste.training.trainer.deciding_hardware", lambda device: {})
+        patch.setattr("foretaste.training.verbs.hardware_of", lambda device: {})
         run = stopped(dataset, tmp_path / "run")
-    resume(run, progress=Watching())
+    resume(run, callback=Watching())
     assert told == ["epoch 2, step 0 of 4"]
 
 
@@ -204,7 +204,7 @@ def test_it_goes_on_as_often_as_it_is_stopped(whole: Run, dataset: Dataset, tmp_
     run = stopped(dataset, tmp_path / "run", num_steps=2)
     for _ in range(4):
         with pytest.raises(Stop):
-            resume(run, progress=Stopping(2))
+            resume(run, callback=Stopping(2))
     resume(run)
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
@@ -218,7 +218,7 @@ def test_without_a_state_it_begins_again_in_its_place(
     assert not (run.path / STATE).exists()
     out = io.StringIO()
     with TrainingDisplay(Console(file=out), TrainingConfig()) as display:
-        resume(run, progress=display)
+        resume(run, callback=display)
     assert "Resuming gmf on " in out.getvalue()
     assert "  goes on at  epoch 1: it had ended before a state was saved\n" in out.getvalue()
     assert weights_of(run) == weights_of(whole)
@@ -227,13 +227,13 @@ def test_without_a_state_it_begins_again_in_its_place(
 
 
 def test_a_closed_form_is_fitted_again(dataset: Dataset, tmp_path: Path) -> None:
-    class StoppingAtOnce(Progress):
+    class StoppingAtOnce(Callback):
         def started(self, start: TrainingStart) -> None:
             raise Stop
 
     whole = run_of("ease", dataset, tmp_path / "whole")
     with pytest.raises(Stop):
-        run_of("ease", dataset, tmp_path / "run", progress=StoppingAtOnce())
+        run_of("ease", dataset, tmp_path / "run", callback=StoppingAtOnce())
     run = resume(tmp_path / "run")
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
@@ -299,7 +299,7 @@ def test_weights_are_known_wherever_their_saving_is_killed(
     assert run.loaded_epoch == (1 if moment == "before" else 2)
     assert not verify(run.path).problems
     with pytest.raises(Stop):
-        resume(run, progress=Stopping(1))
+        resume(run, callback=Stopping(1))
     (resumed,) = events(run, "resume")
     assert resumed["best_weights"] == {"epoch": run.loaded_epoch, "sha256": digest}
     assert not verify(run.path).problems
@@ -494,12 +494,12 @@ def test_a_loss_that_is_not_finite_leaves_the_last_good_state(
     run = Run.open(tmp_path / "run")
     assert run.has_weights == ("best" in kept)
     steps = Counted()
-    resume(run, progress=steps)
+    resume(run, callback=steps)
     assert steps.num_done == 12 - num_good
     assert weights_of(run) == weights_of(whole)
 
 
-class Counted(Progress):
+class Counted(Callback):
     num_done = 0
 
     def stepped(self, epoch: int, step: int, num_steps: int) -> None:
@@ -512,7 +512,7 @@ def test_states_are_saved_as_often_as_asked(
     """Every step takes 7 s by this clock, every save 20 s; the last is that of the end."""
     now, saved_at = 0.0, []
 
-    class Ticking(Progress):
+    class Ticking(Callback):
         def stepped(self, epoch: int, step: int, num_steps: int) -> None:
             nonlocal now
             now += 7.0
@@ -527,7 +527,7 @@ def test_states_are_saved_as_often_as_asked(
 
     monkeypatch.setattr(Checkpoints, "save", slow_save)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=15.0, progress=Ticking())
+    train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=15.0, callback=Ticking())
     assert saved_at == [21.0, 62.0, 103.0, 144.0, 164.0]
 
 

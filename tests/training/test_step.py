@@ -13,20 +13,22 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.base import NeuralModel
-from foretaste.models.neumf.config import GMFConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.base import Batches, NeuralModel, TrainingSize
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.batches import InteractionBatches
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.registry import build_model
+from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.batches import Batches, InteractionBatches
+from foretaste.training.auto import resolve
 from foretaste.training.config import Kernels, TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
-from foretaste.training.history_batches import HistoryBatches
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.preparing import adam, prepared_batches, prepared_step
-from foretaste.training.resolve import TrainingSize, resolve
-from foretaste.training.step import Step, check_compiler
+from foretaste.training.step import Step, adam, check_compiler
+from foretaste.training.trainer import make_batches, make_step
 from tests.compiler import compiling
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
@@ -81,7 +83,7 @@ def make_model(name: str) -> NeuralModel:
     return model.train()
 
 
-def make_batches(name: str, histories: HistoryTensors) -> Batches:
+def batches_of(name: str, histories: HistoryTensors) -> Batches:
     if name in ("neumf", "gmf"):
         return InteractionBatches(histories, SamplingConfig(), 200, seed=3)
     return HistoryBatches(histories, 7, seed=3)
@@ -91,15 +93,15 @@ def losses(step: Step, batches: Batches, num_epochs: int = 3) -> list[float]:
     return [step(batch).item() for epoch in range(num_epochs) for batch in batches.epoch(epoch)]
 
 
-def make_step(name: str, precision: str = "fp32", recorder: Rerunner | None = None) -> Step:
+def step_of(name: str, precision: str = "fp32", recorder: Rerunner | None = None) -> Step:
     model = make_model(name)
     policy = PrecisionPolicy(precision=precision, device=CPU)
     model.compute_dtype = policy.compute_dtype
-    optimizer = adam(model, make_plan())
+    optimizers = {"all": adam(model.parameters(), make_plan())}
     if recorder is None:
-        return Step(model, optimizer, policy)
+        return Step(model, optimizers, policy)
     num_samples = 200 if name in ("neumf", "gmf") else 7
-    return RecordedStep(model, optimizer, policy, recorder, num_samples)
+    return RecordedStep(model, optimizers, policy, recorder, num_samples)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -108,8 +110,8 @@ def test_a_recorded_step_learns_the_same(
     name: str, precision: str, histories: HistoryTensors
 ) -> None:
     recorder = Rerunner()
-    batches = make_batches(name, histories)
-    straight, recorded = make_step(name, precision), make_step(name, precision, recorder)
+    batches = batches_of(name, histories)
+    straight, recorded = step_of(name, precision), step_of(name, precision, recorder)
     assert losses(straight, batches) == losses(recorded, batches)
     for one, other in zip(straight.model.parameters(), recorded.model.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -119,7 +121,7 @@ def test_a_recorded_step_learns_the_same(
 
 def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> None:
     recorder = Rerunner()
-    step, batches = make_step("neumf", recorder=recorder), make_batches("neumf", histories)
+    step, batches = step_of("neumf", recorder=recorder), batches_of("neumf", histories)
     losses(step, batches, num_epochs=2)
     num_partial = 2
     assert batches.num_samples % 200 > 0
@@ -130,7 +132,7 @@ def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> No
 def test_a_short_batch_is_never_recorded(histories: HistoryTensors) -> None:
     """Not even where it comes more often, as after resuming at an epoch's last batches."""
     recorder = Rerunner()
-    step, batches = make_step("gmf", recorder=recorder), make_batches("gmf", histories)
+    step, batches = step_of("gmf", recorder=recorder), batches_of("gmf", histories)
     *_, short = batches.epoch(0)
     for _ in range(5):
         step(short)
@@ -138,12 +140,12 @@ def test_a_short_batch_is_never_recorded(histories: HistoryTensors) -> None:
 
 
 def test_a_step_that_cannot_be_recorded_goes_on_without(histories: HistoryTensors) -> None:
-    batches = make_batches("gmf", histories)
-    step = make_step("gmf", recorder=Rerunner(refuses=True))
+    batches = batches_of("gmf", histories)
+    step = step_of("gmf", recorder=Rerunner(refuses=True))
     with pytest.warns(RuntimeWarning, match=r"stream is capturing\); training goes on") as warned:
         found = losses(step, batches)
     assert len(warned) == 1
-    assert found == losses(make_step("gmf"), batches)
+    assert found == losses(step_of("gmf"), batches)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -151,13 +153,13 @@ def test_a_replay_that_computes_something_else_is_not_used(
     precision: str, histories: HistoryTensors
 ) -> None:
     recorder = Rerunner()
-    batches, step = make_batches("gmf", histories), make_step("gmf", precision, recorder)
+    batches, step = batches_of("gmf", histories), step_of("gmf", precision, recorder)
     recorder.spoils = lambda: next(step.model.parameters()).data[0].add_(1e-3)
     with pytest.warns(RuntimeWarning, match="first replay gave other numbers") as warned:
         found = losses(step, batches)
     assert len(warned) == 1
     assert recorder.num_replayed == 1
-    straight = make_step("gmf", precision)
+    straight = step_of("gmf", precision)
     assert found == losses(straight, batches)
     assert step.state_dict().keys() == straight.state_dict().keys()
     for name, value in straight.state_dict().items():
@@ -167,8 +169,8 @@ def test_a_replay_that_computes_something_else_is_not_used(
 @pytest.mark.parametrize("name", ["neumf", "gmf"])
 def test_no_step_waits_for_the_device(name: str, histories: HistoryTensors) -> None:
     """Fake tensors have no values, so whoever asks for one, or for a shape made of one, fails."""
-    batch = next(iter(make_batches(name, histories).epoch(0)))
-    step = make_step(name, "fp16")
+    batch = next(iter(batches_of(name, histories).epoch(0)))
+    step = step_of(name, "fp16")
     assert not step.model.waits_for_device(batch.num_samples)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = batch.with_tensors(tuple(mode.from_tensor(tensor) for tensor in batch.tensors()))
@@ -184,8 +186,8 @@ def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> 
         model = make_model(name)
         plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
         sampling = SamplingConfig() if name == "neumf" else None
-        batches = prepared_batches(model, histories, sampling, plan)
-        step = prepared_step(model, batches, plan, PrecisionPolicy(precision="fp32", device=CPU))
+        batches = make_batches(model, histories, sampling, plan)
+        step = make_step(model, batches, plan)
         weights = [parameter.detach().clone() for parameter in model.parameters()]
         assert (step.compile(batches) > 0.0) == compiled
         for one, other in zip(model.parameters(), weights, strict=True):
@@ -207,8 +209,8 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_kernels_reach_the_model(kernels: Kernels, histories: HistoryTensors) -> None:
     model = make_model("vae")
     plan = make_plan(kernels=kernels, batch_size=7)
-    batches = prepared_batches(model, histories, None, plan)
-    prepared_step(model, batches, plan, PrecisionPolicy(precision="fp32", device=CPU))
+    batches = make_batches(model, histories, None, plan)
+    make_step(model, batches, plan)
     assert model.implementation == kernels
 
 
@@ -221,4 +223,4 @@ def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:
     size = TrainingSize(num_interactions=10, num_users=5, protocol="none")
     config = TrainingConfig(kernels="triton")
     with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
-        resolve(config, size, samples_per_interaction=None, device="cpu")
+        resolve(config, MultVAE, size, sampling=None, device="cpu")

@@ -13,11 +13,12 @@ import pytest
 import foretaste
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.models.neumf.config import MLPConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.runs import Run, load_model
-from foretaste.training import LogConfig, Progress, TrainingConfig, train
-from foretaste.training.progress import EpochReport, TrainingStart, TrainingSummary
+from foretaste.training import Callback, LogConfig, TrainingConfig, train
+from foretaste.training.callbacks import EpochReport, TrainingStart, TrainingSummary
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
 
@@ -193,7 +194,7 @@ def test_the_run_remembers_what_was_asked_and_what_it_became(
     assert run.config.dataset.digest == dataset.manifest.digest
 
 
-class Recording(Progress):
+class Recording(Callback):
     """Every call, in order."""
 
     def __init__(self) -> None:
@@ -217,7 +218,7 @@ class Recording(Progress):
 
 def test_progress_is_told_in_order(dataset: Dataset, tmp_path: Path) -> None:
     recording = Recording()
-    run_of("gmf", dataset, tmp_path / "run", progress=recording, epochs=2, batch_size=1000)
+    run_of("gmf", dataset, tmp_path / "run", callback=recording, epochs=2, batch_size=1000)
     kinds = [kind for kind, _ in recording.calls]
     assert kinds[0] == "started"
     assert kinds[-1] == "finished"
@@ -250,7 +251,7 @@ def test_a_name_taken_meanwhile_is_not_the_users_mistake(
 ) -> None:
     taken = run_of("popularity", dataset, tmp_path / "taken").path
     offered = iter([taken, tmp_path / "free"])
-    monkeypatch.setattr("foretaste.training.trainer.unused_run_path", lambda *_: next(offered))
+    monkeypatch.setattr("foretaste.training.verbs.unused_run_path", lambda *_: next(offered))
     run = train("popularity", dataset, config=TrainingConfig(device="cpu"), runs_root=tmp_path)
     assert run.path == tmp_path / "free"
 

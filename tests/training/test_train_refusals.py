@@ -11,7 +11,7 @@ import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.config import SamplingConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import TrainingConfig, train
 from tests.training.trainings import run_of
@@ -112,7 +112,7 @@ def test_a_catalogue_too_large_for_ease_leaves_no_run(
 ) -> None:
     """Enough memory for the weights, not for fitting them."""
     free = 10 * dataset.manifest.num_items**2
-    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: free)
+    monkeypatch.setattr("foretaste.models.base.free_on", lambda device: free)
     with pytest.raises(UnsupportedError, match=r"training ease for .* items.* keep fewer items"):
         run_of("ease", dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()

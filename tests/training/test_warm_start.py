@@ -17,9 +17,9 @@ from foretaste.evaluation.ranking import to_device
 from foretaste.models import NeuralModel, build_model
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.runs import Run, load_model
-from foretaste.training import PretrainingConfig, Progress, TrainingConfig, resume, train
-from foretaste.training.like import repeated_settings
-from foretaste.training.progress import TrainingStart
+from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resume, train
+from foretaste.training.callbacks import TrainingStart
+from foretaste.training.verbs import rerun_settings
 from foretaste.training.warm_start import WarmStart
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
@@ -104,13 +104,13 @@ def test_what_was_found_is_told_logged_and_kept(
 ) -> None:
     told: list[TrainingStart] = []
 
-    class Watching(Progress):
+    class Watching(Callback):
         def started(self, start: TrainingStart) -> None:
             told.append(start)
 
     source = trained["neumf"]
     run = run_of(
-        "neumf", grown, tmp_path / "run", progress=Watching(), start_from=source.path, **STEPLESS
+        "neumf", grown, tmp_path / "run", callback=Watching(), start_from=source.path, **STEPLESS
     )
     found = {
         "users": {"num_found": 50, "num_new": 1, "num_gone": 10},
@@ -314,7 +314,7 @@ def test_a_run_without_weights_is_no_start(
         run_of("gmf", dataset, tmp_path / "run", start_from=source)
 
 
-class StoppingAtStep(Progress):
+class StoppingAtStep(Callback):
     def __init__(self, number: int) -> None:
         self.number = number
 
@@ -330,7 +330,7 @@ def stopped_copy(source: Path, dataset: Dataset, path: Path, **settings: Any) ->
             "gmf",
             dataset,
             path,
-            progress=StoppingAtStep(3),
+            callback=StoppingAtStep(3),
             start_from=source,
             batch_size=1000,
             **settings,
@@ -388,10 +388,10 @@ def test_repeating_a_run_repeats_its_start(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
     warm = run_of("gmf", dataset, tmp_path / "warm", start_from=trained["gmf"])
-    settings = repeated_settings(warm)
-    assert settings.start_from == trained["gmf"].path
-    assert settings.pretraining is None
+    settings = rerun_settings(warm)
+    assert settings["start_from"] == trained["gmf"].path
+    assert settings["pretraining"] is None
     joined = run_of("neumf", dataset, tmp_path / "joined", pretraining=pretrained(trained, 0.3))
-    settings = repeated_settings(joined)
-    assert settings.start_from is None
-    assert settings.pretraining == pretrained(trained, 0.3)
+    settings = rerun_settings(joined)
+    assert settings["start_from"] is None
+    assert settings["pretraining"] == pretrained(trained, 0.3)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from foretaste.data import Dataset
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.runs import Run
-from foretaste.training import LogConfig, PretrainingConfig, Progress, TrainingConfig, train
+from foretaste.training import Callback, LogConfig, PretrainingConfig, TrainingConfig, train
 
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
@@ -26,7 +27,7 @@ def run_of(
     dataset: Dataset,
     run_path: Path,
     sampling: SamplingConfig | None = None,
-    progress: Progress | None = None,
+    callback: Callback | None = None,
     start_from: Any = None,
     pretraining: PretrainingConfig | None = None,
     logs: LogConfig | None = None,
@@ -45,7 +46,7 @@ def run_of(
         logs=logs,
         run_path=run_path,
         overwrite=overwrite,
-        progress=progress,
+        callback=callback,
     )
 
 

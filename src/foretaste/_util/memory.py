@@ -35,6 +35,16 @@ def was_refused(error: BaseException) -> bool:
     return any(sign in str(error) for sign in _SIGNS_OF_REFUSAL)
 
 
+def peak_of_process() -> int | None:
+    """Bytes resident at most since the process began; None under Windows."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
 def free_bytes() -> int:
     """Main memory that this process could still take; ``sys.maxsize`` where it is unknown.
 

@@ -21,7 +21,8 @@ from foretaste.cli.training_session import (
     train_and_report,
 )
 from foretaste.data.manifest import FILE_NAME
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.training.config import PretrainingConfig
 
@@ -143,26 +144,15 @@ def like(
 
     opened = Run.open(run)
 
-    from foretaste.training.like import repeated_settings
+    from foretaste.training.verbs import rerun_settings
 
-    settings = repeated_settings(opened)
+    settings = rerun_settings(opened)
     if start_from is not None:
-        settings = replace(settings, start_from=start_from, pretraining=None)
+        settings |= {"start_from": start_from, "pretraining": None}
     raw = raw or RawData()
     if raw.protocol is None and not (dataset[0] / FILE_NAME).is_file():
         raw = replace(raw, protocol="none")
-    train_and_report(
-        settings.model,
-        dataset,
-        raw,
-        place,
-        logs,
-        model_config=settings.model_config,
-        config=settings.config,
-        sampling=settings.sampling,
-        start_from=settings.start_from,
-        pretraining=settings.pretraining,
-    )
+    train_and_report(settings.pop("model"), dataset, raw, place, logs, **settings)
 
 
 def resume(

@@ -9,9 +9,9 @@ from foretaste.cli.training_session import FitLogs
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.definitions import parse_metric
 from foretaste.report.tables import evaluation_grid
+from foretaste.training.callbacks import TrainingSummary
 from foretaste.training.config import TrainingConfig
 from foretaste.training.display import TrainingDisplay
-from foretaste.training.progress import TrainingSummary
 
 
 class SessionDisplay(TrainingDisplay):

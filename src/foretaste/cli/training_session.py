@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from foretaste.data import Dataset
-    from foretaste.models.neumf.config import SamplingConfig
+    from foretaste.models.config import SamplingConfig
     from foretaste.runs import Run
 
 
@@ -158,7 +158,7 @@ def train_and_report(
             start_from=start_from,
             pretraining=pretraining,
             logs=logs.config(),
-            progress=display,
+            callback=display,
             **place.arguments(),
             **settings,
         )
@@ -192,7 +192,7 @@ def resume_and_report(
 
     from foretaste.cli.training_display import SessionDisplay
     from foretaste.training import resume
-    from foretaste.training.like import asked_settings
+    from foretaste.training.verbs import asked_settings
 
     with SessionDisplay(console, asked_settings(run), logs) as display:
         run = resume(
@@ -200,7 +200,7 @@ def resume_and_report(
             dataset_path=dataset_path,
             overwrite=overwrite,
             logs=logs.config(),
-            progress=display,
+            callback=display,
         )
     _say_where(console, run, logs)
 
@@ -212,7 +212,7 @@ def _say_where(console: Console, run: Run, logs: FitLogs) -> None:
     say(console)
     say(console, f"Run: {run.path}")
     if logs.trace:
-        from foretaste.training.tracing import TRACE
+        from foretaste.training.profiler import TRACE
 
         say(console, f"Trace: {run.path / TRACE} (open it at ui.perfetto.dev)")
     _say_next(console, run)

@@ -1,4 +1,8 @@
-"""The seam every model shares: four questions, asked by evaluation, recommendation and export.
+"""The seam of every model: what evaluation, recommendation and training ask of it.
+
+Scoring asks four questions of `RecommenderModel`. Training asks the rest, by how a model is fitted:
+`NeuralModel` by gradient steps, `SweepModel` by sweeps over the data, `ClosedFormModel` in one
+pass, `ComposedModel` from the models of other runs.
 
 Shape suffixes: B users, K candidates per user, I items of the catalogue, D width.
 """
@@ -6,19 +10,25 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, D widt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
+from foretaste._util.memory import free_bytes, require_memory
 from foretaste.errors import UnsupportedError
+from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.registry import model_class
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 
 Implementation = Literal["auto", "chunked", "triton", "compiled"]
 """Of the operations in `foretaste.ops` that have several."""
+
+_UNCOUNTABLE = 2**63
+"""Bytes of what has more elements than PyTorch can count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +54,21 @@ class RecommenderModel(nn.Module, ABC):
     Scores are float32; only their order within a user means anything.
     """
 
-    name: str
+    name: ClassVar[str]
+    config_class: ClassVar[type[ModelConfig]]
 
     memory_advice = (
         "choose smaller sizes, or keep fewer users and items (--min-user-interactions, "
         "--min-item-users)"
     )
-    """What to do where it does not fit."""
+    """Advice where it does not fit."""
 
-    def __init__(self, num_users: int, num_items: int) -> None:
+    config: Any
+    """Its settings, an instance of ``config_class``."""
+
+    def __init__(self, config: Any, num_users: int, num_items: int) -> None:
         super().__init__()
+        self.config = config
         self.num_users = num_users
         self.num_items = num_items
         self.item_count_I: Tensor
@@ -142,26 +157,109 @@ class RecommenderModel(nn.Module, ABC):
         return torch.where(state.has_history_B[:, None], scores, popularity)
 
 
-class NeuralModel(RecommenderModel):
-    """A model trained by gradient steps: ``model(batch)`` is the batch's loss."""
+class Batch(Protocol):
+    """Samples of one update, as the training loop sees them; the rest is for their model."""
 
-    config: Any
-    """Its settings."""
+    @property
+    def num_samples(self) -> int: ...
 
-    compute_dtype: torch.dtype | None = None
-    """What the large products of training are computed in; None means as the weights are."""
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor of the batch; those of two full batches have the same shapes."""
+        ...
 
-    user_rows: tuple[str, ...] = ()
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
+        """Such a batch of other `tensors`."""
+        ...
+
+
+class Batches(Protocol):
+    """The training data, cut into the batches of an epoch."""
+
+    @property
+    def num_batches(self) -> int: ...
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in an epoch."""
+        ...
+
+    @property
+    def samples_per_batch(self) -> int:
+        """Samples in a full batch."""
+        ...
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from ``first_batch`` on; the last holds the rest."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSize:
+    """Size of the training data: ``auto`` settings depend on it."""
+
+    num_interactions: int
+    num_users: int
+    protocol: str
+
+
+class IterativeModel(RecommenderModel):
+    """A model fitted epoch by epoch, evaluated between epochs and resumed within them."""
+
+    user_rows: ClassVar[tuple[str, ...]] = ()
     """Parameters with a row for each user."""
 
-    item_rows: tuple[str, ...] = ()
+    item_rows: ClassVar[tuple[str, ...]] = ()
     """Parameters with a row for each item."""
 
     implementation: Implementation = "auto"
-    """What the operations of a training step are computed by."""
+    """Of the operations of a training step."""
 
-    def __init__(self, num_users: int, num_items: int) -> None:
-        super().__init__(num_users, num_items)
+    @classmethod
+    @abstractmethod
+    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+        """Values of those training settings that may be ``auto``, for data of a size."""
+
+    @abstractmethod
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        sampling: SamplingConfig | None = None,
+        padded: bool = False,
+    ) -> Batches:
+        """The batches that it learns from.
+
+        Args:
+            sampling: for models that sample negatives.
+            padded: bring every full batch to one size, for a step recorded as a CUDA graph.
+        """
+
+    @abstractmethod
+    def reset_parameters(self, seed: int) -> None:
+        """Fill the parameters as the model's paper does; the same for a seed on every device."""
+
+    def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
+        """Values by name that change as training goes on, as they stand at an update."""
+        return {}
+
+    def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
+        """Set what none of its pretrained parts has alone, from their weights by model.
+
+        ``alpha`` is the share of the first.
+        """
+        raise NotImplementedError
+
+
+class NeuralModel(IterativeModel):
+    """A model trained by gradient steps: ``model(batch)`` is the batch's loss."""
+
+    compute_dtype: torch.dtype | None = None
+    """Of the large products of training; None means as the weights are."""
+
+    def __init__(self, config: Any, num_users: int, num_items: int) -> None:
+        super().__init__(config, num_users, num_items)
         self._memory = Buffers()
 
     def training_bytes(self, device: torch.device) -> int:
@@ -181,25 +279,120 @@ class NeuralModel(RecommenderModel):
         """
         return False
 
-    def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """What changes as training goes on, by name, as it stands at an update."""
-        return {}
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Parameters by the name of the optimizer that updates them."""
+        return {"all": [parameter for parameter in self.parameters() if parameter.numel()]}
+
+    def updated_by(self, batch: Batch) -> str | None:
+        """Name of the one optimizer that a batch is for; None where every one steps.
+
+        With its batches and this, a model alternates between phases.
+        """
+        return None
+
+
+class SweepModel(IterativeModel):
+    """A model fitted by sweeps: each epoch solves for its parameters from all the data at once."""
 
     @abstractmethod
-    def reset_parameters(self, seed: int) -> None:
-        """Fill the parameters as the model's paper does; the same for a seed on every device."""
+    def sweep(self, histories: HistoryTensors) -> Tensor:
+        """Do one sweep; returns the loss, a scalar on the device."""
+
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        sampling: SamplingConfig | None = None,
+        padded: bool = False,
+    ) -> Batches:
+        return WholeData(histories)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeData:
+    """All histories as the one batch of an epoch."""
+
+    histories: HistoryTensors
+    num_batches: ClassVar[int] = 1
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.histories)
+
+    samples_per_batch = num_samples
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[WholeData]:
+        return iter([self][first_batch:])
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.histories.offsets, self.histories.item_index
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> WholeData:
+        offsets, item_index = tensors
+        return WholeData(HistoryTensors(offsets, item_index, self.histories.num_items))
 
 
 class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
-    def what_fitting_does(self) -> str | None:
-        """What fitting computes and the memory it takes, for people; None where that is little."""
+    def fitting_note(self) -> str | None:
+        """Work and memory of fitting, for people; None where that is little."""
         return None
 
     @abstractmethod
     def fit(self, histories: HistoryTensors) -> None:
         """Fit to the training histories, one row per training user."""
+
+
+class ComposedModel(ClosedFormModel):
+    """A model made of the models of other runs of the same dataset, and fitted in one pass."""
+
+    @abstractmethod
+    def run_paths(self) -> Sequence[str]:
+        """Directories of the runs."""
+
+    @abstractmethod
+    def compose(self, models: Sequence[RecommenderModel]) -> None:
+        """Take the models of these runs, in their order, before `fit`."""
+
+
+def free_on(device: torch.device) -> int:
+    """Bytes that could still be taken on a device, PyTorch's own cache included."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
+    return free_bytes()
+
+
+def check_model_fits(
+    name: str,
+    config: object,
+    num_users: int,
+    num_items: int,
+    device: torch.device,
+    *,
+    to_train: bool = False,
+) -> None:
+    """UnsupportedError where ``device`` has no room for a model, or for training it."""
+    kind = model_class(name)
+    try:
+        with torch.device("meta"):
+            model = kind(config, num_users, num_items)
+        needed = model.training_bytes(device) if to_train else model.weight_bytes()
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        needed = _UNCOUNTABLE
+    size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
+    what = f"training {size}" if to_train else size
+    require_memory(needed, free_on(device), what, kind.memory_advice)
+
+
+def power_of_two(value: int, smallest: int, largest: int) -> int:
+    """The largest power of two that is at most ``value``, between bounds: a batch size."""
+    return min(max(1 << max(0, value).bit_length() >> 1, smallest), largest)
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

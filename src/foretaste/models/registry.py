@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -10,63 +9,37 @@ from foretaste._util.settings import wrong
 
 if TYPE_CHECKING:
     from foretaste.models.base import RecommenderModel
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """Where a model lives, as ``module:name`` of its settings and of its class, and its kind."""
-
-    config: str
-    model: str
-    samples_negatives: bool = False
-    is_closed_form: bool = False
-    has_large_products: bool = True
-
+    from foretaste.models.config import ModelConfig
 
 _NEUMF = "foretaste.models.neumf"
 _VAE = "foretaste.models.vae"
 _BASELINES = "foretaste.models.baselines"
 
-_REGISTRY = {
-    "neumf": _Entry(f"{_NEUMF}.config:NeuMFConfig", f"{_NEUMF}.model:NeuMF", True),
-    "gmf": _Entry(
-        f"{_NEUMF}.config:GMFConfig", f"{_NEUMF}.model:NeuMF", True, has_large_products=False
-    ),
-    "mlp": _Entry(f"{_NEUMF}.config:MLPConfig", f"{_NEUMF}.model:NeuMF", True),
-    "vae": _Entry(f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
-    "dae": _Entry(f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultVAE"),
-    "popularity": _Entry(
-        f"{_BASELINES}.config:PopularityConfig",
-        f"{_BASELINES}.popularity:Popularity",
-        is_closed_form=True,
-        has_large_products=False,
-    ),
-    "ease": _Entry(
-        f"{_BASELINES}.config:EaseConfig",
-        f"{_BASELINES}.ease:Ease",
-        is_closed_form=True,
-        has_large_products=False,
-    ),
+MODELS = {
+    "neumf": (f"{_NEUMF}.config:NeuMFConfig", f"{_NEUMF}.model:NeuMF"),
+    "gmf": (f"{_NEUMF}.config:GMFConfig", f"{_NEUMF}.model:GMF"),
+    "mlp": (f"{_NEUMF}.config:MLPConfig", f"{_NEUMF}.model:MLP"),
+    "vae": (f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
+    "dae": (f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultDAE"),
+    "popularity": (f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"),
+    "ease": (f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
 }
+"""The settings and the class of every model, as ``module:name``, in the order help shows them."""
 
-MODEL_NAMES = tuple(_REGISTRY)
-"""Every model that can be trained, in the order help shows them."""
-
-SAMPLING_MODELS = tuple(name for name, entry in _REGISTRY.items() if entry.samples_negatives)
-"""Those that learn from sampled negatives."""
-
-CLOSED_FORMS = tuple(name for name, entry in _REGISTRY.items() if entry.is_closed_form)
-"""Those that are fitted in one pass: they have no epochs and no first weights."""
-
-PRODUCTLESS_MODELS = tuple(
-    name for name, entry in _REGISTRY.items() if not entry.has_large_products
-)
-"""Those for which the precision of training changes nothing."""
+MODEL_NAMES = tuple(MODELS)
+"""Every model that can be trained."""
 
 
-def config_class(name: str) -> type[Any]:
+def config_class(name: str) -> type[ModelConfig]:
     """The dataclass of the settings of model ``name``; SettingError for an unknown name."""
-    return _load(_entry(name).config)
+    kind: type[ModelConfig] = _load(name, 0)
+    return kind
+
+
+def model_class(name: str) -> type[RecommenderModel]:
+    """The class of model ``name``, made of settings and the numbers of users and items."""
+    kind: type[RecommenderModel] = _load(name, 1)
+    return kind
 
 
 def build_model(name: str, config: object, num_users: int, num_items: int) -> RecommenderModel:
@@ -76,22 +49,11 @@ def build_model(name: str, config: object, num_users: int, num_items: int) -> Re
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
-    model: RecommenderModel = model_class(name)(config, num_users, num_items)
-    return model
+    return model_class(name)(config, num_users, num_items)
 
 
-def model_class(name: str) -> type[Any]:
-    """The class of model ``name``, made of settings and the numbers of users and items."""
-    return _load(_entry(name).model)
-
-
-def _entry(name: str) -> _Entry:
-    if not isinstance(name, str) or name not in _REGISTRY:
-        raise wrong("model", name, f"one of {', '.join(MODEL_NAMES)}")
-    return _REGISTRY[name]
-
-
-def _load(where: str) -> type[Any]:
-    module, _, attribute = where.partition(":")
-    found: type[Any] = getattr(import_module(module), attribute)
-    return found
+def _load(name: str, which: int) -> Any:
+    if not isinstance(name, str) or name not in MODELS:
+        raise wrong("model", name, f"one of {', '.join(MODELS)}")
+    module, _, attribute = MODELS[name][which].partition(":")
+    return getattr(import_module(module), attribute)

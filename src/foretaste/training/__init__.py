@@ -1,4 +1,4 @@
-"""Training: the one loop, its batches, settings and progress."""
+"""Training: the verbs, the one loop, its settings and callbacks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from foretaste.training.callbacks import Callback
     from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
-    from foretaste.training.progress import Progress
-    from foretaste.training.resuming import resume
-    from foretaste.training.trainer import train
+    from foretaste.training.verbs import resume, train
 
 _MODULE_OF = {
+    "Callback": "callbacks",
     "LogConfig": "config",
     "PretrainingConfig": "config",
-    "Progress": "progress",
     "TrainingConfig": "config",
-    "resume": "resuming",
-    "train": "trainer",
+    "resume": "verbs",
+    "train": "verbs",
 }
 
-__all__ = ["LogConfig", "PretrainingConfig", "Progress", "TrainingConfig", "resume", "train"]
+__all__ = ["Callback", "LogConfig", "PretrainingConfig", "TrainingConfig", "resume", "train"]
 
 
 __getattr__ = lazy_names(__name__, _MODULE_OF)

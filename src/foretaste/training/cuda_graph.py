@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from foretaste.models.base import NeuralModel
+from foretaste.models.base import Batch, NeuralModel
 from foretaste.ops.spans import span
-from foretaste.training.batches import Batch
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
@@ -69,12 +68,12 @@ class RecordedStep(Step):
     def __init__(
         self,
         model: NeuralModel,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Mapping[str, torch.optim.Optimizer],
         precision: PrecisionPolicy,
         recorder: Recorder,
         num_samples: int,
     ) -> None:
-        super().__init__(model, optimizer, precision)
+        super().__init__(model, optimizers, precision)
         self.num_samples = num_samples
         self.recorder: Recorder | None = recorder
         self._num_seen: Counter[tuple[torch.Size, ...]] = Counter()

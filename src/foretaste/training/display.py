@@ -14,15 +14,15 @@ from rich.progress import Progress as Bars
 from foretaste._util.formatting import compact, duration
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.definitions import metric_name, parse_metric
+from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.config import TrainingConfig
-from foretaste.training.progress import EpochReport, Progress, TrainingStart, TrainingSummary
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
 
 
-class TrainingDisplay(Progress):
-    """Shows a training on ``console``; bars only where that is a terminal.
+class TrainingDisplay(Callback):
+    """Callback that shows a training on ``console``; bars only where that is a terminal.
 
     One bar is of the epoch, the other, once an epoch is done, of all epochs and the time they take.
     Used as a context manager: the bars are gone when the block ends, however it ends.
@@ -169,7 +169,7 @@ def _beginning_lines(start: TrainingStart) -> list[str]:
     lost = [
         f"note        most {kind} of {run} are not in these data: what it learned of them is lost; "
         "give it all data, not only what is new"
-        for run, matches in start.started_from.items()
+        for run, matches in (start.started_from or {}).items()
         for kind, counts in matches.items()
         if counts["num_gone"] > counts["num_found"]
     ]
@@ -180,7 +180,7 @@ def _beginning_lines(start: TrainingStart) -> list[str]:
             f"{counts['num_gone']:,} gone"
             for kind, counts in matches.items()
         )
-        for run, matches in start.started_from.items()
+        for run, matches in (start.started_from or {}).items()
     ]
     return again + begun + lost
 

@@ -1,13 +1,13 @@
-"""The one training loop of all neural models, on any device."""
+"""The one training loop of all models with epochs, on any device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from foretaste.evaluation.result import Evaluation
+from foretaste.models.base import Batches
 from foretaste.ops.spans import in_spans
-from foretaste.training.batches import Batches
-from foretaste.training.progress import EpochReport, Progress
+from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
@@ -21,16 +21,16 @@ def fit(
     keep: Callable[[], None],
     report: Callable[[EpochReport], None],
     checkpoint: Callable[[], None],
-    progress: Progress,
+    callback: Callback,
 ) -> str:
     """Train from ``state`` until the epochs are done, patience runs out or the target is met.
 
     Args:
-        step: the model to train, and how it learns from a batch.
-        state: where to begin; it follows the training.
+        step: the model to train, and its update by a batch.
+        state: the position to begin at; it follows the training.
         evaluate: ranks the held-out users; without it the last epoch is the best.
         keep: saves the weights, after every evaluation that is the best so far.
-        report: told of every epoch.
+        report: called with every epoch.
         checkpoint: called wherever model and ``state`` agree on what was done. The training may be
             stopped here, by raising: it can go on from what both are then.
 
@@ -46,7 +46,7 @@ def fit(
         state.clock.go()
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):
             state.count(step(batch), batch.num_samples)
-            progress.stepped(epoch, state.num_done, num_batches)
+            callback.stepped(epoch, state.num_done, num_batches)
             checkpoint()
         loss = state.mean_loss()  # sync: the one of the epoch
         state.clock.stop()
@@ -57,9 +57,9 @@ def fit(
         if evaluate is not None and plan.evaluates(epoch):
             model.eval()
             evaluation = state.clock.counted(evaluate(), epoch)
-            is_best = state.selection.update(epoch, evaluation[plan.select_by])
+            is_best = state.early_stopping.update(epoch, evaluation[plan.select_by])
         if is_best:
-            state.selection.best_epoch = epoch
+            state.early_stopping.best_epoch = epoch
             keep()
         settings = step.scaler.as_event() | model.schedule(state.num_steps() - 1, num_batches)
         report(state.report(loss, settings, evaluation, is_best=is_best))

@@ -1,6 +1,6 @@
-"""What the products of training are computed in, and the scale that keeps float16 gradients alive.
+"""Precision of the products of training, and the loss scale that keeps float16 gradients alive.
 
-Weights, optimizer state and every score that is ranked stay float32, whatever is chosen here:
+Weights, optimizer state and every score that is ranked stay float32:
 
 - ``fp32``: float32 products.
 - ``tf32``: float32 in memory, products with 10 bits of mantissa; NVIDIA GPUs of compute capability
@@ -14,7 +14,7 @@ Weights, optimizer state and every score that is ranked stay float32, whatever i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -43,7 +43,7 @@ class PrecisionPolicy:
     """fp32, tf32, bf16 or fp16."""
 
     device: torch.device
-    """Where training runs."""
+    """The device of the training."""
 
     loss_scale: LossScale = None
     """A fixed scale of the loss, for fp16 only; None adapts it to the gradients."""
@@ -75,7 +75,7 @@ class PrecisionPolicy:
             yield
 
     def scaler(self) -> Scaler:
-        """What scales the loss of one training: a new `LossScaler` for fp16, else nothing."""
+        """A new `LossScaler` for fp16, else an `Unscaled`."""
         if self.precision == "fp16":
             return LossScaler(self.device, self.loss_scale)
         return Unscaled()
@@ -94,18 +94,18 @@ def computes_tf32(device: torch.device) -> bool:
 
 
 class Scaler(Protocol):
-    """Stands between loss and optimizer: ``scale(loss).backward()``, then ``step(optimizer)``."""
+    """Between loss and optimizers: ``scale(loss).backward()``, then ``step(optimizers)``."""
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss to call ``backward`` on."""
         ...
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
+    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Update the weights by the gradients of the scaled loss."""
         ...
 
     def as_event(self) -> dict[str, float]:
-        """What the metrics log tells of it; waits for the device."""
+        """Its entries of the metrics log; waits for the device."""
         ...
 
     def check_updates(self, num_steps: int) -> None:
@@ -113,7 +113,7 @@ class Scaler(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What resuming needs."""
+        """All that resuming needs."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -127,8 +127,9 @@ class Unscaled:
     def scale(self, loss: Tensor) -> Tensor:
         return loss
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.step()
+    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        for optimizer in optimizers:
+            optimizer.step()
 
     def as_event(self) -> dict[str, float]:
         return {}
@@ -161,21 +162,31 @@ class LossScaler:
     def scale(self, loss: Tensor) -> Tensor:
         return loss * self.scale_tensor
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
+    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         gradients = [
             parameter.grad
+            for optimizer in optimizers
             for group in optimizer.param_groups
             for parameter in group["params"]
             if parameter.grad is not None
         ]
         overflowed = ~torch.nn.utils.get_total_norm(gradients, norm_type=math.inf).isfinite()
-        fused: Any = optimizer
-        fused.grad_scale, fused.found_inf = self.scale_tensor, overflowed.float()
-        try:
-            optimizer.step()
-        finally:
-            del fused.grad_scale, fused.found_inf
-        self._update(overflowed)
+        for optimizer in optimizers:
+            fused: Any = optimizer
+            fused.grad_scale, fused.found_inf = self.scale_tensor, overflowed.float()
+            try:
+                optimizer.step()
+            finally:
+                del fused.grad_scale, fused.found_inf
+        # In place, so that a captured step keeps working on the same tensors.
+        self.num_skipped.add_(overflowed)
+        if self.is_fixed:
+            return
+        self.num_finite.add_(1).mul_(~overflowed)
+        grows = self.num_finite == _GROWTH_STEPS
+        self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())
+        self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
+        self.num_finite.mul_(~grows)
 
     def check_updates(self, num_steps: int) -> None:
         num_skipped = int(self.num_skipped.item())
@@ -204,17 +215,6 @@ class LossScaler:
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
         self._num_skipped_before = int(self.num_skipped.item())
-
-    def _update(self, overflowed: Tensor) -> None:
-        """In place, so that a captured step keeps working on the same tensors."""
-        self.num_skipped.add_(overflowed)
-        if self.is_fixed:
-            return
-        self.num_finite.add_(1).mul_(~overflowed)
-        grows = self.num_finite == _GROWTH_STEPS
-        self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())
-        self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
-        self.num_finite.mul_(~grows)
 
 
 def _check_device(precision: str, device: torch.device) -> None:

@@ -1,12 +1,16 @@
-"""Where a training stands: everything about it but weights, optimizer and scaler.
+"""State of a training between two updates, but for weights, optimizer and scaler.
 
 Shape suffix: S updates of an epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -14,11 +18,129 @@ from torch import Tensor
 
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.base import NeuralModel
-from foretaste.training.clock import Clock
-from foretaste.training.progress import EpochReport
-from foretaste.training.resolve import TrainingPlan
-from foretaste.training.selection import Selection
+from foretaste.models.base import IterativeModel
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.callbacks import EpochReport
+
+
+@dataclass
+class Clock:
+    """Seconds of compiling, of each epoch and of evaluation, and the users evaluated."""
+
+    compile_s: float = 0.0
+    epoch_s: list[float] = field(default_factory=list)
+    """Of the epochs that are over."""
+    running_s: float = 0.0
+    """Of the epoch under way, while the clock stands."""
+    evaluate_s: dict[str, float] = field(default_factory=dict)
+    """Of each evaluation: of an epoch by its number, and of the test part."""
+    num_evaluated_users: int = 0
+    num_evaluated_samples: int = 0
+    cold_epochs: list[int] = field(default_factory=list)
+    """Those in which kernels were compiled and the step was recorded, counted from 1."""
+
+    _going_since: float | None = field(default=None, init=False)
+
+    def go(self) -> None:
+        """Go on with the epoch under way."""
+        self._going_since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stand still: evaluations and files are not training. What is queued must be done."""
+        if self._going_since is not None:
+            self.running_s += time.perf_counter() - self._going_since
+            self._going_since = None
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Stand still while the block runs."""
+        was_going = self._going_since is not None
+        self.stop()
+        yield
+        if was_going:
+            self.go()
+
+    def next_epoch(self) -> None:
+        """The epoch under way is over."""
+        self.epoch_s.append(self.running_s)
+        self.running_s = 0.0
+
+    def counted(self, evaluation: Evaluation, epoch: int | None) -> Evaluation:
+        """Count the evaluation of an epoch or, at the end, of the test part; returns it."""
+        self.evaluate_s["test" if epoch is None else str(epoch)] = evaluation.elapsed_s
+        self.num_evaluated_users += evaluation.num_users
+        self.num_evaluated_samples += evaluation.num_samples
+        return evaluation
+
+    def times(self, num_samples: int, num_warm_up: int) -> dict[str, Any]:
+        """The entries of a `TrainingSummary` about time, with ``num_samples`` in an epoch."""
+        averaged = self.averaged_epochs(num_warm_up)
+        epoch_s = [self.epoch_s[epoch - 1] for epoch in averaged]
+        evaluation_s = [
+            self.evaluate_s[str(epoch)] for epoch in averaged if str(epoch) in self.evaluate_s
+        ]
+        if not evaluation_s:
+            evaluation_s = [s for name, s in self.evaluate_s.items() if name != "test"]
+        evaluate_s = max(sum(self.evaluate_s.values()), 1e-9)
+        return {
+            "num_epochs": len(self.epoch_s),
+            "num_warm_up_epochs": len(self.epoch_s) - len(averaged),
+            "min_epoch_s": min(epoch_s),
+            "avg_epoch_s": fmean(epoch_s),
+            "min_evaluation_s": min(evaluation_s, default=None),
+            "avg_evaluation_s": fmean(evaluation_s) if evaluation_s else None,
+            "train_s": sum(self.epoch_s),
+            "compile_s": self.compile_s,
+            "samples_per_s": num_samples / fmean(epoch_s),
+            "evaluated_users_per_s": self.num_evaluated_users / evaluate_s,
+            "evaluated_samples_per_s": self.num_evaluated_samples / evaluate_s,
+        }
+
+    def averaged_epochs(self, num_warm_up: int) -> list[int]:
+        """The epochs, counted from 1, that averages are of: neither cold nor among the first
+        ``num_warm_up``; the last where there are no such."""
+        last = len(self.epoch_s)
+        warm = [
+            epoch for epoch in range(num_warm_up + 1, last + 1) if epoch not in self.cold_epochs
+        ]
+        return warm or [last]
+
+    def until(self, epoch: int) -> float:
+        """Seconds from the start to the end of an epoch's evaluation: compiling, training and
+        evaluating."""
+        epochs = range(1, epoch + 1)
+        evaluate_s = sum(self.evaluate_s.get(str(epoch), 0.0) for epoch in epochs)
+        return self.compile_s + sum(self.epoch_s[:epoch]) + evaluate_s
+
+
+@dataclass
+class EarlyStopping:
+    """Best epoch by the selected metric, and the reason to stop."""
+
+    plan: TrainingPlan
+    best_epoch: int = 0
+    best_value: float | None = None
+    target_epoch: int | None = None
+    num_without_gain: int = 0
+
+    def update(self, epoch: int, value: float) -> bool:
+        """Count an evaluation; True when it is the best so far (the first of equals)."""
+        assert math.isfinite(value), f"{self.plan.select_by} is {value}"
+        if self.target_epoch is None and self.plan.target is not None and value >= self.plan.target:
+            self.target_epoch = epoch
+        if self.best_value is not None and value <= self.best_value:
+            self.num_without_gain += 1
+            return False
+        self.best_epoch, self.best_value, self.num_without_gain = epoch, value, 0
+        return True
+
+    def reason_to_stop(self) -> str | None:
+        """Why training should end now, or None."""
+        if self.target_epoch is not None:
+            return f"{self.plan.select_by} reached {self.plan.target}"
+        if 0 < self.plan.patience <= self.num_without_gain:
+            return f"{self.plan.select_by} did not improve in {self.num_without_gain} evaluations"
+        return None
 
 
 @dataclass
@@ -30,7 +152,7 @@ class TrainingState:
     """Samples in an epoch."""
     loss_S: Tensor
     """On the device: the summed loss of each update of this epoch, up to ``num_done``."""
-    selection: Selection
+    early_stopping: EarlyStopping
     clock: Clock = field(default_factory=Clock)
     epoch: int = 1
     """The epoch under way, counted from 1; one more than the plan's when all are done."""
@@ -43,7 +165,7 @@ class TrainingState:
     ) -> TrainingState:
         """Before the first update."""
         loss_S = torch.zeros(num_batches, device=device)
-        return cls(plan, num_samples, loss_S, Selection(plan))
+        return cls(plan, num_samples, loss_S, EarlyStopping(plan))
 
     @property
     def num_batches(self) -> int:
@@ -51,7 +173,7 @@ class TrainingState:
         return len(self.loss_S)
 
     def count(self, loss: Tensor, num_samples: int) -> None:
-        """Take in the mean loss of an update's samples; does not wait for the device."""
+        """Count an update and the mean loss of its samples; does not wait for the device."""
         torch.mul(loss, num_samples, out=self.loss_S[self.num_done])
         self.num_done += 1
 
@@ -63,7 +185,7 @@ class TrainingState:
 
     def reason_to_stop(self) -> str | None:
         """Why training is over, or None."""
-        if reason := self.selection.reason_to_stop():
+        if reason := self.early_stopping.reason_to_stop():
             return reason
         if self.epoch > self.plan.epochs:
             epochs = self.plan.epochs
@@ -74,7 +196,7 @@ class TrainingState:
         """Over this epoch's samples; waits for the device."""
         return self.loss_S[: self.num_done].sum(dtype=torch.float64).item() / self.num_samples
 
-    def check_finite(self, model: NeuralModel) -> None:
+    def check_finite(self, model: IterativeModel) -> None:
         """TrainingError where a loss of this epoch or a weight is not finite; waits for the device.
 
         It names the first update whose loss is not.
@@ -93,7 +215,7 @@ class TrainingState:
         return f"epoch {self.epoch}, step {self.num_done} of {self.num_batches}"
 
     def what_is_done(self) -> str:
-        """What lies behind that position, for people; from the first update on."""
+        """The updates before that position, for people; from the first update on."""
         if self.num_done == 0:
             return f"after epoch {self.epoch - 1}"
         return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_batches}"
@@ -110,7 +232,7 @@ class TrainingState:
         *,
         is_best: bool,
     ) -> EpochReport:
-        """What there is to tell of the epoch whose updates are done."""
+        """Report of the epoch whose updates are done."""
         return EpochReport(
             epoch=self.epoch,
             step=self.num_steps(),
@@ -127,14 +249,14 @@ class TrainingState:
         return {
             "epoch": self.epoch,
             "num_done": self.num_done,
-            "selection": _values(self.selection, _SELECTION),
+            "selection": _values(self.early_stopping, _EARLY_STOPPING),
             "clock": _values(self.clock, _CLOCK),
         }
 
     def go_on_from(self, position: Mapping[str, Any], loss_S: Tensor) -> None:
         """Take over a `position`, and the losses of its epoch so far."""
         self.epoch, self.num_done = position["epoch"], position["num_done"]
-        self.selection = Selection(self.plan, **position["selection"])
+        self.early_stopping = EarlyStopping(self.plan, **position["selection"])
         self.clock = Clock(**position["clock"])
         self.loss_S[: self.num_done] = loss_S
 
@@ -145,7 +267,7 @@ class TrainingState:
         )
 
 
-_SELECTION = tuple(entry.name for entry in fields(Selection) if entry.name != "plan")
+_EARLY_STOPPING = tuple(entry.name for entry in fields(EarlyStopping) if entry.name != "plan")
 _CLOCK = tuple(entry.name for entry in fields(Clock) if entry.init)
 
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.base import NeuralModel
+from foretaste.models.base import (
+    Batch,
+    Batches,
+    IterativeModel,
+    NeuralModel,
+    SweepModel,
+    WholeData,
+)
 from foretaste.ops.spans import span
+from foretaste.ops.torch_internals import Adam
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.batches import Batch, Batches
+from foretaste.training.auto import TrainingPlan
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -33,14 +41,29 @@ def check_compiler(device: torch.device) -> None:
         )
 
 
+def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
+    """The optimizer of a plan: Adam, each step in one fused pass."""
+    return Adam(
+        [parameter for parameter in parameters if parameter.numel()],
+        lr=plan.learning_rate,
+        betas=(plan.beta1, plan.beta2),
+        eps=plan.eps,
+        fused=True,
+        capturable=plan.device.startswith("cuda"),
+    )
+
+
 class Step:
     """Updates ``model`` by one batch at a time; holds all that changes from update to update."""
 
     def __init__(
-        self, model: NeuralModel, optimizer: torch.optim.Optimizer, precision: PrecisionPolicy
+        self,
+        model: IterativeModel,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        precision: PrecisionPolicy,
     ) -> None:
         self.model = model
-        self.optimizer = optimizer
+        self.optimizers = optimizers
         self.precision = precision
         self.scaler = precision.scaler()
 
@@ -49,9 +72,13 @@ class Step:
 
         Good until the next call: a replayed step writes it over.
         """
+        assert isinstance(self.model, NeuralModel)
         loss = self._add_gradients(batch)
+        name = self.model.updated_by(batch)
         with span("step"):
-            self.scaler.step(self.optimizer)
+            self.scaler.step(
+                list(self.optimizers.values()) if name is None else [self.optimizers[name]]
+            )
         return loss
 
     @property
@@ -63,8 +90,9 @@ class Step:
         """All that changes from update to update, by name; resuming needs it."""
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
-            for kind, value in self.optimizer.state.get(parameter, {}).items():
-                state[f"optimizer.{kind}.{name}"] = value
+            for optimizer in self.optimizers.values():
+                for kind, value in optimizer.state.get(parameter, {}).items():
+                    state[f"optimizer.{kind}.{name}"] = value
         return state | {f"scaler.{n}": value for n, value in self.scaler.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -72,10 +100,17 @@ class Step:
         self.model.load_state_dict(_under("model", state))
         self.scaler.load_state_dict(_under("scaler", state))
         parameters = dict(self.model.named_parameters())
+        optimizer_of = {
+            parameter: optimizer
+            for optimizer in self.optimizers.values()
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
         for key, value in _under("optimizer", state).items():
             kind, _, name = key.partition(".")
             parameter = parameters[name]
-            self.optimizer.state[parameter][kind] = value.to(parameter.device, copy=True)
+            kept = value.to(parameter.device, copy=True)
+            optimizer_of[parameter].state[parameter][kind] = kept
 
     def compile(self, batches: Batches) -> float:
         """Compile what a step compiles, without an update; returns the seconds it took.
@@ -87,13 +122,13 @@ class Step:
         batch = next(iter(batches.epoch(0)))
         since = time.perf_counter()
         self._add_gradients(batch)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
         return time.perf_counter() - since
 
     def _add_gradients(self, batch: Batch) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         with self.precision.products():
             with span("forward"):
                 loss: Tensor = self.model(batch)
@@ -102,7 +137,20 @@ class Step:
         return loss.detach()
 
 
+class SweepStep(Step):
+    """Updates a `SweepModel` by one sweep over the data."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        assert isinstance(self.model, SweepModel)
+        assert isinstance(batch, WholeData)
+        with self.precision.products():
+            return self.model.sweep(batch.histories)
+
+    def compile(self, batches: Batches) -> float:
+        return 0.0
+
+
 def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What ``state`` has under a prefix, without it."""
+    """The entries of ``state`` under a prefix, named without it."""
     dotted = f"{prefix}."
     return {name.removeprefix(dotted): v for name, v in state.items() if name.startswith(dotted)}

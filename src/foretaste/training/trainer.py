@@ -1,208 +1,347 @@
-"""From a prepared dataset to a run: build, fit, keep the best epoch, judge it on the test part."""
+"""One training: set up, restore, fit, finish."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from datetime import datetime
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from foretaste._util.keywords import routed
-from foretaste._util.settings import checked
-from foretaste.data.config import PrepareConfig
+from foretaste._util.memory import peak_of_process
 from foretaste.data.dataset import Dataset
-from foretaste.data.preparation import open_or_prepare
-from foretaste.errors import RunError, SettingError
-from foretaste.models.neumf.config import SamplingConfig
-from foretaste.models.registry import (
-    CLOSED_FORMS,
-    PRODUCTLESS_MODELS,
-    SAMPLING_MODELS,
-    config_class,
+from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
+from foretaste.evaluation.ranking import check_ranking_fits, to_device
+from foretaste.models.base import (
+    Batches,
+    ClosedFormModel,
+    ComposedModel,
+    IterativeModel,
+    NeuralModel,
+    check_model_fits,
 )
+from foretaste.models.config import SamplingConfig
+from foretaste.models.registry import build_model
 from foretaste.ops.device import resolve_device
-from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.paths import default_run_name, unused_run_path
-from foretaste.runs.replacement import make_room, place_to_train
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs.config import RunConfig
+from foretaste.runs.loading import load_model, model_config
+from foretaste.runs.paths import CONFIG, resume_command
 from foretaste.runs.run import Run
-from foretaste.training.assembly import assemble
-from foretaste.training.config import (
-    HEEDED_IN_ONE_PASS,
-    LogConfig,
-    PretrainingConfig,
-    TrainingConfig,
-)
-from foretaste.training.hardware import deciding_hardware
-from foretaste.training.judging import check_candidates
-from foretaste.training.logs import check_logs, settled, without_copies
-from foretaste.training.progress import Progress, watched
-from foretaste.training.resolve import TrainingSize, resolve
-from foretaste.training.warm_start import settings_to_start_with, warm_start_record
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary, logged
+from foretaste.training.checkpoint import Checkpoints, conditions
+from foretaste.training.config import LogConfig
+from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
+from foretaste.training.interruption import Interruption
+from foretaste.training.loop import fit
+from foretaste.training.precision import PrecisionPolicy
+from foretaste.training.state import Clock, TrainingState
+from foretaste.training.step import Step, SweepStep, adam, check_compiler
+from foretaste.training.validation import Validation
+from foretaste.training.warm_start import WarmStart
 
 
-def train(
-    model: str,
-    dataset: Dataset | Path | str | Any,
-    *,
-    model_config: DataclassInstance | None = None,
-    config: TrainingConfig | None = None,
-    sampling: SamplingConfig | None = None,
-    start_from: Run | Path | str | None = None,
-    pretraining: PretrainingConfig | None = None,
-    run_path: Path | str | None = None,
-    runs_root: Path | str = "runs",
-    overwrite: bool = False,
-    logs: LogConfig | None = None,
-    progress: Progress | None = None,
-    **settings: Any,
-) -> Run:
-    """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
-
-    Settings may be given by name, ``train("vae", data, epochs=20, hidden=[200])``, and go before
-    what a config says. ``seed`` is that of the training; the other names belong to one config each.
+class Trainer:
+    """Trains the model of a run's config on a dataset.
 
     Args:
-        model: one of `foretaste.models.registry.MODEL_NAMES`.
-        dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
-            prepared first, under ``datasets/``.
-        model_config: settings of the model; if not given those of the run that ``start_from``
-            names, else its defaults.
-        config: how to train; popularity and EASE heed its device, candidates and evaluation_batch
-            only, so that one config may serve every model of a comparison.
-        sampling: negatives and batch layout, for neumf, gmf and mlp only.
-        start_from: a run of the same model whose weights to begin with, users and items matched by
-            id; those that are new begin as in any training.
-        pretraining: for neumf, the runs of GMF and MLP to begin with.
-        run_path: the run's directory, new or empty; by default a new one in ``runs_root``.
-        overwrite: replace the run at ``run_path``, and what another training wrote where ``logs``
-            are to go. All of it stays until the new training is finished.
-        logs: what to write beside the run's own log.
-        progress: who is told how it goes; by default it is shown on stderr, as bars on a terminal
-            and as plain lines elsewhere. `foretaste.training.Progress()` shows nothing.
-        settings: fields of these configs and, where ``dataset`` is prepared first, of
-            `PrepareConfig`.
+        config_path: the file that the config was read from.
 
-    Raises SettingError for settings out of range, TrainingError where there is nothing to learn
-    from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
-    where ``run_path`` is taken or cannot be written; Interrupted, a KeyboardInterrupt, after
-    Ctrl-C, SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did,
-    `resume` goes on.
+    Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
+    would not fit the machine, SettingError where the device is not there.
     """
-    model = checked("model", model, str)
-    if model_config is None:
-        model_config = settings_to_start_with(model, start_from)
-    config, model_config, sampling, pretraining, logs, preparation = routed(
-        train,
-        {
-            "config": (TrainingConfig, config),
-            f"model_config of {model}": (config_class(model), model_config),
-            "sampling": (SamplingConfig, sampling),
-            "pretraining": (PretrainingConfig, pretraining),
-            "logs": (LogConfig, logs),
-            "preparation": (PrepareConfig, None),
-        },
-        settings,
-    )
-    asked, logs = config or TrainingConfig(), logs or LogConfig()
-    overwrite = checked("overwrite", overwrite, bool)
-    check_logs(logs, in_steps=model not in CLOSED_FORMS, overwrite=overwrite)
-    _check_fit_the_model(model, asked, sampling, settings)
-    if model in SAMPLING_MODELS:
-        sampling = sampling or SamplingConfig()
-    warm_start = warm_start_record(model, start_from, pretraining)
-    if warm_start and model in CLOSED_FORMS:
-        raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
-    place: Path | None = checked("run_path", run_path, Path | None)
-    runs_root = checked("runs_root", runs_root, Path)
-    if place is not None:
-        place = place_to_train(place, overwrite=overwrite)
-    device = resolve_device(asked.device)
-    dataset = open_or_prepare(dataset, preparation)
-    run_config = RunConfig(
-        model=model,
-        model_config=asdict(model_config or config_class(model)()),
-        asked=asdict(asked) | (asdict(sampling) if sampling else {}),
-        resolved=_resolved(model, asked, dataset, sampling, device),
-        seed=asked.seed,
-        dataset=DatasetReference.of(dataset),
-        start=warm_start,
-        hardware=deciding_hardware(device),
-    )
-    training = assemble(run_config, dataset)
-    run = _new_run(training.begin(), dataset, place, runs_root)
-    with run.in_training(), watched(progress, asked) as told:
-        training.carry_out(run, without_copies(logs) if overwrite else logs, told)
-    return settled(run, logs) if overwrite else run
 
-
-def _check_fit_the_model(
-    model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
-) -> None:
-    """SettingError for settings that would do nothing."""
-    if asked.precision != "fp32" and model in PRODUCTLESS_MODELS:
-        raise SettingError(
-            f"precision is {asked.precision}, but {model} has no large products to compute in it; "
-            "use fp32"
-        )
-    if sampling is not None and model not in SAMPLING_MODELS:
-        raise SettingError(
-            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
-            f"to {', '.join(SAMPLING_MODELS)}"
-        )
-    if model in CLOSED_FORMS:
-        idle = {field.name for field in fields(TrainingConfig)} - set(HEEDED_IN_ONE_PASS)
-        for name in by_name.keys() & idle:
-            raise SettingError(
-                f"{name} does nothing for {model}, which is fitted in one pass and heeds "
-                f"{', '.join(HEEDED_IN_ONE_PASS)}; leave it out, or give it in a config that "
-                "serves several models"
+    def __init__(
+        self, config: RunConfig, dataset: Dataset, config_path: Path = Path(CONFIG)
+    ) -> None:
+        self.config = config
+        self.config_path = config_path
+        self.dataset = dataset
+        if dataset.train.num_interactions == 0:
+            raise TrainingError(
+                f"{dataset.path}: the training part is empty, nothing to learn from"
             )
+        device = resolve_device(config.resolved["device"])
+        self.histories = to_device(dataset.train, device)
+        if (at_once := config.asked["evaluation_batch"]) is not None:
+            num_users = min(at_once, dataset.manifest.num_users)
+            check_ranking_fits(num_users, dataset.manifest.num_items, device)
+        settings = model_config(config, config_path)
+        made_of = (config.model, settings, len(self.histories), self.histories.num_items)
+        check_model_fits(*made_of, device, to_train=True)
+        self.model = build_model(*made_of).to(device)
+        self.model.count_items(self.histories)
+        self.started_from: dict[str, Any] | None = None
+        """Origin of the first weights, as logged; None before `begin`."""
+        if isinstance(self.model, IterativeModel):
+            self._set_up_epochs(self.model)
+        if isinstance(self.model, ComposedModel):
+            self._compose(self.model)
 
-
-def _resolved(
-    model: str,
-    asked: TrainingConfig,
-    dataset: Dataset,
-    sampling: SamplingConfig | None,
-    device: torch.device,
-) -> dict[str, Any]:
-    """The settings without any ``auto``, as ``config.json`` keeps them."""
-    manifest = dataset.manifest
-    holds_out = dataset.has_split("validation") or dataset.has_split("test")
-    if asked.target is not None and not holds_out:
-        raise SettingError(
-            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
-            f"(protocol {manifest.protocol}); leave out --target or prepare another split"
+    def _set_up_epochs(self, model: IterativeModel) -> None:
+        self.plan: TrainingPlan = self._settings(TrainingPlan, self.config.resolved)
+        sampling = None
+        if model.config_class.samples_negatives:
+            sampling = self._settings(SamplingConfig, self.config.asked)
+        self.batches = make_batches(model, self.histories, sampling, self.plan)
+        self.step = make_step(model, self.batches, self.plan)
+        self.state = TrainingState.begin(
+            self.plan,
+            num_batches=self.batches.num_batches,
+            num_samples=self.batches.num_samples,
+            device=model.device,
         )
-    check_candidates(dataset, asked.candidates)
-    if model in CLOSED_FORMS:
-        return {"device": str(device), "candidates": asked.candidates}
-    size = TrainingSize(
-        num_interactions=manifest.num_interactions,
-        num_users=manifest.num_train_users,
-        protocol=manifest.protocol,
-    )
-    samples_each = 1 + sampling.negatives if sampling else None
-    plan = resolve(asked, size, samples_per_interaction=samples_each, device=str(device))
-    return asdict(plan)
 
+    def _compose(self, model: ComposedModel) -> None:
+        runs = [Run.open(path) for path in model.run_paths()]
+        for run in runs:
+            if run.config.dataset.digest != self.dataset.manifest.digest:
+                raise SettingError(
+                    f"{run.path} was trained on another dataset than {self.dataset.path}, so "
+                    f"{model.name} cannot be made of it; name runs of this one"
+                )
+        model.compose([load_model(run, model.device) for run in runs])
 
-def _new_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
-    if run_path is not None:
-        make_room(run_path)
-        return Run.create(run_path, config=config, dataset=dataset)
-    name = default_run_name(config.model, dataset.path.name, datetime.now())
-    while True:
-        path = unused_run_path(runs_root, name)
-        try:
-            return Run.create(path, config=config, dataset=dataset)
-        except RunError:
-            # Another training may have taken the name meanwhile.
-            if not path.exists():
+    def begin(self) -> RunConfig:
+        """Take the first weights; returns the config with all that a new run is to keep.
+
+        Raises what `WarmStart.open` raises.
+        """
+        self.started_from = {}
+        if not isinstance(self.model, IterativeModel):
+            return self.config
+        warm_start = WarmStart.open(self.config.start, self.model, self.dataset)
+        warm_start.apply(self.model)
+        self.started_from = warm_start.summary()
+        return replace(self.config, start=warm_start.record())
+
+    def train(self, run: Run, logs: LogConfig, callback: Callback) -> None:
+        """Train from the state of the run to the end; no other process may train it.
+
+        Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
+        SIGHUP; RunError, with the run as it was, where its saved state does not fit.
+        """
+        asked = self.config.asked
+        fits = self._fit_epochs if isinstance(self.model, IterativeModel) else self._fit_at_once
+        with Interruption(run.path) as interruption, logged(run, logs, callback) as callbacks:
+            validation = Validation(
+                dataset=self.dataset,
+                candidates=asked["candidates"],
+                validation_users=asked["validation_users"],
+                evaluation_batch=asked["evaluation_batch"],
+                callback=callbacks,
+                interruption=interruption,
+            )
+            fits(run, validation)
+
+    def _restore(self, run: Run, checkpoints: Checkpoints) -> str | None:
+        """Go to the saved state of the run, else to the beginning, and its log too.
+
+        Returns the position that it goes on from, for people. The run keeps its files until all
+        that may not fit does.
+        """
+        if checkpoints.load():
+            here = conditions(self.model.device)
+            now = here["versions"] | here["hardware"]
+            begun = {**run.config.versions, **run.config.hardware}
+            changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
+            note = f" (begun with {', '.join(changed)}: last digits may differ)" if changed else ""
+            self.started_from = None
+            return self.state.where() + note
+        position = None
+        if self.started_from is None:
+            self.begin()
+            position = "epoch 1: it had ended before a state was saved"
+        run.begin_anew()
+        return position
+
+    def _fit_epochs(self, run: Run, validation: Validation) -> None:
+        """Fit epoch by epoch, up to the best epoch's weights."""
+        state, plan = self.state, self.plan
+        checkpoints = Checkpoints(run, self.step, state)
+        resumed_at = self._restore(run, checkpoints)
+        sizes = (state.num_batches, state.num_samples)
+        self._announce(validation, plan, *sizes, resumed_at=resumed_at)
+
+        def checkpoint() -> None:
+            checkpoints.save_if_due()
+            validation.interruption.check(state.what_is_done())
+
+        evaluate = None
+        if validation.selection_split is not None:
+            evaluate = partial(validation.select, self.model, plan.select_by)
+        with _advice(run):
+            try:
+                reason = fit(
+                    self.step,
+                    self.batches,
+                    state,
+                    evaluate=evaluate,
+                    keep=lambda: run.save_weights(self.model.state_dict(), state.epoch),
+                    report=validation.callback.epoch_done,
+                    checkpoint=checkpoint,
+                    callback=validation.callback,
+                )
+            except Interrupted:
+                checkpoints.save()
                 raise
+            checkpoints.save()
+            self.model.load_state_dict(run.load_weights())
+            self._finish(validation, state.clock, state.num_samples, reason, state)
+
+    def _fit_at_once(self, run: Run, validation: Validation) -> None:
+        model, num_samples, clock = self.model, len(self.histories), Clock()
+        assert isinstance(model, ClosedFormModel)
+        run.begin_anew()
+        self.started_from = {}
+        self._announce(validation, None, 1, num_samples, fitting=model.fitting_note())
+        clock.go()
+        model.fit(self.histories)
+        clock.stop()
+        clock.next_epoch()
+        run.save_weights(model.state_dict())
+        self._finish(validation, clock, num_samples, "fitted in one pass", None)
+
+    def _announce(
+        self,
+        validation: Validation,
+        plan: TrainingPlan | None,
+        num_batches: int,
+        num_samples: int,
+        *,
+        resumed_at: str | None = None,
+        fitting: str | None = None,
+    ) -> None:
+        if self.model.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.model.device)
+        manifest = self.dataset.manifest
+        validation.callback.started(
+            TrainingStart(
+                model=self.model.name,
+                dataset=str(self.dataset.path),
+                protocol=manifest.protocol,
+                plan=plan,
+                num_users=manifest.num_train_users,
+                num_items=manifest.num_items,
+                num_interactions=self.dataset.train.num_interactions,
+                num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+                num_samples=num_samples,
+                num_batches=num_batches,
+                selection_split=validation.selection_split,
+                started_from=self.started_from,
+                resumed_at=resumed_at,
+                fitting=fitting,
+            )
+        )
+
+    def _finish(
+        self,
+        validation: Validation,
+        clock: Clock,
+        num_samples: int,
+        reason: str,
+        state: TrainingState | None,
+    ) -> None:
+        """Evaluate the best weights on the test part and report the final numbers."""
+        model, stopping = self.model.eval(), state.early_stopping if state else None
+        select_by = stopping.plan.select_by if stopping else None
+        test = validation.test(model, select_by)
+        if test is not None:
+            clock.counted(test, None)
+        target_epoch = stopping.target_epoch if stopping else None
+        summary = TrainingSummary(
+            stopped_because=reason,
+            select_by=select_by,
+            selection_split=validation.selection_split if stopping else None,
+            best_epoch=stopping.best_epoch if stopping else None,
+            best_value=stopping.best_value if stopping else None,
+            target_epoch=target_epoch,
+            target_s=None if target_epoch is None else clock.until(target_epoch),
+            memory_mib=peak_memory_mib(model.device),
+            test=test,
+            **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
+        )
+        validation.callback.finished(summary)
+
+    def _settings(self, kind: type[Any], values: Mapping[str, Any]) -> Any:
+        """An instance of a settings class from those of ``values`` that are its fields."""
+        try:
+            return kind(**{item.name: values[item.name] for item in fields(kind)})
+        except (KeyError, SettingError) as error:
+            raise RunError(
+                f"{self.config_path} does not say what this foretaste needs to know ({error}); "
+                "go on with the version that began the run"
+            ) from error
+
+
+def make_batches(
+    model: IterativeModel,
+    histories: HistoryTensors,
+    sampling: SamplingConfig | None,
+    plan: TrainingPlan,
+) -> Batches:
+    """The batches of a plan."""
+    padded = is_recorded(model, plan, plan.batch_size)
+    return model.make_batches(
+        histories, batch_size=plan.batch_size, seed=plan.seed, sampling=sampling, padded=padded
+    )
+
+
+def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:
+    """Give ``model`` its first weights and the dtype of its products; returns its step."""
+    precision = PrecisionPolicy(
+        precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
+    )
+    if plan.compile:
+        check_compiler(model.device)
+    model.reset_parameters(plan.seed)
+    if not isinstance(model, NeuralModel):
+        return SweepStep(model, {}, precision)
+    model.compute_dtype = precision.compute_dtype
+    model.implementation = "compiled" if plan.compile else plan.kernels
+    groups = model.parameter_groups()
+    optimizers = {name: adam(parameters, plan) for name, parameters in groups.items()}
+    num_samples = batches.samples_per_batch
+    if is_recorded(model, plan, num_samples):
+        recorder = CudaGraphRecorder(model.device)
+        return RecordedStep(model, optimizers, precision, recorder, num_samples)
+    return Step(model, optimizers, precision)
+
+
+def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:
+    """Whether the step of a full batch, of so many samples, becomes a CUDA graph."""
+    if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
+        return False
+    # With several optimizers, equal shapes may be steps of different ones.
+    return len(model.parameter_groups()) == 1 and not model.waits_for_device(num_samples)
+
+
+def peak_memory_mib(device: torch.device) -> float | None:
+    """Peak of this process in MiB, or of the GPU's allocator; None where Python cannot measure."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = peak_of_process()
+    return None if peak is None else peak / 2**20
+
+
+@contextmanager
+def _advice(run: Run) -> Iterator[None]:
+    """Have errors name the files kept and the way to go on."""
+    try:
+        yield
+    except TrainingError as error:
+        kept = "No epoch was evaluated before it, so no weights are kept"
+        if run.has_weights:
+            path = shlex.quote(str(run.path))
+            kept = (
+                f"The weights of the best epoch before it are kept: --from {path} starts from them"
+            )
+        raise TrainingError(f"{error}. {kept}") from error
+    except RunError as error:
+        command = resume_command(run.path)
+        raise RunError(f"{error}; once that is mended, go on with: {command}") from error

@@ -21,8 +21,8 @@ from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
-from foretaste.models.base import NeuralModel
-from foretaste.models.neumf.pretraining import HALVES, join_outputs
+from foretaste.models.base import IterativeModel
+from foretaste.models.registry import MODELS, config_class
 from foretaste.runs.loading import model_config
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SAME = "from"
-"""The role of a run of the same model, beside the halves of a NeuMF."""
-
-_PROVIDES = {_SAME: ("",), **HALVES}
-"""What the names of the parameters begin with that a role provides."""
-
+"""The role of a run of the same model, beside its pretrained parts."""
 
 _SIZES = ("factors", "layers", "hidden", "latent")
 """The settings of models that decide the shapes of their weights."""
@@ -76,7 +72,7 @@ class Origin:
     """By kind, ``users`` and ``items``: of those that the model has rows for."""
 
     @classmethod
-    def open(cls, run: Run, kind: str, model: NeuralModel, dataset: Dataset) -> Origin:
+    def open(cls, run: Run, kind: str, model: IterativeModel, dataset: Dataset) -> Origin:
         """Match a run of model ``kind`` with the model to be trained on ``dataset``.
 
         Raises SettingError where it is of another kind or has no item in common.
@@ -100,7 +96,7 @@ class Origin:
         weights, digest = run.load_signed_weights()
         return cls(run=run, weights=weights, digest=digest, matches=matches)
 
-    def check_sizes(self, model: NeuralModel, begin: tuple[str, ...]) -> None:
+    def check_sizes(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
         """SettingError where parameters whose names so begin are of other sizes than the model's.
 
         How many users and items there are does not matter.
@@ -121,7 +117,7 @@ class Origin:
                 "(start_from=... in Python) takes them from it"
             )
 
-    def _differing_sizes(self, model: NeuralModel) -> str:
+    def _differing_sizes(self, model: IterativeModel) -> str:
         ours, theirs = vars(model.config), self.run.config.model_config
         return ", ".join(
             f"{name} is {_spaced(theirs[name])} there and {_spaced(ours[name])} here"
@@ -130,7 +126,7 @@ class Origin:
         )
 
     @torch.no_grad()
-    def copy(self, model: NeuralModel, begin: tuple[str, ...]) -> None:
+    def copy(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
         """Copy the parameters whose names so begin, row by row where rows are users or items."""
         for name, parameter in model.named_parameters():
             if not (name.startswith(begin) and parameter.numel()):
@@ -143,7 +139,7 @@ class Origin:
                 old_row = torch.from_numpy(match.row_N[match.row_N >= 0])
                 parameter[new_row] = weight[old_row].to(model.device)
 
-    def _match(self, model: NeuralModel, name: str) -> Match | None:
+    def _match(self, model: IterativeModel, name: str) -> Match | None:
         """How the rows of a parameter were matched; None where they are no users or items."""
         if name in model.user_rows:
             return self.matches["users"]
@@ -159,7 +155,7 @@ class WarmStart:
     alpha: float | None
 
     @classmethod
-    def open(cls, record: Mapping[str, Any], model: NeuralModel, dataset: Dataset) -> WarmStart:
+    def open(cls, record: Mapping[str, Any], model: IterativeModel, dataset: Dataset) -> WarmStart:
         """Open the runs of a `record`, those of a run's config or new ones without digests.
 
         Raises SettingError where they do not fit the model, RunError where they are no runs, have
@@ -176,7 +172,7 @@ class WarmStart:
                 )
             origins[role] = origin
         for role, origin in origins.items():
-            origin.check_sizes(model, _PROVIDES[role])
+            origin.check_sizes(model, _prefixes(model, role))
         return cls(origins=origins, alpha=record.get("alpha"))
 
     def record(self) -> dict[str, Any]:
@@ -194,13 +190,13 @@ class WarmStart:
             for origin in self.origins.values()
         }
 
-    def apply(self, model: NeuralModel) -> None:
+    def apply(self, model: IterativeModel) -> None:
         """Replace the first weights of ``model`` by what the runs know."""
         for role, origin in self.origins.items():
-            origin.copy(model, _PROVIDES[role])
+            origin.copy(model, _prefixes(model, role))
         if self.alpha is not None:
-            gmf, mlp = self.origins["gmf"].weights, self.origins["mlp"].weights
-            join_outputs(model, gmf, mlp, self.alpha)
+            weights = {role: origin.weights for role, origin in self.origins.items()}
+            model.join(weights, self.alpha)
 
 
 def warm_start_record(
@@ -214,8 +210,9 @@ def warm_start_record(
         return {_SAME: {"path": str(start.path if isinstance(start, Run) else start)}}
     if pretraining is None:
         return {}
-    if model != "neumf":
-        raise SettingError(f"{model} has no halves to be pretrained; only neumf has")
+    if not config_class(model).pretrained_parts:
+        able = ", ".join(name for name in MODELS if config_class(name).pretrained_parts)
+        raise SettingError(f"{model} has no halves to be pretrained; only {able} has")
     return {
         "gmf": {"path": str(pretraining.pretrained_gmf)},
         "mlp": {"path": str(pretraining.pretrained_mlp)},
@@ -245,6 +242,11 @@ def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
             pretrained_alpha=record["alpha"],
         )
     return {"start_from": paths.get(_SAME), "pretraining": pretraining}
+
+
+def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
+    """The first letters of the names of the parameters that a role provides."""
+    return ("",) if role == _SAME else model.config_class.pretrained_parts[role]
 
 
 def _spaced(value: Any) -> str:

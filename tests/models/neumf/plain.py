@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.models.neumf.batch import InteractionBatch
+from foretaste.models.neumf.batches import InteractionBatch
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.random import Purpose, stream_key

@@ -11,11 +11,11 @@ import torch
 
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import scoring
-from foretaste.models.neumf.batch import InteractionBatch
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.neumf_loss import chunked
-from foretaste.training.batches import InteractionBatches
 from tests.models.neumf.plain import PlainNeuMF
 from tests.ops.cases import random_histories
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.models.vae.batch import HistoryBatch
+from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.random import hash_words, normals

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.models.vae.batch import HistoryBatch
+from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.models.vae.model import MultVAE
+from foretaste.models.vae.model import MultDAE, MultVAE
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.softmax_loss import chunked
 from tests.models.vae.plain import PlainVAE
@@ -33,7 +33,8 @@ CONFIGS = {
 @pytest.fixture(params=CONFIGS.values(), ids=CONFIGS.keys())
 def model(request: pytest.FixtureRequest) -> MultVAE:
     """A model with weights far from their small start, so that every term matters."""
-    model = MultVAE(request.param, NUM_USERS, NUM_ITEMS).double()
+    kind = MultVAE if isinstance(request.param, VAEConfig) else MultDAE
+    model = kind(request.param, NUM_USERS, NUM_ITEMS).double()
     generator = torch.Generator().manual_seed(3)
     for parameter in model.parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -87,7 +88,7 @@ def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
     assert model.schedule(750, 4) == {"beta": pytest.approx(0.05)}
     assert model.schedule(1500, 8) == {"beta": pytest.approx(0.1)}
     assert model.schedule(15_000, 4) == {"beta": 0.1}
-    assert MultVAE(DAEConfig(), 2, 3).schedule(5000, 4) == {}
+    assert MultDAE(DAEConfig(), 2, 3).schedule(5000, 4) == {}
 
 
 @pytest.mark.parametrize("updates_per_epoch", [1, 4, 250])
@@ -150,9 +151,10 @@ def test_dropout_and_noise_change_by_step_and_only_in_training(histories: Histor
 def test_noise_has_the_posterior_deviation() -> None:
     """exp(logvar / 2), not a constant: measured through a latent vector that is only noise."""
     model = MultVAE(VAEConfig(hidden=(2,), latent=2), 1, 3)
-    noise = model._noise(torch.zeros(20_000, 4), key=4)
+    batch = batch_of(HistoryTensors(torch.zeros(2, dtype=torch.int64), torch.empty(0), 3))
+    noise, _ = model._latent(torch.zeros(20_000, 4), batch)
     assert noise.std().item() == pytest.approx(1.0, rel=0.02)
-    assert torch.equal(model._noise(torch.zeros(10, 4), key=4), noise[:10])
+    assert torch.equal(model._latent(torch.zeros(10, 4), batch)[0], noise[:10])
 
 
 def test_scores_are_the_plain_logits(model: MultVAE, histories: HistoryTensors) -> None:

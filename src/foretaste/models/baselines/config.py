@@ -5,21 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from foretaste._util.settings import Range, check_settings
+from foretaste._util.settings import Range
+from foretaste.models.config import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class PopularityConfig:
-    """Popularity has nothing to set."""
+class PopularityConfig(ModelConfig):
+    """What most users have, for everyone: the floor.
+
+    Other models must beat it.
+    """
+
+    has_epochs = False
+    has_large_products = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class EaseConfig:
-    """EASE has one setting."""
+class EaseConfig(ModelConfig):
+    """EASE: linear item-to-item weights in closed form.
+
+    Steck 2019, arXiv 1905.03375. A strong baseline where the items are few enough: it keeps a
+    weight for every pair of them.
+    """
+
+    has_epochs = False
+    has_large_products = False
 
     l2: Annotated[float, Range(above=0)] = 500.0
     """Weight of the squared weights against the squared error, in interactions: the higher, the
     more two items must share users to count. The paper's best lie between 200 and 1,000."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)

@@ -29,21 +29,21 @@ class Ease(ClosedFormModel):
     """
 
     name = "ease"
+    config_class = EaseConfig
     memory_advice = (
         "keep fewer items (--min-item-users), or train vae or neumf, which grow with the number of "
         "items only"
     )
 
     def __init__(self, config: EaseConfig, num_users: int, num_items: int) -> None:
-        super().__init__(num_users, num_items)
-        self.config = config
+        super().__init__(config, num_users, num_items)
         self.weight_II: Tensor
         self.register_buffer("weight_II", torch.zeros(num_items, num_items))
 
     def training_bytes(self, device: torch.device) -> int:
         return self.num_items**2 * _FIT_BYTES[device.type]
 
-    def what_fitting_does(self) -> str:
+    def fitting_note(self) -> str:
         size = f"{self.num_items:,}"
         needed = memory(self.training_bytes(self.device))
         return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
@@ -58,7 +58,8 @@ class Ease(ClosedFormModel):
             dense_cI = histories[start : start + users_at_once].to_dense()
             self.weight_II.addmm_(dense_cI.T, dense_cI)
         self.weight_II.diagonal().add_(self.config.l2)
-        precision_II = _inverse(self.weight_II)
+        # In float64: a popular catalogue's Gram matrix is too steep for float32.
+        precision_II = torch.cholesky_inverse(torch.linalg.cholesky(self.weight_II.double()))
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 
@@ -93,8 +94,3 @@ class Ease(ClosedFormModel):
             scores_cI = self._score_catalogue(state[rows])
             scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
         return scores_BK
-
-
-def _inverse(matrix_II: Tensor) -> Tensor:
-    """The inverse, in float64: a popular catalogue's Gram matrix is too steep for float32."""
-    return torch.cholesky_inverse(torch.linalg.cholesky(matrix_II.double()))

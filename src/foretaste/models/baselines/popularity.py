@@ -13,10 +13,7 @@ class Popularity(ClosedFormModel):
     """Scores an item by the number of training users that have it."""
 
     name = "popularity"
-
-    def __init__(self, config: PopularityConfig, num_users: int, num_items: int) -> None:
-        super().__init__(num_users, num_items)
-        self.config = config
+    config_class = PopularityConfig
 
     def fit(self, histories: HistoryTensors) -> None:
         self.count_items(histories)

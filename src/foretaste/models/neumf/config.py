@@ -5,66 +5,23 @@ does not have their names.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
-from foretaste._util.settings import Count, Range, check_settings, wrong
-
-BatchLayout = Literal["grouped", "shuffled"]
-Widths = Annotated[tuple[int, ...], Range(at_least=1)]
-Dropout = Annotated[float, Range(at_least=0, below=1)]
+from foretaste._util.settings import Count, wrong
+from foretaste.models.config import Dropout, ModelConfig, Widths
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
-    """How NeuMF, GMF and MLP see what users did *not* touch."""
-
-    negatives: Count = 4
-    """Items sampled per interaction that the user has not interacted with."""
-
-    verified_negatives: bool = True
-    """Check that sampled items are not among the user's own; False is the reference's shortcut."""
-
-    batch_layout: BatchLayout = "grouped"
-    """`grouped`: an interaction stays with its negatives in one batch, which is faster;
-    `shuffled`: every sample is drawn on its own."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GMFConfig:
-    """Generalised matrix factorisation: the element-wise half of NeuMF."""
-
-    factors: Count = 64
-    """Width of the user and item factors."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MLPConfig:
-    """The tower half of NeuMF."""
-
-    layers: Widths = (256, 256, 128, 64)
-    """Width of the tower's input (user and item embeddings, half each), then of each layer."""
-
-    dropout: Dropout = 0.5
-    """Share of the tower's activations dropped in training, in steps of 1/256."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        _check_tower(self.layers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NeuMFConfig:
-    """NeuMF: GMF and an MLP tower joined by one linear layer. Defaults are NVIDIA's."""
+class _Factors(ModelConfig):
+    samples_negatives = True
 
     factors: Count = 64
     """Width of the element-wise half's user and item factors."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class _Tower(ModelConfig):
+    samples_negatives = True
+
     layers: Widths = (256, 256, 128, 64)
     """Width of the tower's input (user and item embeddings, half each), then of each layer."""
 
@@ -72,15 +29,38 @@ class NeuMFConfig:
     """Share of the tower's activations dropped in training, in steps of 1/256."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        _check_tower(self.layers)
+        super().__post_init__()
+        if len(self.layers) < 2 or self.layers[0] % 2:
+            raise wrong(
+                "layers",
+                self.layers,
+                "the width of the tower's input (even: half for users, half for items), then of "
+                "each layer: 256 256 128 64",
+            )
 
 
-def _check_tower(layers: tuple[int, ...]) -> None:
-    if len(layers) < 2 or layers[0] % 2:
-        raise wrong(
-            "layers",
-            layers,
-            "the width of the tower's input (even: half for users, half for items), then of each "
-            "layer: 256 256 128 64",
-        )
+@dataclass(frozen=True, kw_only=True)
+class GMFConfig(_Factors):
+    """The factorisation half of NeuMF alone."""
+
+    has_large_products = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPConfig(_Tower):
+    """The tower half of NeuMF alone."""
+
+
+# The settings of both halves, but none of them: a NeuMFConfig is no GMFConfig.
+@dataclass(frozen=True, kw_only=True)
+class NeuMFConfig(_Tower, _Factors):
+    """NeuMF: a matrix factorisation and a multilayer tower, joined.
+
+    He et al. 2017, arXiv 1708.05031. The widths are NVIDIA's, made for a GPU; on a few cores
+    `--factors 32 --layers 128 64 32` learns several times as fast.
+    """
+
+    pretrained_parts = {  # noqa: RUF012 (a ClassVar of the parent)
+        "gmf": ("user_factors", "item_factors"),
+        "mlp": ("user_embedding", "item_embedding", "tower."),
+    }

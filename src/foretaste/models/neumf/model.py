@@ -10,14 +10,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.models.base import NeuralModel, UserState
-from foretaste.models.neumf.batch import InteractionBatch
+from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
+from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.ops import neumf_loss
@@ -32,22 +33,22 @@ _EMBEDDING_STD = 0.01
 class NeuMF(NeuralModel):
     """Scores ``output . [product of factors ; tower of embeddings]`` for a user and an item.
 
-    `GMFConfig` leaves out the tower, `MLPConfig` the factors: their widths are zero.
+    `GMF` leaves out the tower, `MLP` the factors: their widths are zero.
     """
 
+    name = "neumf"
+    config_class: ClassVar[type[ModelConfig]] = NeuMFConfig
     user_rows = ("user_factors", "user_embedding")
     item_rows = ("item_factors", "item_embedding")
 
     def __init__(
         self, config: NeuMFConfig | GMFConfig | MLPConfig, num_users: int, num_items: int
     ) -> None:
-        super().__init__(num_users, num_items)
-        self.config = config
-        factors = 0 if isinstance(config, MLPConfig) else config.factors
-        layers = () if isinstance(config, GMFConfig) else config.layers
+        super().__init__(config, num_users, num_items)
+        factors: int = getattr(config, "factors", 0)
+        layers: tuple[int, ...] = getattr(config, "layers", ())
         widths = (layers[0] // 2, layers[-1]) if layers else (0, 0)
-        self.dropout = 0.0 if isinstance(config, GMFConfig) else config.dropout
-        self.name = {NeuMFConfig: "neumf", GMFConfig: "gmf", MLPConfig: "mlp"}[type(config)]
+        self.dropout: float = getattr(config, "dropout", 0.0)
         self.user_factors = nn.Parameter(torch.empty(num_users, factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, factors))
         self.user_embedding = nn.Parameter(torch.empty(num_users, widths[0]))
@@ -59,11 +60,53 @@ class NeuMF(NeuralModel):
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
+    @classmethod
+    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+        """NVIDIA's settings from 50 M samples an epoch on; smaller batches and steps below."""
+        assert sampling is not None
+        num_samples = size.num_interactions * (1 + sampling.negatives)
+        # Fitting new users costs more than an epoch.
+        settings = {
+            "epochs": 40,
+            "eval_every": 2 if size.protocol == "held-out-users" else 1,
+            "patience": 5,
+        }
+        if num_samples >= 50_000_000:
+            adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
+            return settings | {"batch_size": 1 << 20} | adam
+        adam = {"learning_rate": 0.002, "beta1": 0.9, "beta2": 0.999}
+        return settings | {"batch_size": power_of_two(num_samples // 100, 1 << 11, 1 << 16)} | adam
+
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        sampling: SamplingConfig | None = None,
+        padded: bool = False,
+    ) -> InteractionBatches:
+        assert sampling is not None
+        return InteractionBatches(histories, sampling, batch_size, seed)
+
+    @torch.no_grad()
+    def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
+        """Set the output layer to ``[alpha h_GMF ; (1 - alpha) h_MLP]``, its bias alike.
+
+        A user's and item's logit is then ``alpha`` times GMF's and ``1 - alpha`` times the tower's
+        (He et al. 2017, section 3.4.1).
+        """
+        gmf, mlp = parts["gmf"], parts["mlp"]
+        for name, parameter in self.output.named_parameters():
+            halves = (alpha * gmf[f"output.{name}"], (1.0 - alpha) * mlp[f"output.{name}"])
+            joined = torch.cat(halves, dim=1) if name == "weight" else halves[0] + halves[1]
+            parameter.copy_(joined)
+
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform, biases zero."""
         self._forget()
         generator = torch.Generator().manual_seed(stream_key(seed, Purpose.INITIALISE))
-        for table in self._tables():
+        for table in [*self._user_tables(), *self._item_rows(None)]:
             _fill(table, torch.randn(table.shape, generator=generator) * _EMBEDDING_STD)
         for layer in self._layers():
             _fill_uniform(layer, math.sqrt(6.0 / max(1, sum(layer.weight.shape))), generator)
@@ -97,9 +140,6 @@ class NeuMF(NeuralModel):
     def item_vectors(self) -> Tensor:
         return torch.cat(self._item_rows(None), dim=1)
 
-    def _tables(self) -> list[Tensor]:
-        return [*self._user_tables(), *self._item_rows(None)]
-
     def _user_tables(self) -> list[Tensor]:
         return [self.user_factors, self.user_embedding]
 
@@ -113,7 +153,12 @@ class NeuMF(NeuralModel):
         self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
     ) -> InteractionInputs:
         """Gathered rows to what the operations take: the tower's first layer, split in two."""
-        user_tower_BH, item_tower_IH = self._project(user_rows[1], item_rows[1], dtype)
+        # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
+        user_tower_BH, item_tower_IH = user_rows[1], item_rows[1]
+        if self.tower:
+            first, width = self._layers()[0], item_rows[1].shape[1]
+            user_tower_BH = _linear(user_rows[1], self._user_weight(), None, dtype)
+            item_tower_IH = _linear(item_rows[1], first.weight[:, width:], first.bias, dtype)
         factors = user_rows[0].shape[1]
         return InteractionInputs(
             user_product_BF=user_rows[0],
@@ -125,16 +170,6 @@ class NeuMF(NeuralModel):
             output_bias_1=self.output.bias,
             hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
         )
-
-    def _project(
-        self, embedding_BE: Tensor, embedding_IE: Tensor, dtype: torch.dtype | None
-    ) -> tuple[Tensor, Tensor]:
-        """``W [u ; i] + b = W_u u + (W_i i + b)``, each user and each item projected once."""
-        if not self.tower:
-            return embedding_BE, embedding_IE
-        item_weight_HE = self._layers()[0].weight[:, embedding_IE.shape[1] :]
-        user_tower_BH = _linear(embedding_BE, self._user_weight(), None, dtype)
-        return user_tower_BH, _linear(embedding_IE, item_weight_HE, self._layers()[0].bias, dtype)
 
     def _user_weight(self) -> Tensor:
         """The users' half [H, E] of the tower's first layer; empty without a tower."""
@@ -150,7 +185,11 @@ class NeuMF(NeuralModel):
         return tuple(table.detach().index_select(0, user_index_B) for table in self._user_tables())
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
+        # Trained users; kept as `_frozen` is.
+        prior = self._user_prior
+        if prior is None or self.training or prior.means[0].device != self.device:
+            prior = self._user_prior = UserPrior.of(self._user_tables())
+        return fit_users(prior, self._user_weight(), self._frozen(), histories)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return neumf_loss.catalogue_logits(self._state_inputs(state))
@@ -164,13 +203,6 @@ class NeuMF(NeuralModel):
         factors_BF, embedding_BE = (part for part in state.parts if isinstance(part, Tensor))
         user_tower_BH = F.linear(embedding_BE, self._user_weight()) if self.tower else embedding_BE
         return replace(self._frozen(), user_product_BF=factors_BF, user_tower_BH=user_tower_BH)
-
-    def _prior(self) -> UserPrior:
-        """What trained users look like; kept as `_frozen` is."""
-        prior = self._user_prior
-        if prior is None or self.training or prior.means[0].device != self.device:
-            prior = self._user_prior = UserPrior.of(self._user_tables())
-        return prior
 
     @torch.no_grad()
     def _frozen(self) -> InteractionInputs:
@@ -200,6 +232,20 @@ class NeuMF(NeuralModel):
     def _forget(self) -> None:
         self._user_prior = None
         self._frozen_inputs = None
+
+
+class GMF(NeuMF):
+    """The factors alone."""
+
+    name = "gmf"
+    config_class = GMFConfig
+
+
+class MLP(NeuMF):
+    """The tower alone."""
+
+    name = "mlp"
+    config_class = MLPConfig
 
 
 def _linear(

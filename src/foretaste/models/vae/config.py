@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from foretaste._util.settings import Count, Range, check_settings, wrong
+from foretaste._util.settings import Count, Range, wrong
+from foretaste.models.config import Dropout, ModelConfig, Widths
 
-Widths = Annotated[tuple[int, ...], Range(at_least=1)]
-Dropout = Annotated[float, Range(at_least=0, below=1)]
 Weight = Annotated[float, Range(at_least=0, at_most=1e30)]
 """Of a term of the loss, which is float32."""
 Activation = Literal["tanh", "relu"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAEConfig:
-    """Mult-VAE: a variational autoencoder over histories with a multinomial likelihood."""
+class VAEConfig(ModelConfig):
+    """Mult-VAE: a variational autoencoder over histories.
+
+    Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
+    any length.
+    """
 
     hidden: Widths = (600,)
     """Widths of the encoder's hidden layers; the decoder mirrors them."""
@@ -47,13 +50,13 @@ class VAEConfig:
     batch's users, instead of all items; by default the loss is exact."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         _check_hidden(self.hidden)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAEConfig:
-    """Mult-DAE: the same network without the variational part."""
+class DAEConfig(ModelConfig):
+    """Mult-DAE: the autoencoder without the variational part."""
 
     hidden: Widths = (600,)
     """Widths of the encoder's hidden layers; the decoder mirrors them."""
@@ -75,7 +78,7 @@ class DAEConfig:
     batch's users, instead of all items; by default the loss is exact."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         _check_hidden(self.hidden)
 
 

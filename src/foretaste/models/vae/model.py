@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.base import NeuralModel, UserState
-from foretaste.models.vae.batch import HistoryBatch
+from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
+from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import embedding_bag, softmax_loss
 from foretaste.ops.dense import Activation, activated, dense, linear
@@ -29,18 +31,20 @@ _GATHERED_AT_ONCE = 1 << 24
 
 
 class MultVAE(NeuralModel):
-    """An autoencoder over histories: I - hidden - latent - hidden - I.
+    """A variational autoencoder over histories: I - hidden - latent - hidden - I."""
 
-    With `DAEConfig` the latent vector is deterministic and there is no KL term.
-    """
-
+    name = "vae"
+    config_class: ClassVar[type[ModelConfig]] = VAEConfig
     item_rows = ("encoder_table", "output.weight", "output.bias")
 
+    code_parts = 2
+    """Latent widths that the encoder gives: means and log-variances."""
+
+    code_activation: Activation | None = None
+
     def __init__(self, config: VAEConfig | DAEConfig, num_users: int, num_items: int) -> None:
-        super().__init__(num_users, num_items)
-        self.config = config
-        self.name = "vae" if isinstance(config, VAEConfig) else "dae"
-        code_width = config.latent * (2 if isinstance(config, VAEConfig) else 1)
+        super().__init__(config, num_users, num_items)
+        code_width = self.code_parts * config.latent
         encoder = [*config.hidden, code_width]
         decoder = [config.latent, *reversed(config.hidden)]
         self.encoder_table = nn.Parameter(torch.empty(num_items, config.hidden[0]))
@@ -48,6 +52,27 @@ class MultVAE(NeuralModel):
         self.encoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(encoder))
         self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(decoder))
         self.output = nn.Linear(decoder[-1], num_items)
+
+    @classmethod
+    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+        """NVIDIA's settings from 100,000 users on; smaller batches and steps below."""
+        if size.num_users >= 100_000:
+            adam = {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9}
+            return {"epochs": 400, "batch_size": 24_576, "eval_every": 10, "patience": 5} | adam
+        adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999}
+        batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
+        return {"epochs": 200, "batch_size": batch_size, "eval_every": 5, "patience": 5} | adam
+
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        sampling: SamplingConfig | None = None,
+        padded: bool = False,
+    ) -> HistoryBatches:
+        return HistoryBatches(histories, batch_size, seed, padded=padded)
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
@@ -74,27 +99,43 @@ class MultVAE(NeuralModel):
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """``beta``, the weight of the KL term: ``min(anneal_cap, update / anneal_steps)``."""
-        if isinstance(self.config, DAEConfig):
-            return {}
-        anneal_steps = _anneal_steps(self.config, updates_per_epoch)
+        anneal_steps = self._anneal_steps(updates_per_epoch)
         return {"beta": min(self.config.anneal_cap, update / anneal_steps)}
 
     def forward(self, batch: HistoryBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
         dropout = self.config.dropout if self.training else 0.0
-        latent_BL = code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
-        if isinstance(self.config, VAEConfig):
-            code_BC = code_BC.to(self.encoder_table.dtype)
-            latent_BL, divergence = reparameterize(code_BC, self._noise(code_BC, batch.noise_key))
+        code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
+        latent_BL, divergence = self._latent(code_BC, batch)
         loss = self._likelihood(self._decode(latent_BL), batch)
-        if isinstance(self.config, VAEConfig) and self.config.anneal_cap > 0.0:
-            anneal_steps = _anneal_steps(self.config, batch.updates_per_epoch)
-            beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
-            loss = loss + beta / len(batch.histories) * divergence
+        if divergence is not None:
+            loss = loss + divergence
         if self.config.l2 > 0.0:
             matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
             loss = loss + self.config.l2 * sum(matrix.square().sum() for matrix in matrices)
         return loss
+
+    def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:
+        """The latent vector [B, L], reparameterized with noise in training, and beta KL."""
+        code_BC = code_BC.to(self.encoder_table.dtype)
+        shape = torch.Size((len(code_BC), self.config.latent))
+        noise_BL = code_BC.new_zeros(shape)
+        if self.training:
+            counter = torch.arange(-(-shape.numel() // 2), device=self.device)
+            noise_BL = normals(batch.noise_key, counter).view(-1)[: shape.numel()].view(shape)
+        latent_BL, divergence = reparameterize(code_BC, noise_BL)
+        if self.config.anneal_cap == 0.0:
+            return latent_BL, None
+        anneal_steps = self._anneal_steps(batch.updates_per_epoch)
+        beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
+        return latent_BL, beta / len(batch.histories) * divergence
+
+    def _anneal_steps(self, updates_per_epoch: int) -> float:
+        """Updates that would take the KL weight to 1, were it not capped."""
+        steps: float = self.config.anneal_steps
+        if self.config.anneal_epochs is not None:
+            steps = self.config.anneal_epochs * updates_per_epoch
+        return steps
 
     def _likelihood(self, hidden_BD: Tensor, batch: HistoryBatch) -> Tensor:
         """Minus the mean log-likelihood; in training over a sample of the items if so asked."""
@@ -133,7 +174,7 @@ class MultVAE(NeuralModel):
         *middle, last = self.encoder
         for layer in middle:
             hidden = self._dense(layer, hidden, activation)
-        return self._dense(last, hidden, activation if isinstance(self.config, DAEConfig) else None)
+        return self._dense(last, hidden, self.code_activation)
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
         """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
@@ -146,14 +187,6 @@ class MultVAE(NeuralModel):
         assert isinstance(layer, nn.Linear)
         dtype = self.compute_dtype if self.training else None
         return dense(hidden, layer.weight, layer.bias, activation, compute_dtype=dtype)
-
-    def _noise(self, code_BC: Tensor, key: Tensor) -> Tensor:
-        """Standard normal in training, [B, L]; zeros when judged."""
-        shape = torch.Size((len(code_BC), self.config.latent))
-        if not self.training:
-            return code_BC.new_zeros(shape)
-        counter = torch.arange(-(-shape.numel() // 2), device=self.device)
-        return normals(key, counter).view(-1)[: shape.numel()].view(shape)
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
         return self._new_users(histories)
@@ -182,8 +215,19 @@ class MultVAE(NeuralModel):
         return self._decode(latent_BL)
 
 
-def _anneal_steps(config: VAEConfig, updates_per_epoch: int) -> float:
-    """Updates that take the KL weight to 1, were it not capped; counted as asked."""
-    if config.anneal_epochs is None:
-        return config.anneal_steps
-    return config.anneal_epochs * updates_per_epoch
+class MultDAE(MultVAE):
+    """The same network with a deterministic latent vector and no KL term."""
+
+    name = "dae"
+    config_class = DAEConfig
+    code_parts = 1
+
+    def __init__(self, config: DAEConfig, num_users: int, num_items: int) -> None:
+        super().__init__(config, num_users, num_items)
+        self.code_activation = config.activation
+
+    def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
+        return {}
+
+    def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, None]:
+        return code_BC, None

@@ -7,18 +7,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste.models.vae.batch import HistoryBatch
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
 
 _DEVIATIONS = 6.0
 """A padded batch has room for this many standard deviations more entries than the mean."""
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryBatch:
+    """Histories to reconstruct, the number of this update and the keys of its random words.
+
+    Number and keys are int64 [] on the device of the histories.
+    """
+
+    histories: HistoryTensors
+    update: Tensor
+    """Updates done before this one: the KL weight follows it."""
+
+    updates_per_epoch: int
+    """Turns updates into epochs, where the KL weight is to follow those."""
+
+    dropout_key: Tensor
+    noise_key: Tensor
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.histories)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor of the batch."""
+        histories = self.histories
+        keys = (self.dropout_key, self.noise_key)
+        return histories.offsets, histories.item_index, self.update, *keys
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> HistoryBatch:
+        """Such a batch of other `tensors`."""
+        offsets, item_index, update, dropout_key, noise_key = tensors
+        histories = HistoryTensors(offsets, item_index, self.histories.num_items)
+        return HistoryBatch(histories, update, self.updates_per_epoch, dropout_key, noise_key)
 
 
 class HistoryBatches:
@@ -39,7 +73,7 @@ class HistoryBatches:
         self.num_samples = len(histories)
         self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
-        self.num_entries = _room(self.length_U, batch_size) if padded else 0
+        self.num_entries = _padded_size(self.length_U, batch_size) if padded else 0
 
     @property
     def num_batches(self) -> int:
@@ -78,7 +112,7 @@ class HistoryBatches:
         return HistoryTensors(offsets, item_index_N, histories.num_items)
 
 
-def _room(length_U: Tensor, batch_size: int) -> int:
+def _padded_size(length_U: Tensor, batch_size: int) -> int:
     """Entries that a batch of shuffled users all but never exceeds; one that does is larger."""
     lengths = length_U.double()
     deviation = float(lengths.std(correction=0)) * math.sqrt(batch_size)

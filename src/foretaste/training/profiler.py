@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from foretaste._util.atomic import atomic_file
 from foretaste.ops.spans import named_spans
-from foretaste.training.progress import EpochReport, Progress, TrainingStart
+from foretaste.training.callbacks import Callback, EpochReport, TrainingStart
 
 TRACE = "trace.json"
 """Within the run directory."""
@@ -29,8 +29,8 @@ _SILENCE = ("KINETO_LOG_LEVEL", "6")
 starts and stops. That has a higher level than its errors, which are silenced with it."""
 
 
-class Tracer(Progress):
-    """Profiles the first steps of the second epoch, and the first ranking that follows.
+class Profiler(Callback):
+    """Callback that profiles first steps of the second epoch, and the first ranking that follows.
 
     Where the training begins or goes on in its last epoch, steps of that one: the first that are
     taken then are left out if others follow. The spans are data, forward, backward, step (one for
@@ -98,13 +98,9 @@ class Tracer(Progress):
         self._num_left -= 1
         if ends or not self._num_left:
             self.close()
-            self._keep()
-
-    def _keep(self) -> None:
-        """Add the profile that ended to the file."""
-        with atomic_file(self.path) as temporary:
-            self._profile.export_chrome_trace(str(temporary))
-            found = json.loads(temporary.read_text(encoding="utf-8"))
-            found["traceEvents"] = self._trace.get("traceEvents", []) + found["traceEvents"]
-            self._trace = found
-            temporary.write_text(json.dumps(found), encoding="utf-8")
+            with atomic_file(self.path) as temporary:  # with what an earlier profile left there
+                self._profile.export_chrome_trace(str(temporary))
+                found = json.loads(temporary.read_text(encoding="utf-8"))
+                found["traceEvents"] = self._trace.get("traceEvents", []) + found["traceEvents"]
+                self._trace = found
+                temporary.write_text(json.dumps(found), encoding="utf-8")

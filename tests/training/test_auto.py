@@ -1,4 +1,4 @@
-"""What ``auto`` comes to, at several sizes."""
+"""The values of ``auto`` at several sizes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from foretaste.errors import SettingError
+from foretaste.models.base import IterativeModel, TrainingSize
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.model import NeuMF
+from foretaste.models.vae.model import MultVAE
 from foretaste.training import TrainingConfig
-from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
+from foretaste.training.auto import TrainingPlan, resolve
 
 
 def plan_of(
@@ -18,13 +22,14 @@ def plan_of(
     num_interactions: int = 100_000,
     num_users: int = 1_000,
     protocol: str = "leave-one-out",
-    samples_per_interaction: int | None = 5,
+    model: type[IterativeModel] = NeuMF,
 ) -> TrainingPlan:
     size = TrainingSize(num_interactions=num_interactions, num_users=num_users, protocol=protocol)
     return resolve(
         config or TrainingConfig(),
+        model,
         size,
-        samples_per_interaction=samples_per_interaction,
+        sampling=SamplingConfig() if model is NeuMF else None,
         device="cpu",
     )
 
@@ -41,7 +46,7 @@ def test_the_autoencoders_at_the_references_size_are_the_reference() -> None:
         num_interactions=8_000_000,
         num_users=116_677,
         protocol="held-out-users",
-        samples_per_interaction=None,
+        model=MultVAE,
     )
     assert plan.batch_size == 24_576
     assert plan.learning_rate == 0.004
@@ -61,11 +66,11 @@ def test_neumf_below_it_takes_smaller_batches(num_interactions: int) -> None:
 
 @pytest.mark.parametrize("num_users", [1, 900, 10_000, 99_999])
 def test_the_autoencoders_below_it_take_smaller_batches(num_users: int) -> None:
-    plan = plan_of(num_users=num_users, samples_per_interaction=None)
+    plan = plan_of(num_users=num_users, model=MultVAE)
     assert plan.batch_size < 24_576
     assert plan.batch_size.bit_count() == 1
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
-    larger = plan_of(num_users=2 * num_users, samples_per_interaction=None)
+    larger = plan_of(num_users=2 * num_users, model=MultVAE)
     assert larger.batch_size >= plan.batch_size
 
 
@@ -76,15 +81,15 @@ def test_an_epoch_of_sizeable_data_has_many_updates() -> None:
         assert num_interactions * 5 >= 50 * plan.batch_size
 
 
-@pytest.mark.parametrize("samples_per_interaction", [5, None])
+@pytest.mark.parametrize("model", [NeuMF, MultVAE])
 @pytest.mark.parametrize("num_users", [50, 5_000, 500_000])
 def test_nothing_stays_auto_and_everything_is_in_range(
-    samples_per_interaction: int | None, num_users: int
+    model: type[IterativeModel], num_users: int
 ) -> None:
     plan = plan_of(
         num_users=num_users,
         num_interactions=100 * num_users,
-        samples_per_interaction=samples_per_interaction,
+        model=model,
     )
     assert "auto" not in asdict(plan).values()
     settings = {item.name: getattr(plan, item.name) for item in fields(TrainingConfig)}
@@ -132,10 +137,10 @@ ASKED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-@pytest.mark.parametrize("samples_per_interaction", [5, None])
-def test_what_was_asked_wins(name: str, samples_per_interaction: int | None) -> None:
+@pytest.mark.parametrize("model", [NeuMF, MultVAE])
+def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
     config = TrainingConfig(**{name: ASKED[name]})
-    plan = plan_of(config, samples_per_interaction=samples_per_interaction)
+    plan = plan_of(config, model=model)
     assert getattr(plan, name) == ASKED[name]
 
 

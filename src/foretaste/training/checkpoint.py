@@ -1,23 +1,38 @@
-"""The state of a training on disk: saved as it goes on, found again when it is resumed."""
+"""Checkpoints: the state of a training on disk, saved as it goes on and loaded to resume."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from foretaste.errors import RunError
 from foretaste.runs.checkpoint_files import STATE
+from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
-from foretaste.training.reporting import conditions
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
 _LOSSES = "losses"
 
 
+def hardware_of(device: torch.device) -> dict[str, Any]:
+    """Hardware that decides a training's last digits: the GPU, or the threads of a CPU's sums."""
+    if device.type == "cuda":
+        return {"gpu": torch.cuda.get_device_name(device)}
+    return {"num_threads": torch.get_num_threads()}
+
+
+def conditions(device: torch.device) -> dict[str, dict[str, Any]]:
+    """Versions and hardware of here and now, as a log has them."""
+    return {"versions": installed_versions(), "hardware": hardware_of(device)}
+
+
 @dataclass
 class Checkpoints:
-    """Keeps the training state of a run on disk; saving stands outside the training clock."""
+    """Saves and loads the training state of a run; saving is outside the training clock."""
 
     run: Run
     step: Step

@@ -11,10 +11,11 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.models.baselines.config import EaseConfig
-from foretaste.models.neumf.config import GMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
 from foretaste.training import TrainingConfig, train
-from foretaste.training.like import Settings, repeated_settings
+from foretaste.training.verbs import rerun_settings
 
 ASKED = TrainingConfig(
     epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"
@@ -34,14 +35,11 @@ def experiment(dataset: Dataset, tmp_path: Path) -> Run:
     return Run.open(run.path)
 
 
-def train_again(settings: Settings, dataset: Dataset, run_path: Path) -> Run:
+def train_again(settings: dict[str, Any], dataset: Dataset, run_path: Path) -> Run:
     return train(
-        settings.model,
-        dataset,
-        model_config=settings.model_config,
-        config=settings.config,
-        sampling=settings.sampling,
+        dataset=dataset,
         run_path=run_path,
+        **settings,
     )
 
 
@@ -50,10 +48,10 @@ def summary_of(run: Run) -> dict[str, Any]:
 
 
 def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run) -> None:
-    settings = repeated_settings(experiment)
-    assert settings.model == "gmf"
-    assert settings.model_config == GMFConfig(factors=3)
-    assert settings.sampling == SamplingConfig(negatives=2)
+    settings = rerun_settings(experiment)
+    assert settings["model"] == "gmf"
+    assert settings["model_config"] == GMFConfig(factors=3)
+    assert settings["sampling"] == SamplingConfig(negatives=2)
     expected = replace(
         ASKED,
         epochs=summary_of(experiment)["best_epoch"],
@@ -64,15 +62,15 @@ def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run)
         patience=0,
         target=None,
     )
-    assert settings.config == expected
+    assert settings["config"] == expected
 
 
 def test_repeating_on_the_same_data_gives_the_same_weights(
     experiment: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
-    settings = repeated_settings(experiment)
-    only_at_the_end = replace(settings.config, eval_every=settings.config.epochs)
-    again = train_again(replace(settings, config=only_at_the_end), dataset, tmp_path / "again")
+    settings = rerun_settings(experiment)
+    only_at_the_end = replace(settings["config"], eval_every=settings["config"].epochs)
+    again = train_again(settings | {"config": only_at_the_end}, dataset, tmp_path / "again")
     weights, expected = (
         (run.path / "best.safetensors").read_bytes() for run in (again, experiment)
     )
@@ -82,7 +80,7 @@ def test_repeating_on_the_same_data_gives_the_same_weights(
 def test_repeating_on_everything_trains_to_the_end(
     experiment: Run, everything: Dataset, tmp_path: Path
 ) -> None:
-    settings = repeated_settings(experiment)
+    settings = rerun_settings(experiment)
     shop = train_again(settings, everything, tmp_path / "shop")
     assert summary_of(shop)["num_epochs"] == summary_of(experiment)["best_epoch"]
     assert shop.has_weights
@@ -93,10 +91,15 @@ def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_pa
     run = train(
         "ease", dataset, model_config=EaseConfig(l2=7.0), config=config, run_path=tmp_path / "one"
     )
-    settings = repeated_settings(Run.open(run.path))
-    assert settings == Settings(
-        model="ease", model_config=EaseConfig(l2=7.0), config=config, sampling=None
-    )
+    settings = rerun_settings(Run.open(run.path))
+    assert settings == {
+        "model": "ease",
+        "model_config": EaseConfig(l2=7.0),
+        "config": config,
+        "sampling": None,
+        "start_from": None,
+        "pretraining": None,
+    }
     assert train_again(settings, everything, tmp_path / "other").has_weights
 
 
@@ -105,4 +108,4 @@ def test_an_unfinished_run_is_refused(experiment: Run) -> None:
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
     log.write_text("".join(lines[:-1]), encoding="utf-8")
     with pytest.raises(RunError, match="was never finished, so its best epoch is not known"):
-        repeated_settings(Run.open(experiment.path))
+        rerun_settings(Run.open(experiment.path))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.history_batches import HistoryBatches
 from tests.ops.cases import histories_of, random_histories
 
 

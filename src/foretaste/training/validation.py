@@ -1,9 +1,9 @@
-"""Where a training is judged: the held-out part that chooses the epoch, and the final one."""
+"""Evaluation during a training: of the held-out part that chooses the epoch, and the final one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,15 @@ from foretaste.evaluation.definitions import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
+from foretaste.training.callbacks import Callback
 from foretaste.training.interruption import Interruption
-from foretaste.training.progress import Progress
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
 
 
 def check_candidates(dataset: Dataset, candidates: str) -> None:
-    """Raise SettingError where ``candidates`` is ``fixed`` and a part to be judged has none."""
+    """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none."""
     splits: tuple[Split, ...] = ("validation", "test")
     for split in splits if candidates == "fixed" else ():
         if dataset.has_split(split) and not dataset.has_candidates(split):
@@ -34,25 +34,25 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
 
 
 @dataclass
-class Judging:
+class Validation:
     """Ranks the held-out users of a dataset for one training."""
 
     dataset: Dataset
     candidates: str
     validation_users: int
     evaluation_batch: int | None
-    progress: Progress
+    callback: Callback
     interruption: Interruption
 
     @property
     def selection_split(self) -> Split | None:
-        """Where the epoch is chosen: validation; test where there is none; None without either."""
+        """The part that chooses the epoch: validation, else test; None without either."""
         splits: tuple[Split, ...] = ("validation", "test")
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
     def select(self, model: RecommenderModel, select_by: str) -> Evaluation:
         """The evaluation that chooses the epoch, at the one list length it needs."""
-        heldout, users = self._selection_users
+        heldout, users = self._validation_part
         return self._evaluate(model, heldout, (parse_metric(select_by)[1],), users)
 
     def test(self, model: RecommenderModel, select_by: str | None) -> Evaluation | None:
@@ -66,7 +66,7 @@ class Judging:
         return self._evaluate(model, self.dataset.heldout("test"), TEST_LENGTHS + chosen, None)
 
     @cached_property
-    def _selection_users(self) -> tuple[HeldOut, NDArray[np.integer] | None]:
+    def _validation_part(self) -> tuple[HeldOut, NDArray[np.integer] | None]:
         split = self.selection_split
         assert split is not None
         heldout = self.dataset.heldout(split)
@@ -83,6 +83,11 @@ class Judging:
         users: NDArray[np.integer] | None,
     ) -> Evaluation:
         manifest = self.dataset.manifest
+
+        def ranked(num_done: int, num_users: int) -> None:
+            self.callback.evaluating(heldout.split, num_done, num_users)
+            self.interruption.check(f"while ranking the {heldout.split} part")
+
         return evaluate(
             model,
             heldout,
@@ -93,9 +98,5 @@ class Judging:
             seed=manifest.seed,
             users=users,
             batch=self.evaluation_batch,
-            progress=partial(self._ranked, heldout.split),
+            progress=ranked,
         )
-
-    def _ranked(self, split: str, num_done: int, num_users: int) -> None:
-        self.progress.evaluating(split, num_done, num_users)
-        self.interruption.check(f"while ranking the {split} part")

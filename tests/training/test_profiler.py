@@ -14,8 +14,8 @@ import torch
 
 from foretaste.data import Dataset
 from foretaste.ops.spans import in_spans, named_spans, span
-from foretaste.training import LogConfig, Progress, resume
-from foretaste.training.tracing import NUM_RANKING_BATCHES, NUM_STEPS
+from foretaste.training import Callback, LogConfig, resume
+from foretaste.training.profiler import NUM_RANKING_BATCHES, NUM_STEPS
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of, weights_of
 
@@ -23,7 +23,7 @@ TRACED = LogConfig(trace=True)
 MOST_BYTES = 20_000_000
 
 
-class Steps(Progress):
+class Steps(Callback):
     """Notes the epoch and step of every update."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def test_a_single_epoch_is_traced_once_it_is_under_way(
         logs=TRACED,
         epochs=1,
         batch_size=-(-num_samples // num_steps),
-        progress=profiled,
+        callback=profiled,
     )
     assert profiled.num_steps == num_steps
     assert profiled.seen == [(1, step) for step in traced]
@@ -114,9 +114,9 @@ def test_a_training_that_goes_on_in_its_last_epoch_is_traced_there(
     path, batch_size = tmp_path / "run", 5 * (dataset.train.num_interactions // 40)
     killing = Killing(f"step {epochs}-{stopped_at}")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, path, epochs=epochs, batch_size=batch_size, progress=killing)
+        run_of("gmf", dataset, path, epochs=epochs, batch_size=batch_size, callback=killing)
     profiled = Profiled()
-    run = resume(path, logs=TRACED, progress=profiled)
+    run = resume(path, logs=TRACED, callback=profiled)
     assert profiled.num_steps == 42
     assert profiled.seen == [(epochs, step) for step in traced]
     assert spans_of(run)["step"] == len(traced)
@@ -162,12 +162,12 @@ def test_an_interrupted_training_ends_its_profile(dataset: Dataset, tmp_path: Pa
             path,
             logs=TRACED,
             batch_size=200,
-            progress=Killing("step 2-1"),
+            callback=Killing("step 2-1"),
         )
     assert not torch.autograd.profiler._is_profiler_enabled
     assert not (path / "trace.json").exists()
     steps = Steps()
-    run = resume(path, logs=TRACED, progress=steps)
+    run = resume(path, logs=TRACED, callback=steps)
     assert steps.seen[0] == (2, 2)
     assert spans_of(run)["step"] == NUM_STEPS
     assert len(events(run, "summary")) == 1

@@ -1,20 +1,20 @@
-"""Batches on the device: shuffled, sampled and counted there, nothing drawn from a generator.
+"""Batches of interactions with sampled negatives, made on the device.
 
-Shape suffixes: N interactions of the training part, B rows of a batch, K candidates per row.
+Shape suffixes: N interactions of the training part, B rows of a batch (an interaction with its
+negatives, or one sample), K candidates per row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from foretaste._util.memory import require_memory
-from foretaste.models.memory import free_on
-from foretaste.models.neumf.batch import InteractionBatch
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.base import free_on
+from foretaste.models.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
@@ -23,40 +23,38 @@ _BYTES_PER_SAMPLE = 4
 """Of an epoch's samples: their items, int32. All else is of a batch, which goes in chunks."""
 
 
-class Batch(Protocol):
-    """What the loop needs to know of a batch; the rest is between it and its model."""
+@dataclass(frozen=True, eq=False)
+class InteractionBatch:
+    """B rows of K candidates each, with their labels and weights.
 
-    @property
-    def num_samples(self) -> int: ...
+    ``user_index_B`` and ``item_index_BK`` are int32; ``label_BK`` and ``weight_BK`` float32, of
+    shape [B, K] or broadcast to it. The loss is the weighted sum, so weights carry the mean.
+    """
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the batch; those of two full batches have the same shapes."""
-        ...
-
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """Such a batch of other `tensors`."""
-        ...
-
-
-class Batches(Protocol):
-    """The training data, cut into the batches of an epoch."""
-
-    @property
-    def num_batches(self) -> int: ...
+    user_index_B: Tensor
+    item_index_BK: Tensor
+    label_BK: Tensor
+    weight_BK: Tensor
+    dropout_key: Tensor
+    """Key of this step's dropout decisions, int64 []."""
 
     @property
     def num_samples(self) -> int:
-        """Samples in an epoch."""
-        ...
+        return self.item_index_BK.numel()
 
-    @property
-    def samples_per_batch(self) -> int:
-        """Samples in a full batch."""
-        ...
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor, in the order of the fields."""
+        return (
+            self.user_index_B,
+            self.item_index_BK,
+            self.label_BK,
+            self.weight_BK,
+            self.dropout_key,
+        )
 
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch from ``first_batch`` on; the last holds what is left."""
-        ...
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
+        """Such a batch of other `tensors`."""
+        return InteractionBatch(*tensors)
 
 
 class InteractionBatches:
@@ -102,8 +100,8 @@ class InteractionBatches:
         first_update = number * self.num_batches
         updates = torch.arange(first_update, first_update + self.num_batches, device=device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
-        rest = _slices(order[first_batch * self.rows_per_batch :], self.rows_per_batch)
-        for row_B, key in zip(rest, keys[first_batch:], strict=True):
+        rows = torch.split(order, self.rows_per_batch)
+        for row_B, key in zip(rows[first_batch:], keys[first_batch:], strict=True):
             yield make(row_B, negatives_NK, key)
 
     def _negatives(self, epoch: int) -> Tensor:
@@ -139,8 +137,3 @@ class InteractionBatches:
             return torch.full((1, 1), 1.0 / num_samples, device=label.device)
         counts = (label > 0) | self.has_negatives_U[user_index_B1]
         return counts.float() / num_samples
-
-
-def _slices(order: Tensor, size: int) -> Iterator[Tensor]:
-    for start in range(0, order.numel(), size):
-        yield order[start : start + size]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.models.neumf.batch import InteractionBatch
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
+from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.batches import InteractionBatches
-from foretaste.training.history_batches import HistoryBatches
 from tests.ops.cases import histories_of, random_histories
 
 NUM_USERS, NUM_ITEMS = 23, 31

@@ -1,0 +1,51 @@
+"""Settings that models share, and the facts about a model that help and options need.
+
+Imports no torch, so that the command line reads them at once.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from foretaste._util.settings import Count, Range, check_settings
+
+BatchLayout = Literal["grouped", "shuffled"]
+Widths = Annotated[tuple[int, ...], Range(at_least=1)]
+Dropout = Annotated[float, Range(at_least=0, below=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Settings of a model. The docstring of each is the model's help; the first line is short."""
+
+    has_epochs: ClassVar[bool] = True
+    """It is fitted epoch by epoch, by gradient steps or sweeps; else in one pass."""
+
+    samples_negatives: ClassVar[bool] = False
+    """It learns from sampled negatives, as `SamplingConfig` says."""
+
+    has_large_products: ClassVar[bool] = True
+    """The precision of training changes something."""
+
+    pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """By model that it can begin with: the parameters taken from it, by how their names begin."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How NeuMF, GMF and MLP see what users did *not* touch."""
+
+    negatives: Count = 4
+    """Items sampled per interaction that the user has not interacted with."""
+
+    verified_negatives: bool = True
+    """Check that sampled items are not among the user's own; False is the reference's shortcut."""
+
+    batch_layout: BatchLayout = "grouped"
+    """`grouped`: an interaction stays with its negatives in one batch, which is faster;
+    `shuffled`: every sample is drawn on its own."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)

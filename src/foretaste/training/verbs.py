@@ -1,0 +1,304 @@
+"""The verbs of training: train a model, resume a training, the settings to rerun one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretaste._util.keywords import routed
+from foretaste._util.settings import checked, fields_of, given_or_default
+from foretaste.data.config import PrepareConfig
+from foretaste.data.dataset import Dataset
+from foretaste.data.preparation import open_or_prepare
+from foretaste.errors import RunError, SettingError
+from foretaste.models.base import IterativeModel, TrainingSize
+from foretaste.models.config import SamplingConfig
+from foretaste.models.registry import MODELS, config_class, model_class
+from foretaste.ops.device import resolve_device
+from foretaste.runs.config import DatasetReference, RunConfig, recorded
+from foretaste.runs.loading import dataset_of, model_config
+from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
+from foretaste.runs.replacement import make_room, place_to_take, place_to_train
+from foretaste.runs.run import Run
+from foretaste.training.auto import resolve
+from foretaste.training.callbacks import Callback, check_logs, displayed, settled, without_copies
+from foretaste.training.checkpoint import hardware_of
+from foretaste.training.config import (
+    HEEDED_IN_ONE_PASS,
+    LogConfig,
+    PretrainingConfig,
+    TrainingConfig,
+)
+from foretaste.training.trainer import Trainer
+from foretaste.training.validation import check_candidates
+from foretaste.training.warm_start import (
+    settings_to_start_with,
+    warm_start_arguments,
+    warm_start_record,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def train(
+    model: str,
+    dataset: Dataset | Path | str | Any,
+    *,
+    model_config: DataclassInstance | None = None,
+    config: TrainingConfig | None = None,
+    sampling: SamplingConfig | None = None,
+    start_from: Run | Path | str | None = None,
+    pretraining: PretrainingConfig | None = None,
+    run_path: Path | str | None = None,
+    runs_root: Path | str = "runs",
+    overwrite: bool = False,
+    logs: LogConfig | None = None,
+    callback: Callback | None = None,
+    **settings: Any,
+) -> Run:
+    """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
+
+    Settings may be given by name, ``train("vae", data, epochs=20, hidden=[200])``, and go before
+    what a config says. ``seed`` is that of the training; the other names belong to one config each.
+
+    Args:
+        model: one of `foretaste.models.registry.MODEL_NAMES`.
+        dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
+            prepared first, under ``datasets/``.
+        model_config: settings of the model; if not given those of the run that ``start_from``
+            names, else its defaults.
+        config: settings of the training; popularity and EASE heed its device, candidates and
+            evaluation_batch only, so that one config may serve every model of a comparison.
+        sampling: negatives and batch layout, for neumf, gmf and mlp only.
+        start_from: a run of the same model whose weights to begin with, users and items matched by
+            id; those that are new begin as in any training.
+        pretraining: for neumf, the runs of GMF and MLP to begin with.
+        run_path: the run's directory, new or empty; by default a new one in ``runs_root``.
+        overwrite: replace the run at ``run_path``, and what another training wrote where ``logs``
+            are to go. All of it stays until the new training is finished.
+        logs: files to write beside the run's own log.
+        callback: gets every event of the training; by default a display on stderr, with bars on a
+            terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
+        settings: fields of these configs and, where ``dataset`` is prepared first, of
+            `PrepareConfig`.
+
+    Raises SettingError for settings out of range, TrainingError where there is nothing to learn
+    from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
+    where ``run_path`` is taken or cannot be written; Interrupted, a KeyboardInterrupt, after
+    Ctrl-C, SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did,
+    `resume` goes on.
+    """
+    model = checked("model", model, str)
+    kind = config_class(model)
+    if model_config is None:
+        model_config = settings_to_start_with(model, start_from)
+    config, model_config, sampling, pretraining, logs, preparation = routed(
+        train,
+        {
+            "config": (TrainingConfig, config),
+            f"model_config of {model}": (kind, model_config),
+            "sampling": (SamplingConfig, sampling),
+            "pretraining": (PretrainingConfig, pretraining),
+            "logs": (LogConfig, logs),
+            "preparation": (PrepareConfig, None),
+        },
+        settings,
+    )
+    asked, logs = config or TrainingConfig(), logs or LogConfig()
+    overwrite = checked("overwrite", overwrite, bool)
+    check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
+    _check_settings_act(model, asked, sampling, settings)
+    if kind.samples_negatives:
+        sampling = sampling or SamplingConfig()
+    warm_start = warm_start_record(model, start_from, pretraining)
+    if warm_start and not kind.has_epochs:
+        raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
+    place: Path | None = checked("run_path", run_path, Path | None)
+    runs_root = checked("runs_root", runs_root, Path)
+    if place is not None:
+        place = place_to_train(place, overwrite=overwrite)
+    device = resolve_device(asked.device)
+    dataset = open_or_prepare(dataset, preparation)
+    run_config = RunConfig(
+        model=model,
+        model_config=asdict(model_config or kind()),
+        asked=asdict(asked) | (asdict(sampling) if sampling else {}),
+        resolved=_resolved(model, asked, dataset, sampling, str(device)),
+        seed=asked.seed,
+        dataset=DatasetReference.of(dataset),
+        start=warm_start,
+        hardware=hardware_of(device),
+    )
+    trainer = Trainer(run_config, dataset)
+    run = _new_run(trainer.begin(), dataset, place, runs_root)
+    with run.in_training(), displayed(callback, asked) as shown:
+        trainer.train(run, without_copies(logs) if overwrite else logs, shown)
+    return settled(run, logs) if overwrite else run
+
+
+def resume(
+    run: Run | Path | str,
+    *,
+    dataset_path: Path | str | None = None,
+    overwrite: bool = False,
+    logs: LogConfig | None = None,
+    callback: Callback | None = None,
+) -> Run:
+    """Go on with the training of ``run`` from its last saved state to the end; returns the run.
+
+    Settings are those it began with. Without a saved state it begins again in the same directory.
+    A run that is to replace another takes its place in the end.
+    On the same machine, with as many threads, weights and metrics are those of a training that was
+    never interrupted.
+
+    Args:
+        dataset_path: where the run's dataset is now, if it was moved.
+        overwrite: replace, in the end, what another training wrote where ``logs`` are to go; of a
+            finished run they are all that is written. A run that replaces another may do so anyway.
+        logs: files to write beside the run's own log, from its first line on.
+        callback: as in `train`.
+
+    Raises RunError where the run is finished, being trained by another process, its device is not
+    here, or one of its files is torn, changed or of another run, DatasetError where its dataset is
+    not found or is not the same, and what `train` raises.
+    """
+    if not isinstance(run, Run):
+        run = Run.open(run)
+    logs = given_or_default("logs", logs, LogConfig)
+    overwrite = checked("overwrite", overwrite, bool)
+    with run.in_training():
+        replaces = place_to_take(run.path) is not None
+        overwrite = overwrite or replaces
+        has_epochs = config_class(run.config.model).has_epochs
+        check_logs(logs, has_epochs=has_epochs, run=run, overwrite=overwrite)
+        if not run.is_finished:
+            _check_device(run)
+            trainer = Trainer(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
+            with displayed(callback, asked_settings(run)) as shown:
+                trainer.train(run, without_copies(logs) if overwrite else logs, shown)
+        else:
+            run.discard_state()
+            if not replaces and not (overwrite and logs != without_copies(logs)):
+                raise RunError(
+                    f"{run.path} is finished: there is nothing to go on with; to train its weights "
+                    f"further, begin a new run with --from {shlex.quote(str(run.path))}"
+                )
+    return settled(run, logs) if overwrite else run
+
+
+def rerun_settings(run: Run) -> dict[str, Any]:
+    """The arguments of `train` that repeat a run, for as many epochs as its best one took.
+
+    The values that ``auto`` chose are kept, and so is the warm start; device and kernels are found
+    anew; nothing stops the training early. Raises RunError where the run was never finished.
+    """
+    asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
+    chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
+    chosen |= {name: asked[name] for name in ("device", "kernels")}
+    summaries = [event for event in run.log.read() if event["event"] == "summary"]
+    if not summaries:
+        raise RunError(
+            f"{run.path} was never finished, so its best epoch is not known; "
+            "name a run that was trained to the end"
+        )
+    best_epoch = summaries[-1]["best_epoch"]
+    if best_epoch is not None:
+        chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
+    sampling = fields_of(SamplingConfig, asked)
+    return {
+        "model": run.config.model,
+        "model_config": model_config(run.config, path),
+        "config": recorded(TrainingConfig, chosen, path),
+        "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
+        **warm_start_arguments(run.config.start),
+    }
+
+
+def asked_settings(run: Run) -> TrainingConfig:
+    """The training settings that a run was given, ``auto`` included."""
+    return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
+
+
+def _check_settings_act(
+    model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
+) -> None:
+    """SettingError for settings that would do nothing."""
+    kind = config_class(model)
+    if asked.precision != "fp32" and not kind.has_large_products:
+        raise SettingError(
+            f"precision is {asked.precision}, but {model} has no large products to compute in it; "
+            "use fp32"
+        )
+    if sampling is not None and not kind.samples_negatives:
+        sampling_models = [name for name in MODELS if config_class(name).samples_negatives]
+        raise SettingError(
+            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
+            f"to {', '.join(sampling_models)}"
+        )
+    if not kind.has_epochs:
+        idle = {field.name for field in fields(TrainingConfig)} - set(HEEDED_IN_ONE_PASS)
+        for name in by_name.keys() & idle:
+            raise SettingError(
+                f"{name} does nothing for {model}, which is fitted in one pass and heeds "
+                f"{', '.join(HEEDED_IN_ONE_PASS)}; leave it out, or give it in a config that "
+                "serves several models"
+            )
+
+
+def _resolved(
+    model: str,
+    asked: TrainingConfig,
+    dataset: Dataset,
+    sampling: SamplingConfig | None,
+    device: str,
+) -> dict[str, Any]:
+    """The settings without any ``auto``, as ``config.json`` keeps them."""
+    manifest = dataset.manifest
+    holds_out = dataset.has_split("validation") or dataset.has_split("test")
+    if asked.target is not None and not holds_out:
+        raise SettingError(
+            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
+            f"(protocol {manifest.protocol}); leave out --target or prepare another split"
+        )
+    check_candidates(dataset, asked.candidates)
+    kind = model_class(model)
+    if not issubclass(kind, IterativeModel):
+        return {"device": device, "candidates": asked.candidates}
+    size = TrainingSize(
+        num_interactions=manifest.num_interactions,
+        num_users=manifest.num_train_users,
+        protocol=manifest.protocol,
+    )
+    return asdict(resolve(asked, kind, size, sampling=sampling, device=device))
+
+
+def _new_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
+    if run_path is not None:
+        make_room(run_path)
+        return Run.create(run_path, config=config, dataset=dataset)
+    name = default_run_name(config.model, dataset.path.name, datetime.now())
+    while True:
+        path = unused_run_path(runs_root, name)
+        try:
+            return Run.create(path, config=config, dataset=dataset)
+        except RunError:
+            # Another training may have taken the name meanwhile.
+            if not path.exists():
+                raise
+
+
+def _check_device(run: Run) -> None:
+    """RunError where the device it was trained on is not here: another has other numbers."""
+    device = run.config.resolved["device"]
+    try:
+        resolve_device(device)
+    except SettingError as error:
+        raise RunError(
+            f"{run.path} was being trained on {device}, which is not here; go on where it is, or "
+            f"begin a new run with --from {shlex.quote(str(run.path))}"
+        ) from error
