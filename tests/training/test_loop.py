@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation, Metric
-from foretaste.models.base import Batches, NeuralModel, TrainingSize, UserState
+from foretaste.models.base import NeuralModel, TrainingSize, UserState
+from foretaste.models.batches import Batches
 from foretaste.models.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import TrainingPlan

@@ -18,7 +18,7 @@ from torch import Tensor
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
-from foretaste.models.base import Batch
+from foretaste.models.batches import Batch
 from foretaste.runs import Run, verify
 from foretaste.runs.checkpoint_files import SignedTensors
 from foretaste.training import Callback, LogConfig, TrainingConfig, resume

@@ -75,7 +75,6 @@ def demo(
     from foretaste.training import train
     from foretaste.training.display import TrainingDisplay
 
-<<<<<<< HEAD
     console = stdout_console(quiet=quiet)
     source, items = output / "interactions.csv", output / "items.csv"
     dataset = _prepare(source, items, output / "dataset", config or GenerateConfig(), console)
@@ -89,70 +88,11 @@ def demo(
                 model_config=lesson.model_config,
                 config=lesson.config,
                 run_path=unused_run_path(output / "runs", lesson.model),
-                progress=display,
+                callback=display,
             )
         runs.append(run)
     _compare(runs, console)
     _recommend(run, console)
-=======
-    say(console)
-    asked = lesson.config or TrainingConfig()
-    with TrainingDisplay(console, asked) as display:
-        return train(
-            lesson.model,
-            dataset,
-            model_config=lesson.model_config,
-            config=asked,
-            run_path=unused_run_path(root, lesson.model),
-            callback=display,
-        )
-
-
-def _compare(runs: list[Run], console: Console) -> None:
-    """One table of all the runs, and whether each interval lies clear of popularity's."""
-    from foretaste.report import compare_runs
-    from foretaste.report.tables import HEADLINE, comparison_grid
-
-    _title(console, "Compare on the held-out items, with 95 % intervals over users")
-    evaluations = compare_runs(runs).evaluations
-    stdout_console().print(comparison_grid(evaluations, HEADLINE).to_rich())
-    floor, *others = evaluations.items()
-    for label, evaluation in others:
-        say(console, _verdict(label, evaluation, floor[1]))
-    say(console)
-    for line in floor[1].definitions(HEADLINE):
-        say(console, line, "dim", folded=True)
-
-
-def _verdict(label: str, evaluation: Evaluation, floor: Evaluation) -> str:
-    ours, theirs = evaluation.metrics["ndcg@10"], floor.metrics["ndcg@10"]
-    if ours.low is None or theirs.high is None:
-        return f"{label}: too few users to tell"
-    if ours.low <= theirs.high:
-        return f"{label}: its interval of ndcg@10 does not lie above popularity's"
-    times = f", {ours.value / theirs.value:.1f} times as good" if theirs.value else ""
-    return f"{label}: its interval of ndcg@10 lies above popularity's{times}"
-
-
-def _recommend(run: Run, console: Console) -> None:
-    """Lists for a user of the data and for a new one, beside what each has."""
-    from foretaste.cli.demo_people import side_by_side, some_fan, some_user
-    from foretaste.recommend import Recommender
-
-    recommender = Recommender.open(run.path)
-    _title(console, f"Recommend with {run.config.model}")
-    user_id, known = some_user(run)
-    (answer,) = recommender.recommend([user_id], k=_NUM_RECOMMENDED)
-    console.print(side_by_side(run, f"User {user_id}, known from training,", known, answer))
-    new = some_fan(run)
-    (answer,) = recommender.recommend_for([new], k=_NUM_RECOMMENDED)
-    console.print(side_by_side(run, "Someone new", new, answer))
-
-
-def _say_next(runs: list[Run], source: Path, items: Path, console: Console) -> None:
-    """How to ask more of these runs, and how to begin with other data."""
-    run = runs[-1]
->>>>>>> eda3ea8 (models, training: one seam for a family and one Trainer; the model class answers for batches, auto settings and fitting)
     (user_id,), (item_id,) = run.users.ids()[:1], run.items.ids()[:1]
     say(console)
     say_next(

@@ -10,15 +10,16 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, D widt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from foretaste._util.memory import free_bytes, require_memory
 from foretaste.errors import UnsupportedError
+from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.registry import model_class
 from foretaste.ops.buffers import Buffers
@@ -157,42 +158,6 @@ class RecommenderModel(nn.Module, ABC):
         return torch.where(state.has_history_B[:, None], scores, popularity)
 
 
-class Batch(Protocol):
-    """Samples of one update, as the training loop sees them; the rest is for their model."""
-
-    @property
-    def num_samples(self) -> int: ...
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the batch; those of two full batches have the same shapes."""
-        ...
-
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """Such a batch of other `tensors`."""
-        ...
-
-
-class Batches(Protocol):
-    """The training data, cut into the batches of an epoch."""
-
-    @property
-    def num_batches(self) -> int: ...
-
-    @property
-    def num_samples(self) -> int:
-        """Samples in an epoch."""
-        ...
-
-    @property
-    def samples_per_batch(self) -> int:
-        """Samples in a full batch."""
-        ...
-
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch from ``first_batch`` on; the last holds the rest."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingSize:
     """Size of the training data: ``auto`` settings depend on it."""
@@ -308,30 +273,6 @@ class SweepModel(IterativeModel):
         padded: bool = False,
     ) -> Batches:
         return WholeData(histories)
-
-
-@dataclass(frozen=True, eq=False)
-class WholeData:
-    """All histories as the one batch of an epoch."""
-
-    histories: HistoryTensors
-    num_batches: ClassVar[int] = 1
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.histories)
-
-    samples_per_batch = num_samples
-
-    def epoch(self, number: int, first_batch: int = 0) -> Iterator[WholeData]:
-        return iter([self][first_batch:])
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.histories.offsets, self.histories.item_index
-
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> WholeData:
-        offsets, item_index = tensors
-        return WholeData(HistoryTensors(offsets, item_index, self.histories.num_items))
 
 
 class ClosedFormModel(RecommenderModel):

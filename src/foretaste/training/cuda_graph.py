@@ -11,7 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from foretaste.models.base import Batch, NeuralModel
+from foretaste.models.base import NeuralModel
+from foretaste.models.batches import Batch
 from foretaste.ops.spans import span
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step

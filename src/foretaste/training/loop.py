@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.base import Batches
+from foretaste.models.batches import Batches
 from foretaste.ops.spans import in_spans
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.state import TrainingState

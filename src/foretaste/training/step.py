@@ -11,14 +11,8 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.base import (
-    Batch,
-    Batches,
-    IterativeModel,
-    NeuralModel,
-    SweepModel,
-    WholeData,
-)
+from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
+from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.spans import span
 from foretaste.ops.torch_internals import Adam
 from foretaste.ops.triton import support as triton_support

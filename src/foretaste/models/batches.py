@@ -1,0 +1,71 @@
+"""Batches as training sees them, and the one batch of models that take all data at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
+
+from torch import Tensor
+
+from foretaste.ops.histories import HistoryTensors
+
+
+class Batch(Protocol):
+    """Samples of one update, as the training loop sees them; the rest is for their model."""
+
+    @property
+    def num_samples(self) -> int: ...
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor of the batch; those of two full batches have the same shapes."""
+        ...
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
+        """Such a batch of other `tensors`."""
+        ...
+
+
+class Batches(Protocol):
+    """The training data, cut into the batches of an epoch."""
+
+    @property
+    def num_batches(self) -> int: ...
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in an epoch."""
+        ...
+
+    @property
+    def samples_per_batch(self) -> int:
+        """Samples in a full batch."""
+        ...
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from ``first_batch`` on; the last holds the rest."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class WholeData:
+    """All histories as the one batch of an epoch."""
+
+    histories: HistoryTensors
+    num_batches: ClassVar[int] = 1
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.histories)
+
+    samples_per_batch = num_samples
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[WholeData]:
+        return iter([self][first_batch:])
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.histories.offsets, self.histories.item_index
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> WholeData:
+        offsets, item_index = tensors
+        return WholeData(HistoryTensors(offsets, item_index, self.histories.num_items))
