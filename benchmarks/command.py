@@ -18,7 +18,8 @@ from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import Spread
 from foretaste.bench.rows import table_of
 from foretaste.bench.session import Session
-from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 
 PLAIN = "plain"

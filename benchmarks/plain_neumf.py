@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.bench.measure import timed
-from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key
-from foretaste.training.preparing import adam
-from foretaste.training.resolve import TrainingPlan
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.step import adam
 
 _CHUNKS = {
     "cpu": (1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16),
@@ -97,7 +98,7 @@ class PlainNeuMFTraining:
         self.device = histories.device
         torch.manual_seed(plan.seed)
         self.model = PlainNeuMF(config, len(histories), histories.num_items).to(self.device)
-        self.optimizer = adam(self.model, plan)
+        self.optimizer = adam(self.model.parameters(), plan)
         self.precision = precision
         self.batch_size = plan.batch_size
         self.user_S, self.item_S, self.label_S = drawn_samples(histories, sampling, plan.seed)

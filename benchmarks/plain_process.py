@@ -21,7 +21,8 @@ from foretaste.bench.measure import PeakMemory, load_libraries, timed
 from foretaste.bench.train import Epochs
 from foretaste.errors import TrainingError
 from foretaste.evaluation.ranking import to_device
-from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 
 if TYPE_CHECKING:

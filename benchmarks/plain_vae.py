@@ -21,8 +21,8 @@ from foretaste.bench.measure import timed
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.preparing import adam
-from foretaste.training.resolve import TrainingPlan
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.step import adam
 
 
 class PlainVAE(nn.Module):
@@ -107,7 +107,7 @@ class PlainVAETraining:
         self.num_updates = 0
         torch.manual_seed(plan.seed)
         self.model = PlainVAE(config, histories.num_items).to(self.device)
-        self.optimizer = adam(self.model, plan)
+        self.optimizer = adam(self.model.parameters(), plan)
 
     @property
     def num_samples(self) -> int:

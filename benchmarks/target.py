@@ -21,8 +21,8 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.definitions import parse_metric
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
+from foretaste.training.callbacks import EpochReport
 from foretaste.training.config import Precision
-from foretaste.training.progress import EpochReport
 
 _CLOCK = "training epochs until the target is met; generating, building and evaluation outside"
 

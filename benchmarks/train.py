@@ -21,7 +21,7 @@ from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, stream_key
-from foretaste.training.resolve import TrainingPlan
+from foretaste.training.auto import TrainingPlan
 
 _PLAIN_CLOCKS = {
     "neumf": "an epoch over samples drawn and shuffled beforehand: forward, backward, Adam",

@@ -19,7 +19,7 @@ from foretaste.bench.recommend import bench_recommend
 from foretaste.bench.session import Session, load_histories, parse_shape
 from foretaste.bench.train import bench_train, keep_interactions
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.config import SamplingConfig
 from tests.bench.rows import MODELS, SHAPE, check_rows
 
 COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 3}

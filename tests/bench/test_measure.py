@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import foretaste._util.memory
 import foretaste.bench.measure
-import foretaste.training.memory
 from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, timed
 from tests._util.test_files import loaded_anew
 
@@ -83,4 +83,4 @@ def test_a_system_without_a_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(ctypes, "CDLL", no_library)
     monkeypatch.setattr(foretaste.bench.measure, "_CLEAR", tmp_path / "no" / "clear_refs")
     assert PeakMemory(CPU).rise_mib() is None
-    assert loaded_anew(str(foretaste.training.memory.__file__)).peak_memory_mib(CPU) is None
+    assert loaded_anew(str(foretaste._util.memory.__file__)).peak_of_process() is None

@@ -13,7 +13,7 @@ from benchmarks.show import summary
 from foretaste.bench.config import InferenceBench, NeuMFInferenceBench, RecommendBench
 from foretaste.bench.session import Session, load_histories, shape_of
 from foretaste.errors import SettingError
-from foretaste.models.neumf.config import SamplingConfig
+from foretaste.models.config import SamplingConfig
 from tests.bench.rows import MODELS, SHAPE, check_rows, check_spread
 
 COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 3}

@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.base import ClosedFormModel, ComposedModel, NeuralModel, RecommenderModel, SweepModel, TrainingSize, UserState
+from foretaste.models.base import (
+    ClosedFormModel,
+    ComposedModel,
+    NeuralModel,
+    RecommenderModel,
+    SweepModel,
+    TrainingSize,
+    UserState,
+)
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.ops.histories import HistoryTensors

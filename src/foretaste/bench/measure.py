@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from foretaste._util.memory import peak_of_process
 from foretaste.ops.torch_internals import Adam
-from foretaste.training.memory import peak_of_process
 
 Side = TypeVar("Side")
 

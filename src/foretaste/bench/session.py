@@ -21,14 +21,14 @@ from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
-from foretaste.models.base import NeuralModel
-from foretaste.models.memory import check_model_fits
-from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
-from foretaste.models.registry import build_model
+from foretaste.models.base import NeuralModel, TrainingSize, check_model_fits
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import NeuMFConfig
+from foretaste.models.registry import build_model, model_class
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.device import resolve_device
+from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
-from foretaste.training.resolve import TrainingPlan, TrainingSize, resolve
 
 Log = Callable[[str], None]
 """Takes a line on what is under way."""
@@ -161,8 +161,9 @@ class Session:
             **settings,
         )
         size = TrainingSize(num_interactions=1, num_users=1, protocol="none")
-        samples_each = 1 + self.sampling.negatives if self.sampling else None
-        return resolve(config, size, samples_per_interaction=samples_each, device=str(self.device))
+        kind = model_class(self.name)
+        assert issubclass(kind, NeuralModel)
+        return resolve(config, kind, size, sampling=self.sampling, device=str(self.device))
 
     def add(
         self,

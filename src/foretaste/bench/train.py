@@ -16,13 +16,11 @@ from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
-from foretaste.training.clock import Clock
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.loop import fit
-from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.preparing import prepared_batches, prepared_step
-from foretaste.training.progress import EpochReport, Progress
-from foretaste.training.resolve import TrainingPlan
-from foretaste.training.state import TrainingState
+from foretaste.training.state import Clock, TrainingState
+from foretaste.training.trainer import make_batches, make_step
 
 _BATCH_SIZES = {
     ("neumf", "cuda"): 1 << 20,
@@ -178,11 +176,8 @@ class Training:
         self.plan = plan
         self.model = session.build(histories)
         tensors = to_device(histories, session.device)
-        self.batches = prepared_batches(self.model, tensors, session.sampling, plan)
-        precision = PrecisionPolicy(
-            precision=plan.precision, device=session.device, loss_scale=plan.loss_scale
-        )
-        self.step = prepared_step(self.model, self.batches, plan, precision)
+        self.batches = make_batches(self.model, tensors, session.sampling, plan)
+        self.step = make_step(self.model, self.batches, plan)
 
     def run(
         self,
@@ -204,6 +199,6 @@ class Training:
             keep=lambda: None,
             report=after_epoch,
             checkpoint=lambda: None,
-            progress=Progress(),
+            callback=Callback(),
         )
         return state.clock

@@ -17,7 +17,8 @@ from foretaste.bench.config import (
     TrainBench,
 )
 from foretaste.cli.console import say, stderr_console, stdout_console
-from foretaste.models.neumf.config import NeuMFConfig, SamplingConfig
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 
 if TYPE_CHECKING:

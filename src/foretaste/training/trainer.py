@@ -16,7 +16,13 @@ from foretaste._util.memory import peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
 from foretaste.evaluation.ranking import check_ranking_fits, to_device
-from foretaste.models.base import ClosedFormModel, ComposedModel, IterativeModel, NeuralModel, check_model_fits
+from foretaste.models.base import (
+    ClosedFormModel,
+    ComposedModel,
+    IterativeModel,
+    NeuralModel,
+    check_model_fits,
+)
 from foretaste.models.batches import Batches
 from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import build_model
