@@ -84,13 +84,13 @@ DIALECT = re.compile(
 )
 """Words for which the field has others, such as callback, validation, item filter, ranks."""
 
-MAX_CALLED_ONCE = 20
+MAX_CALLED_ONCE = 13
 """Private functions that are called once, for every thousand lines of code."""
 
-MAX_SMALL_MODULES = 5
-MAX_RELATIVE = 234
-MAX_DIALECT = 283
-MAX_IMPORTED = 145
+MAX_SMALL_MODULES = 3
+MAX_RELATIVE = 65
+MAX_DIALECT = 65
+MAX_IMPORTED = 129
 
 HEAVY = {"torch", "duckdb", "pyarrow", "numpy", "pandas", "fastapi", "uvicorn", "cyclopts", "rich"}
 
