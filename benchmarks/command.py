@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from foretaste._util.terminal import run_command, share_cores
+from foretaste._util.terminal import run_command
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import Spread
 from foretaste.bench.rows import table_of
@@ -55,7 +55,6 @@ def run(
         measure(session, session.options)
         print(f"\n{table_of(session.rows).to_markdown()}")
 
-    share_cores()
     run_command(work)
 
 
