@@ -186,13 +186,7 @@ class _Pass:
             weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])
             if product_bKF is not None:
                 torch.mul(slope_cK[:, :, None], weighted_cF[:, None], out=product_bKF[chunk])
-        # each row's candidates are a bag: the kernel that adds short groups of half-precision rows
-        # fastest, which knows no width of 0
-        if self.tower.width > 0:
-            index_bK = torch.arange(num_rows * self.num_candidates, device=tower_bKH.device)
-            rows_SH = tower_bKH.flatten(0, 1)
-            sums_bH = F.embedding_bag(index_bK.view(shape), rows_SH, mode="sum")
-            total.user_tower_BH[rows] = sums_bH
+        total.user_tower_BH[rows] = _sum_candidates(tower_bKH)
         if product_bKF is not None:
             segments = Segments(self.item_index_BK[rows].reshape(-1), self.inputs.num_items)
             total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
@@ -246,6 +240,17 @@ def _gathered(table_ID: Tensor, index_cK: Tensor) -> Tensor:
     """Rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one dimension."""
     rows_SD = table_ID.index_select(0, index_cK.reshape(-1))
     return rows_SD.view(*index_cK.shape, table_ID.shape[1])
+
+
+def _sum_candidates(rows_bKH: Tensor) -> Tensor:
+    """Sum over K, by the kernel that adds short groups of half-precision rows fastest."""
+    num_rows, num_candidates, width = rows_bKH.shape
+    if width == 0:
+        return rows_bKH.new_zeros(num_rows, 0)
+    index_bK = torch.arange(num_rows * num_candidates, device=rows_bKH.device)
+    return F.embedding_bag(
+        index_bK.view(num_rows, num_candidates), rows_bKH.flatten(0, 1), mode="sum"
+    )
 
 
 def _slices(num_rows: int, samples_per_row: int, samples_at_once: int) -> Iterator[slice]:
