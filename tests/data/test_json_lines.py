@@ -59,6 +59,13 @@ def test_keys_of_any_name(write: WriteFile) -> None:
     assert (dataset.users.ids(), dataset.items.ids()) == ([5], [6])
 
 
+def test_a_key_that_stands_for_no_column_is_not_read(write: WriteFile) -> None:
+    dataset = prepare_lines(write('{"user_id": 1, "-": 5, "item_id": 2}\n', "raw.jsonl"))
+    assert "not used" not in dataset.manifest.notes
+    source = write('{"-": 5, "item_id": 2}\n', "raw.jsonl")
+    refuse(source, "has no column '-', asked for with --user-column", user_column="-")
+
+
 def test_a_key_may_come_later_than_the_first_line(write: WriteFile) -> None:
     source = write('{"user_id": 1}\n{"item_id": 2, "user_id": 1}\n', "raw.jsonl")
     refuse(source, r"raw\.jsonl, line 1: item_id is empty \(column 'item_id', 1 row like it\)")

@@ -14,7 +14,7 @@ import pytest
 
 from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
 from foretaste.data.movielens import NAMED_SETS, named_set
-from foretaste.errors import InputError, SettingError
+from foretaste.errors import DatasetError, InputError, SettingError
 from tests.data import movielens
 from tests.data.file_server import FileServer, serving
 
@@ -299,6 +299,19 @@ def test_a_full_disk_while_unpacking_leaves_the_archive(
     assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS
     assert len(mirror.requests) == 1
     assert cached(tmp_path) == ["movies.dat", "ratings.dat"]
+
+
+def test_a_cache_folder_with_other_files_is_never_replaced(
+    mirror: FileServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cache" / "foretaste" / "ml-1m"
+    folder.mkdir(parents=True)
+    (folder / "thesis.txt").write_text("years of work")
+    message = "ml-1m: is a directory with other files in it, which is never replaced; name another"
+    with pytest.raises(DatasetError, match=message):
+        prepare("ml-1m")
+    assert cached(tmp_path) == ["thesis.txt"]
+    assert not mirror.requests
 
 
 def test_a_cache_without_locks_lets_everybody_in(

@@ -7,8 +7,7 @@ import re
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from foretaste._util.files import try_lock, why_not_written
 from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.downloads import download, file_md5
+from foretaste.data.manifest import check_output
 from foretaste.errors import InputError, SettingError
 
 URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
@@ -189,8 +189,14 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
     archive = downloaded if source_dir is None else source_dir / named.archive
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _alone(cache / f".{named.name}.lock", progress):
+        with (cache / f".{named.name}.lock").open("ab") as lock:
+            # Other processes do the same work, and their download is used then.
+            if not try_lock(lock.fileno()):
+                progress("wait for another process that does the same")
+                while not try_lock(lock.fileno()):
+                    time.sleep(_WAIT_S)
             if not (folder / named.interactions).is_file():
+                check_output(folder, overwrite=False)
                 _check_or_download(named, archive, progress)
                 progress(f"unpack {named.archive}")
                 with zipfile.ZipFile(archive) as packed, atomic_directory(folder) as directory:
@@ -229,14 +235,3 @@ def _check_or_download(named: NamedSet, archive: Path, progress: Progress) -> No
         f"(source_dir=... in Python), or name a mirror in {URL_VARIABLE}",
         progress=progress,
     )
-
-
-@contextmanager
-def _alone(lock: Path, progress: Progress) -> Iterator[None]:
-    """Keep other processes from the same work while the block runs; waits for theirs to end."""
-    with lock.open("ab") as file:
-        if not try_lock(file.fileno()):
-            progress("wait for another process that does the same")
-            while not try_lock(file.fileno()):
-                time.sleep(_WAIT_S)
-        yield

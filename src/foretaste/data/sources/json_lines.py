@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import shown
-from foretaste.data.config import FileFormat
+from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.sources.source import Column, digits, quoted
 from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
 from foretaste.errors import InputError
@@ -36,7 +36,9 @@ class JsonLinesFile(TextFile):
             first.pop()
         objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_WITH_KEYS)
         # Keys with control characters or half a character cannot stand in SQL.
-        keys = dict.fromkeys(key for _, found in objects for key in found if key.isprintable())
+        keys = dict.fromkeys(
+            key for _, found in objects for key in found if key.isprintable() and key != SKIPPED
+        )
         selected, columns = [], {}
         for position, key in enumerate(keys):
             # A JSON pointer, RFC 6901.
