@@ -39,7 +39,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("world")
     (root / "ratings.csv").write_text(RATINGS)
     dataset = foretaste.prepare(root / "ratings.csv", root / "data")
-    run = foretaste.train("popularity", dataset, run_path=root / "run", progress=Callback())
+    run = foretaste.train("popularity", dataset, run_path=root / "run", callback=Callback())
     return World(root, dataset, run)
 
 
