@@ -17,7 +17,7 @@ from foretaste.models.base import TrainingSize
 from foretaste.models.baselines.ease import Ease
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.model import GMF
-from foretaste.training import Callback, TrainingConfig, resume
+from foretaste.training import Callback, TrainingConfig, resume, train
 from foretaste.training.auto import resolve
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.display import TrainingDisplay
@@ -219,6 +219,18 @@ def test_a_fit_says_what_it_does_before_it_begins(
     size = dataset.manifest.num_items
     with pytest.raises(pytest.fail.Exception, match=f"fitting     inverting a {size} × {size} "):
         run_of("ease", dataset, tmp_path / "run")
+
+
+def test_settings_that_a_fit_ignores_are_named(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown_on(Stream(terminal=False), monkeypatch)
+    shared = TrainingConfig(device="cpu", epochs=3, candidates="sampled-9", beta1=0.8)
+    train("popularity", dataset, config=shared, run_path=tmp_path / "run")
+    note = "note        popularity is fitted in one pass and ignores epochs, beta1\n"
+    assert note in stream.getvalue()
+    train("popularity", dataset, device="cpu", run_path=tmp_path / "other")
+    assert stream.getvalue().count("note  ") == 1
 
 
 def test_a_training_from_python_is_plain_lines_where_stderr_is_no_terminal(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,35 @@ def test_a_registered_family_trains_evaluates_and_recommends(
     known = recommender.recommend([run.users.ids()[0]], k=3)
     new = recommender.recommend_for([run.items.ids()[:2]], k=3)
     assert [len(answer.items) for answer in (*known, *new)] == [3, 3]
+
+
+def test_a_registered_family_has_its_own_command(dataset: Dataset, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    families = {name: MODELS[name] for name in ("toy-steps", "toy-fit")}
+    code = (
+        "import sys\n"
+        "from foretaste.cli.app import main\n"
+        "from foretaste.models.registry import MODELS\n"
+        f"MODELS.update({families!r})\n"
+        "main(sys.argv[1:])"
+    )
+
+    def foretaste(line: str) -> str:
+        command = [sys.executable, "-c", code, *line.split(), str(dataset.path)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
+        return done.stdout
+
+    steps, fit = foretaste("train toy-steps --help"), foretaste("train toy-fit --help")
+    assert "A toy with a vector for every item." in steps
+    assert "--width INT" in steps
+    assert "--epochs" in steps
+    assert "--epochs" not in fit
+    for option in ("--precision", "--negatives", "--pretrained-gmf"):
+        assert option not in steps + fit
+    for line in ("toy-steps --width 2 --epochs 1", "toy-fit --candidates sampled-9"):
+        run = tmp_path / line.split()[0]
+        assert f"Run: {run}\n" in foretaste(f"train {line} --device cpu --run {run}")
+    assert Run.open(tmp_path / "toy-steps").config.model_config == {"width": 2}
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -1,58 +1,264 @@
-"""``foretaste train``: one sub-command per model, each with the options that act for it."""
+"""``foretaste train``: a command for each model of the registry, ``--like`` and ``--resume``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 from cyclopts import App
+
+from foretaste.cli.arguments import FLAG, given_settings
+from foretaste.cli.console import DEFINED_ELSEWHERE, say, say_next, stdout_console
+from foretaste.cli.train_options import (
+    LogOptions,
+    Logs,
+    NewRun,
+    RawData,
+    RawOptions,
+    RunOptions,
+    Source,
+    StartFrom,
+    options_of,
+)
+from foretaste.data.manifest import FILE_NAME
+from foretaste.models.registry import MODELS, config_class
+from foretaste.training.config import PretrainingConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretaste.runs import Run
+    from foretaste.training.callbacks import TrainingSummary
+    from foretaste.training.display import TrainingDisplay
 
 train = App(name="train")
 
-_MODELS = {
-    "neumf": (
-        "neural",
-        """NeuMF: a matrix factorisation and a multilayer tower, joined.
 
-        He et al. 2017, arXiv 1708.05031. The widths are NVIDIA's, made for a GPU; on a few cores
-        `--factors 32 --layers 128 64 32` learns several times as fast.""",
-    ),
-    "gmf": ("neural", "The factorisation half of NeuMF alone."),
-    "mlp": ("neural", "The tower half of NeuMF alone."),
-    "vae": (
-        "neural",
-        """Mult-VAE: a variational autoencoder over histories.
+def command_for(model: str) -> Callable[..., None]:
+    """The command that trains a model, with the options that act for it."""
 
-        Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
-        any length.""",
-    ),
-    "dae": ("neural", "Mult-DAE: the autoencoder without the variational part."),
-    "popularity": ("baselines", "What most users have, for everyone: the floor."),
-    "ease": (
-        "baselines",
-        """EASE: linear item-to-item weights in closed form.
+    def command(
+        *dataset: Source,
+        model_config: Any = None,
+        config: TrainingConfig | None = None,
+        sampling: Any = None,
+        start_from: StartFrom = None,
+        pretraining: PretrainingConfig | None = None,
+        raw: RawOptions = None,
+        place: RunOptions = None,
+        logs: LogOptions = None,
+    ) -> None:
+        """Train a model.
 
-        Steck 2019, arXiv 1905.03375. A strong baseline where the items are few enough: it keeps a
-        weight for every pair of them.""",
-    ),
-}
+        Args:
+            dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
+            start_from: Run of the same model whose weights to begin with; its settings of the model
+                hold too, where none are given. Users and items are matched by id; those it does not
+                know begin as in any training.
+        """
+        _train(
+            model,
+            dataset,
+            raw,
+            place,
+            logs,
+            config=config,
+            sampling=sampling,
+            start_from=start_from,
+            pretraining=pretraining,
+            **given_settings(model_config),
+        )
 
-for position, (model, (module, text)) in enumerate(_MODELS.items()):
-    where = f"foretaste.cli.train_{module}:{model}"
-    train.command(where, name=model, help=text, sort_key=position)
-train.command(
-    "foretaste.cli.train_neural:like",
-    name="--like",
-    help="""RUN DATASET: repeat the settings of a run.
+    command.__annotations__ |= options_of(config_class(model))
+    return command
+
+
+def rerun(
+    run: Path,
+    /,
+    *dataset: Source,
+    start_from: StartFrom = None,
+    raw: RawOptions = None,
+    place: RunOptions = None,
+    logs: LogOptions = None,
+) -> None:
+    """RUN DATASET: repeat the settings of a run.
 
     From experiment to shop: the model is trained for as many epochs as the run's best one took. Raw
     files are prepared with protocol none, so that everything in them is learned from, unless
-    --protocol says otherwise. With `--from RUN` it goes on from the run's weights.""",
-    sort_key=len(_MODELS),
-)
-train.command(
-    "foretaste.cli.train_neural:resume",
-    name="--resume",
-    help="""RUN: go on with a training that was interrupted or killed.
+    --protocol says otherwise. With `--from RUN` it goes on from the run's weights.
+
+    Args:
+        run: Directory of the run whose settings are repeated.
+        start_from: Run of the same model whose weights to begin with, such as the run itself;
+            without it the weights begin as those of the run did.
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
+    """
+    from foretaste.runs import Run
+
+    opened = Run.open(run)
+
+    from foretaste.training.verbs import rerun_settings
+
+    settings = rerun_settings(opened)
+    if start_from is not None:
+        settings |= {"start_from": start_from, "pretraining": None}
+    raw = raw or RawData()
+    if raw.protocol is None and not (dataset[0] / FILE_NAME).is_file():
+        raw = replace(raw, protocol="none")
+    _train(settings.pop("model"), dataset, raw, place, logs, **settings)
+
+
+def resume(
+    run: Path,
+    /,
+    *,
+    dataset: Path | None = None,
+    overwrite: Annotated[bool, FLAG] = False,
+    logs: LogOptions = None,
+) -> None:
+    """RUN: go on with a training that was interrupted or killed.
 
     Its state is saved every minute and after Ctrl-C; weights and metrics become those of a training
-    that never stopped. Settings are those it began with.""",
-    sort_key=len(_MODELS) + 1,
-)
+    that never stopped. Settings are those it began with.
+
+    Args:
+        run: Directory of the run.
+        dataset: Where the run's dataset is now, if it is not where it was.
+        overwrite: Replace, in the end, what another training wrote to --log-path and
+            --results-dir.
+    """
+    from foretaste.runs import Run
+
+    logs = logs or Logs()
+    opened = Run.open(run)
+
+    from foretaste import training
+    from foretaste.training.verbs import asked_settings
+
+    with _displayed(asked_settings(opened), logs) as display:
+        resumed = training.resume(
+            opened,
+            dataset_path=dataset,
+            overwrite=overwrite,
+            logs=logs.config(),
+            callback=display,
+        )
+    _print_run(resumed, logs)
+
+
+for position, name in enumerate(MODELS):
+    train.command(command_for(name), name=name, help=config_class(name).__doc__, sort_key=position)
+train.command(rerun, name="--like", sort_key=len(MODELS))
+train.command(resume, name="--resume", sort_key=len(MODELS) + 1)
+
+
+def _train(
+    model: str,
+    sources: Sequence[Path],
+    raw: RawData | None,
+    place: NewRun | None,
+    logs: Logs | None,
+    *,
+    config: TrainingConfig | None,
+    start_from: Path | str | None = None,
+    pretraining: PretrainingConfig | None = None,
+    **settings: Any,
+) -> None:
+    """Train ``model`` on the data at ``sources`` with a display, then print the run's directory."""
+    logs, place = logs or Logs(), place or NewRun()
+
+    # A name that is misspelled need not wait for torch.
+    from foretaste.runs import Run
+    from foretaste.runs.paths import check_is_new
+
+    if place.run is not None and not place.overwrite:
+        check_is_new(place.run)
+    halves = (pretraining.pretrained_gmf, pretraining.pretrained_mlp) if pretraining else ()
+    for path in (start_from, *halves):
+        if path is not None:
+            Run.open(path)
+    dataset = (raw or RawData()).open(sources, quiet=logs.quiet)
+
+    from foretaste import training
+
+    console = stdout_console(quiet=logs.quiet)
+    if list(sources) != [dataset.path]:
+        say(console, f"Prepared {', '.join(map(str, sources))}: {dataset.path}")
+        for label, value in dataset.manifest.choices():
+            say(console, f"  {label:12}{value}")
+    if place.runs_root is not None:
+        settings["runs_root"] = place.runs_root
+    with _displayed(config or TrainingConfig(), logs) as display:
+        run = training.train(
+            model,
+            dataset,
+            config=config,
+            start_from=start_from,
+            pretraining=pretraining,
+            run_path=place.run,
+            overwrite=place.overwrite,
+            logs=logs.config(),
+            callback=display,
+            **settings,
+        )
+    _print_run(run, logs)
+
+
+@contextmanager
+def _displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
+    """Show a training within, and its final numbers in the end."""
+    from foretaste.training.display import TrainingDisplay
+
+    console = stdout_console(quiet=logs.quiet)
+    with TrainingDisplay(console, config, verbose=logs.verbose) as display:
+        try:
+            yield display
+        finally:
+            if display.summary is not None:
+                _print_test(console, display.summary, with_definitions=logs.definitions)
+
+
+def _print_test(console: Console, summary: TrainingSummary, *, with_definitions: bool) -> None:
+    """Print the table of the test part, with the list length that chose the epoch."""
+    from foretaste.evaluation.config import EvaluationConfig
+    from foretaste.evaluation.definitions import parse_metric
+    from foretaste.report.tables import evaluation_grid
+
+    test = summary.test
+    if test is None:
+        return
+    chosen = () if summary.select_by is None else (parse_metric(summary.select_by)[1],)
+    console.print(evaluation_grid(test, EvaluationConfig().k + chosen).to_rich())
+    brief = [*test.conditions(), DEFINED_ELSEWHERE]
+    for line in test.definitions() if with_definitions else brief:
+        say(console, line, "dim", folded=True)
+
+
+def _print_run(run: Run, logs: Logs) -> None:
+    """Print the run's directory and commands to go on with."""
+    import numpy as np
+
+    console = stdout_console()
+    if logs.quiet:
+        say(console, str(run.path))
+        return
+    say(console)
+    say(console, f"Run: {run.path}")
+    if logs.trace:
+        from foretaste.training.profiler import TRACE
+
+        say(console, f"Trace: {run.path / TRACE} (open it at ui.perfetto.dev)")
+    (user_id,) = run.users.ids(np.arange(1))
+    item_ids = run.items.ids(np.arange(min(2, run.num_items)))
+    histories = [part for item_id in item_ids for part in ("--history", item_id)]
+    commands: list[tuple[object, ...]] = [
+        ("foretaste", "recommend", run.path, "--user", user_id),
+        ("foretaste", "recommend", run.path, *histories),
+    ]
+    if run.config.dataset.protocol != "none":
+        commands.append(("foretaste", "compare", run.path, "OTHER_RUN"))
+    say_next(console, *commands)

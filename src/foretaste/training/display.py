@@ -15,7 +15,7 @@ from foretaste._util.formatting import compact, duration
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.definitions import metric_name, parse_metric
 from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
-from foretaste.training.config import TrainingConfig
+from foretaste.training.config import HEEDED_IN_ONE_PASS, TrainingConfig
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
@@ -44,6 +44,8 @@ class TrainingDisplay(Callback):
         self.training_bar = self.bars.add_task("", visible=False, detail="")
         self.epoch = 0
         self.training_pace: _Pace | None = None
+        self.summary: TrainingSummary | None = None
+        """The final numbers; None before they are there."""
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -101,6 +103,7 @@ class TrainingDisplay(Callback):
 
     def finished(self, summary: TrainingSummary) -> None:
         self.bars.stop()
+        self.summary = summary
         if summary.select_by is not None:
             self.say()
         for line in _summary_lines(summary, self.asked.target):
@@ -147,7 +150,15 @@ def _start_lines(start: TrainingStart, asked: TrainingConfig) -> list[str]:
         f"{start.num_interactions:,} interactions"
     )
     if plan is None:
-        return [data] if start.fitting is None else [data, f"fitting     {start.fitting}"]
+        # One config may serve every model of a comparison.
+        ignored = [
+            field.name
+            for field in fields(TrainingConfig)
+            if field.name not in HEEDED_IN_ONE_PASS and getattr(asked, field.name) != field.default
+        ]
+        fitting = [] if start.fitting is None else [f"fitting     {start.fitting}"]
+        note = f"note        {start.model} is fitted in one pass and ignores {', '.join(ignored)}"
+        return [data, *fitting, *([note] if ignored else [])]
     chosen = [
         f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
         for field in fields(asked)

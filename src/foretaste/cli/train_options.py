@@ -1,0 +1,188 @@
+"""Options of ``foretaste train``: their groups on a help page, and those that a model has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from cyclopts import Group, Parameter
+from cyclopts.help import HelpPanel
+
+from foretaste.cli.arguments import FLAG, kinds_of
+from foretaste.cli.console import steps
+from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
+from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.training.config import (
+    HEEDED_IN_ONE_PASS,
+    LogConfig,
+    PretrainingConfig,
+    TrainingConfig,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+
+    from foretaste.data import Dataset
+
+
+def _only_names(console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+    """Draw a panel that has the names of its options, and says where they are explained."""
+    from rich.panel import Panel
+    from rich.text import Text
+
+    names = " ".join(entry.names[0] for entry in panel.entries)
+    text = Text.assemble("As in foretaste prepare --help: ", (names, "cyan"))
+    console.print(Panel(text, title=str(panel.title), title_align="left"))
+
+
+# In the order of the page.
+TRAINING = Group.create_ordered("Training")
+MODEL = Group.create_ordered("Model")
+NEGATIVES = Group.create_ordered("Negatives")
+OUTPUT = Group.create_ordered("Output")
+EVALUATION = Group.create_ordered("Evaluation")
+OPTIMIZER = Group.create_ordered("Optimizer")
+START = Group.create_ordered("Warm start")
+MACHINE = Group.create_ordered("Machine")
+RAW_FILES = Group.create_ordered("Raw files", help_formatter=_only_names)
+
+_TRAINING_GROUPS = {
+    EVALUATION: "eval_every eval_after select_by candidates validation_users evaluation_batch",
+    OPTIMIZER: "beta1 beta2 eps",
+    MACHINE: "device precision loss_scale compile kernels cuda_graphs checkpoint_every_s "
+    "warm_up_epochs",
+}
+"""Groups of the training settings that are not in the first one."""
+
+_NONE = Parameter(parse=False)
+"""Of a setting that is no option."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawData(InputConfig):
+    """Options about raw files, which are prepared before training."""
+
+    protocol: Protocol | None = None
+    """How interactions are split; foretaste prepare --help explains, and has every setting."""
+
+    filters: Filters | None = None
+    """Which rows are kept; foretaste prepare --help explains."""
+
+    items: Path | None = None
+    """A file that describes items: their ids, and columns such as a title."""
+
+    source_dir: Path | None = None
+    """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
+
+    def open(self, sources: Sequence[Path], *, quiet: bool = False) -> Dataset:
+        """The dataset at the only source, or the one that the interactions of all make."""
+        from foretaste.data import open_or_prepare
+
+        others = {"items", "source_dir"}
+        settings = {name: value for name, value in vars(self).items() if name not in others}
+        config = PrepareConfig(**{name: value for name, value in settings.items() if value})
+        names = [str(source) for source in sources]
+        with steps("Preparing", quiet=quiet) as report:
+            return open_or_prepare(
+                names if len(names) > 1 else names[0],
+                config,
+                items=self.items,
+                source_dir=self.source_dir,
+                progress=report,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """Options about the directory of the run."""
+
+    run: Path | None = None
+    """Directory of the run, new or empty; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
+
+    overwrite: Annotated[bool, FLAG] = False
+    """Replace the run in that directory, and what another training wrote to --log-path and
+    --results-dir. All of it stays as it is until the new training is finished."""
+
+    runs_root: Path | None = None
+    """Directory of runs that are given no name; ./runs unless given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logs(LogConfig):
+    """Options about the numbers that are shown and written."""
+
+    tensorboard: Annotated[bool, FLAG] = LogConfig.tensorboard
+    trace: Annotated[bool, FLAG] = LogConfig.trace
+
+    verbose: Annotated[bool, FLAG] = False
+    """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss
+    scale) and all that its validation found."""
+
+    quiet: Annotated[bool, FLAG] = False
+    """Print the directory of the run and nothing else."""
+
+    definitions: Annotated[bool, FLAG] = False
+    """Print the definition of each metric below the final numbers."""
+
+    def config(self) -> LogConfig:
+        """The files to write."""
+        return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
+
+
+Source = Annotated[Path, Parameter(required=True)]
+"""A dataset, or one of several raw files."""
+RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
+RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
+LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
+StartFrom = Annotated[Path | None, Parameter(name="--from", group=START)]
+
+
+def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
+    """Types of the arguments that a model's ``train`` has, by name, with what help needs."""
+    logs: Any = Logs
+    if not kind.has_epochs:
+        logs = _shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
+    configs: dict[str, tuple[Any, Group, bool]] = {
+        "model_config": (kind, MODEL, bool(fields(kind))),
+        "config": (_training_options(kind), TRAINING, True),
+        "sampling": (SamplingConfig, NEGATIVES, kind.samples_negatives),
+        "pretraining": (PretrainingConfig, START, bool(kind.pretrained_parts)),
+        "logs": (logs, OUTPUT, True),
+    }
+    types: dict[str, Any] = {
+        name: Annotated[config | None, Parameter(name="*", group=group, parse=acts)]
+        for name, (config, group, acts) in configs.items()
+    }
+    types["start_from"] = StartFrom if kind.has_epochs else Annotated[Path | None, _NONE]
+    return types
+
+
+def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
+    """The training settings in the groups of the page, without those that a model ignores."""
+    group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
+    # Read nevertheless: the refusal says why.
+    hidden = () if kind.has_large_products else ("precision", "loss_scale")
+    parameters = {}
+    for name, hint in get_type_hints(TrainingConfig).items():
+        kinds = kinds_of(hint)
+        metavar = None
+        if "auto" in kinds and kinds & {int, float}:
+            metavar = "FLOAT|auto" if float in kinds else "INT|auto"
+        parameters[name] = Parameter(
+            group=group_of.get(name, TRAINING),
+            parse=kind.has_epochs or name in HEEDED_IN_ONE_PASS,
+            show=False if name in hidden else None,
+            metavar=metavar,
+            show_choices=metavar is None,
+        )
+    return _shown_as(TrainingConfig, parameters)
+
+
+def _shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
+    """The same settings, some of them shown as their parameters say, or not at all."""
+    hints = get_type_hints(config, include_extras=True)
+    annotations = {name: Annotated[hints[name], shown] for name, shown in parameters.items()}
+    # The fields are those of the parent: types alone are given anew.
+    return type(config.__name__, (config,), {"__annotations__": annotations})
