@@ -56,7 +56,7 @@ def test_opening_needs_no_engine(dataset: Dataset) -> None:
 
 def test_the_plan_and_the_steps_need_no_engine() -> None:
     """Another engine can run them without importing this one."""
-    names = ("steps", "plan", "columns", "casts", "reading", "splitting", "given_split", "inputs")
+    names = ("steps", "plan", "columns", "casts", "reading", "pipeline", "candidates", "inputs")
     modules = ", ".join(f"foretaste.data.preparation.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit('duckdb' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
     from foretaste.data.preparation import open_or_prepare, prepare, read_histories
-    from foretaste.data.preparation.given_split import GivenSplit
+    from foretaste.data.preparation.inputs import GivenSplit
     from foretaste.data.synthetic import Generated, generate, generate_histories
     from foretaste.data.synthetic_config import GenerateConfig, ml_20m_shape
     from foretaste.data.verification import Check, Verification, verify_dataset
@@ -23,7 +23,7 @@ _MODULE_OF = {
     "Dataset": "dataset",
     "GenerateConfig": "synthetic_config",
     "Generated": "synthetic",
-    "GivenSplit": "preparation.given_split",
+    "GivenSplit": "preparation.inputs",
     "HeldOut": "dataset",
     "Histories": "histories",
     "IdTable": "ids",

@@ -11,46 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from foretaste import __version__
 from foretaste._util.atomic import atomic_directory, bring_back
 from foretaste._util.files import why_not_written
 from foretaste._util.keywords import routed
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.manifest import FILE_NAME, Manifest, Part, check_output
+from foretaste.data.manifest import FILE_NAME, check_output
 from foretaste.data.movielens import find_files, named_set
-from foretaste.data.preparation.casts import Kind
-from foretaste.data.preparation.columns import (
-    ItemDescriptions,
-    check_columns,
-    describe_unused,
-    find_columns,
-)
-from foretaste.data.preparation.given_split import (
-    drop_contradicted,
-    number_candidates,
-    read_candidates,
-)
+from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.inputs import Inputs
-from foretaste.data.preparation.plan import Plan, make_plan
-from foretaste.data.preparation.reading import describe_suspicious_ids, read_raw
-from foretaste.data.preparation.splitting import (
-    collapse_pairs,
-    count_parts,
-    describe_limits,
-    filter_rows,
-    number,
-    split_pairs,
-    write_parts,
-)
-from foretaste.data.sources import check_format_acts, describe_folders, open_sources
+from foretaste.data.preparation.pipeline import Pipeline
+from foretaste.data.preparation.plan import make_plan
+from foretaste.data.preparation.reading import read_raw
+from foretaste.data.sources import check_format_acts, open_sources
 from foretaste.errors import DatasetError, SettingError
-
-if TYPE_CHECKING:
-    from foretaste.data.preparation.engine import Engine
 
 DATASETS = Path("datasets")
 
@@ -236,88 +213,10 @@ def _prepare(
         check_output(output, overwrite)
         with atomic_directory(output, replace=True) as directory:
             with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
-                manifest = _run_steps(engine, inputs, directory, plan, config, progress)
+                pipeline = Pipeline(engine, inputs, plan, config)
+                manifest = pipeline.run(directory, progress)
             manifest.write(directory)
             check_output(output, overwrite)
     except OSError as error:
         raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
     return Dataset(output, manifest)
-
-
-def _run_steps(
-    engine: Engine,
-    inputs: Inputs,
-    directory: Path,
-    plan: Plan,
-    config: PrepareConfig,
-    progress: Progress,
-) -> Manifest:
-    counts: dict[str, int] = {}
-    item_columns: list[str] = []
-    progress("read")
-    kinds = read_raw(engine, inputs.interactions, plan.columns, config.time_format)
-    names = [name for source in inputs.interactions for name in source.columns]
-    notes = describe_unused(names, plan.columns.values()) | describe_suspicious_ids(engine, kinds)
-    notes |= describe_folders(inputs.interactions, plan.columns.values())
-    items = None if inputs.items is None else ItemDescriptions(inputs.items, config)
-    if items is not None:
-        item_columns = items.read(engine)
-    if inputs.candidates:
-        read_candidates(engine, inputs.candidates, plan, config)
-    inputs.check_unchanged()
-    progress("filter")
-    kept = filter_rows(engine, plan, counts)
-    if inputs.candidates:
-        kept = drop_contradicted(engine, kept, plan, config, counts)
-    progress("collapse repeats")
-    collapse_pairs(engine, kept, plan, counts)
-    progress("split")
-    held_parts = split_pairs(engine, plan, config, counts)
-    progress("number")
-    number(engine)
-    if items is not None:
-        items.check_used(engine)
-        notes = {"titles": items.describe_titles(engine)} | notes
-    count_parts(engine, plan, held_parts, counts)
-    notes |= describe_limits(held_parts, counts)
-    if inputs.candidates:
-        number_candidates(engine, inputs.candidates, plan, counts)
-    progress("write")
-    has_candidates = bool(inputs.candidates)
-    parts = write_parts(engine, directory, held_parts, kinds, item_columns, has_candidates)
-    return _manifest(engine, inputs, plan, config, counts, kinds, parts, notes)
-
-
-def _manifest(
-    engine: Engine,
-    inputs: Inputs,
-    plan: Plan,
-    config: PrepareConfig,
-    counts: dict[str, int],
-    kinds: dict[str, Kind],
-    parts: dict[str, Part],
-    notes: dict[str, str],
-) -> Manifest:
-    validation: str = config.validation
-    if plan.parts:
-        validation = "hold-out" if plan.has_validation else "none"
-    return Manifest(
-        protocol=plan.label,
-        validation=validation,
-        seed=config.seed,
-        num_users=counts["num_users"],
-        num_train_users=counts["num_train_users"],
-        num_items=counts["num_train_items"],
-        num_all_items=counts["num_items"],
-        num_interactions=counts["num_train_interactions"],
-        counts=counts,
-        config=config.content(),
-        filters=plan.filters,
-        columns=plan.columns,
-        id_types={role: kinds[role] for role in ("user_id", "item_id")},
-        source=inputs.provenance,
-        engine=engine.name,
-        created_by=f"foretaste {__version__}",
-        parts=parts,
-        notes=notes,
-    )

@@ -13,12 +13,101 @@ from typing import Any
 from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
-from foretaste.data.preparation.given_split import as_given_split, open_candidates
+from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.sources import check_format_acts, open_sources
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError, SettingError
 
 _LONGEST_NAME = 200
+_NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.negative"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GivenSplit:
+    """The parts of a split that was made elsewhere, to be prepared as they are.
+
+    Each part is whatever `prepare` takes as its source; columns are found by name, and times are
+    not looked at. The catalogue is the items of ``train``. A pair that is in several parts belongs
+    to the first of them, in the order below. Users whom training never sees are answered from their
+    fold-in items, or without any history where there are none. Protocol ``none`` trains on every
+    part.
+    """
+
+    train: Any
+    """Interactions to learn from."""
+
+    validation_fold_in: Any = None
+    """Known interactions of validation users who are in no other part."""
+
+    validation: Any = None
+    """Interactions to choose the best epoch by."""
+
+    test_fold_in: Any = None
+    """Known interactions of test users who are in no other part."""
+
+    test: Any = None
+    """Interactions to evaluate on."""
+
+    test_candidates: Any = None
+    """The items that each test user's are ranked against under candidates ``fixed``: a file or
+    frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
+
+    def __post_init__(self) -> None:
+        if self.train is None:
+            raise SettingError(
+                f"a split that was made elsewhere needs its training part: {_flag('train')}"
+            )
+        if self.validation is None and self.test is None:
+            raise SettingError(
+                "a split that was made elsewhere needs a held-out part beside the training part: "
+                f"{_flag('test')} or {_flag('validation')}; to train on everything, prepare it as "
+                "one source with protocol none"
+            )
+        for part, needed in (
+            ("validation_fold_in", "validation"),
+            ("test_fold_in", "test"),
+            ("test_candidates", "test"),
+        ):
+            if getattr(self, part) is not None and getattr(self, needed) is None:
+                raise SettingError(
+                    f"{_flag(part)} is given without the items to be found, {_flag(needed)}"
+                )
+
+    def parts(self) -> dict[str, Any]:
+        """The source of each part, by the name it has in the dataset; training first."""
+        found = {"train": self.train}
+        for split in ("validation", "test"):
+            fold_in, target = getattr(self, f"{split}_fold_in"), getattr(self, split)
+            if fold_in is not None:
+                found |= {f"{split}_fold_in": fold_in, f"{split}_target": target}
+            elif target is not None:
+                found[split] = target
+        return found
+
+
+def _flag(part: str) -> str:
+    return f"--{part.replace('_', '-')} (GivenSplit({part}=...) in Python)"
+
+
+def as_given_split(source: Any) -> GivenSplit | None:
+    """The split that ``source`` is; None where it is to be split yet.
+
+    ``X.train.rating`` stands for the files that the NCF paper publishes with it:
+    ``X.test.rating`` and, where it is there, ``X.test.negative``.
+    """
+    if isinstance(source, GivenSplit):
+        return source
+    if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == 1:
+        source = source[0]
+    if not isinstance(source, str | Path) or not str(source).endswith(_NCF_TRAIN):
+        return None
+    stem = str(source).removesuffix(_NCF_TRAIN)
+    negative = Path(stem + _NCF_NEGATIVE)
+    return GivenSplit(
+        train=source,
+        test=stem + _NCF_TEST,
+        test_candidates=negative if negative.exists() else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -49,6 +49,21 @@ class Plan:
     parts: tuple[str, ...]
     """The parts of a source that comes split, training first; none where it does not."""
 
+    @property
+    def held_parts(self) -> tuple[str, ...]:
+        """Every part but training's."""
+        if self.parts or self.protocol == "none":
+            return self.parts[1:]
+        splits = ("validation", "test") if self.has_validation else ("test",)
+        kinds = ("_fold_in", "_target") if self.protocol == "held-out-users" else ("",)
+        return tuple(split + kind for split in splits for kind in kinds)
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The held-out part with the items to be found, by its split: ``validation``, ``test``."""
+        parts = (part for part in self.held_parts if not part.endswith("_fold_in"))
+        return {part.removesuffix("_target"): part for part in parts}
+
 
 def make_plan(
     config: PrepareConfig, sources: Sequence[Source], parts: tuple[str, ...] = ()

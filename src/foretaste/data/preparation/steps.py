@@ -129,6 +129,15 @@ HELD_GIVEN = """
 SELECT user_code, item_code, CASE time {cases} END AS part FROM pairs WHERE time > 0
 """
 
+HELD = {
+    "leave-one-out": HELD_LEAVE_ONE_OUT,
+    "held-out-users": HELD_USERS,
+    "temporal": HELD_TEMPORAL,
+    "given": HELD_GIVEN,
+    "none": HELD_NOTHING,
+}
+"""By protocol."""
+
 DISTINCT_HELD = """
 SELECT time, count(*) FROM (SELECT DISTINCT user_id, item_id, time FROM {previous} WHERE time > 0)
 GROUP BY time

@@ -1,0 +1,137 @@
+"""Candidates that came with the test part of a split: read, checked and numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretaste._util.formatting import shown
+from foretaste.data.config import FileFormat, PairsConfig
+from foretaste.data.preparation import steps
+from foretaste.data.preparation.columns import find_columns
+from foretaste.data.preparation.reading import like_it, naming
+from foretaste.data.sources import open_lines, open_sources
+from foretaste.data.sources.source import READ_COMPRESSIONS, Source
+from foretaste.errors import InputError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+    from foretaste.data.preparation.plan import Plan
+
+_NEGATIVE_SUFFIX = ".negative"
+_LINE = "line"
+_NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
+
+
+def open_candidates(source: Any, format: FileFormat) -> list[Source]:
+    """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper."""
+    if isinstance(source, str | Path):
+        name = str(source).lower()
+        for suffix in READ_COMPRESSIONS:
+            name = name.removesuffix(suffix)
+        if name.endswith(_NEGATIVE_SUFFIX):
+            return [open_lines(Path(source), _LINE, format)]
+    return open_sources(source, format)
+
+
+class Candidates:
+    """The candidates of one preparation, in sources that `open_candidates` opened."""
+
+    def __init__(self, engine: Engine, sources: Sequence[Source], plan: Plan) -> None:
+        self._engine = engine
+        self._sources = sources
+        self._part = plan.targets["test"]
+        self._number = plan.parts.index(self._part)
+
+    def read(self, config: PairsConfig) -> None:
+        """Make ``given_candidates`` of the (user, item) ids, as text.
+
+        Raises InputError naming file and line of an id that is empty, or of a line that is not as
+        in the NCF paper or belongs to no interaction of the test part in ``raw``.
+        """
+        with naming(self._sources):
+            for source in self._sources:
+                self._engine.register(source)
+            if list(self._sources[0].columns) == [_LINE]:
+                self._read_lines()
+                return
+            selects = []
+            for source in self._sources:
+                names = find_columns(source, config)
+                texts = {
+                    role: f"nullif(CAST({source.columns[name].sql} AS VARCHAR), '')"
+                    for role, name in names.items()
+                }
+                for role, text in texts.items():
+                    count = self._engine.count(f"{source.relation} WHERE {text} IS NULL")
+                    if count:
+                        raise InputError(
+                            f"{source.locate(names[role], None)}: {role} is empty "
+                            f"(column {shown(names[role])}, {like_it(count, 'row')})"
+                        )
+                selects.append(
+                    f"SELECT {texts['user_id']} AS user_text, {texts['item_id']} AS item_text "
+                    f"FROM {source.relation}"
+                )
+            self._engine.make("given_candidates", "\nUNION ALL ".join(selects))
+
+    def _read_lines(self) -> None:
+        engine, source = self._engine, self._sources[0]
+        line = source.columns[_LINE].sql
+        engine.make("candidate_lines", steps.CANDIDATE_LINES.format(
+            line=line, relation=source.relation, pattern=_NCF_LINE))  # fmt: skip
+        for query, problem in (
+            (
+                "SELECT count(*), min(line) FROM candidate_lines WHERE user_text IS NULL",
+                "is not (user,item) and item ids with tabs between them, as in the NCF paper's "
+                "files",
+            ),
+            (
+                steps.LINES_WITHOUT_TEST.format(number=self._number),
+                "begins with an interaction that the test part does not have",
+            ),
+        ):
+            count, example = engine.row(query)
+            if count:
+                raise InputError(
+                    f"{source.locate(_LINE, example)}: {problem}: {shown(example)} "
+                    f"({like_it(count, 'line')})"
+                )
+        engine.make("given_candidates", steps.CANDIDATES_OF_LINES)
+        engine.drop("candidate_lines")
+
+    def drop_contradicted(self, rows: str, *, drop: bool, counts: dict[str, int]) -> str:
+        """Count test users one of whose own test items is among their candidates, and, where they
+        are to ``drop``, take them out of the test part; the name of the table with what is left."""
+        engine, number = self._engine, self._number
+        engine.make("contradicted", steps.CONTRADICTED.format(previous=rows, number=number))
+        counts["num_test_users_with_target_among_candidates"] = engine.count("contradicted")
+        if not drop:
+            return rows
+        engine.make("uncontradicted", steps.UNCONTRADICTED.format(previous=rows, number=number))
+        dropped = engine.count(rows) - engine.count("uncontradicted")
+        counts["num_test_rows_of_these_users_dropped"] = dropped
+        engine.drop(rows)
+        return "uncontradicted"
+
+    def number(self, counts: dict[str, int]) -> None:
+        """Make ``candidates`` of the test users' candidates in the catalogue, without their
+        targets.
+
+        Raises InputError where a test user has none.
+        """
+        engine, part = self._engine, self._part
+        engine.make("candidates_of_users", steps.CANDIDATES_OF_USERS.format(part=part))
+        engine.make("candidates", steps.CANDIDATES.format(part=part))
+        counts["num_test_candidates"] = engine.count("candidates")
+        counts["num_test_candidates_unseen_in_training"] = engine.count(
+            "candidates_of_users WHERE item_code IS NULL"
+        )
+        count, user_id = engine.row(steps.USERS_WITHOUT_CANDIDATES.format(part=part))
+        if count:
+            raise InputError(
+                f"{self._sources[0].name}: has no candidate of the catalogue for user "
+                f"{shown(user_id)} of the test part ({like_it(count, 'user')}); give candidates "
+                "for all of them, or none at all"
+            )

@@ -1,0 +1,349 @@
+"""The steps of a preparation, from raw rows to the files of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from foretaste import __version__
+from foretaste._util.files import file_sha256, real_path
+from foretaste._util.formatting import counted, shown
+from foretaste.data.config import PrepareConfig, Progress
+from foretaste.data.manifest import Manifest, Part
+from foretaste.data.part_files import content_digest, is_in_order
+from foretaste.data.preparation import steps
+from foretaste.data.preparation.candidates import Candidates
+from foretaste.data.preparation.casts import Kind
+from foretaste.data.preparation.columns import ItemDescriptions, describe_unused
+from foretaste.data.preparation.inputs import Inputs
+from foretaste.data.preparation.plan import Plan
+from foretaste.data.preparation.reading import describe_suspicious_ids, like_it, read_raw
+from foretaste.data.sources import describe_folders
+from foretaste.data.sources.source import quoted
+from foretaste.errors import DatasetError, InputError, SettingError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+
+# Of each filter: its setting, the table it leaves, the condition and the count of rows dropped, and
+# a table of ids that the condition looks into.
+_FILTERS = (
+    ("min_rating", "rated", steps.RATED, "num_rows_rated_too_low", None),
+    (
+        *("min_item_users", "frequent", steps.FREQUENT, "num_rows_of_rare_items"),
+        ("frequent_items", steps.FREQUENT_ITEMS),
+    ),
+    (
+        *("min_user_interactions", "active", steps.ACTIVE, "num_rows_of_inactive_users"),
+        ("active_users", steps.ACTIVE_USERS),
+    ),
+)
+
+
+class Pipeline:
+    """One preparation: its engine, inputs, plan and settings, and the counts of its steps."""
+
+    def __init__(self, engine: Engine, inputs: Inputs, plan: Plan, config: PrepareConfig) -> None:
+        self.counts: dict[str, int] = {}
+        self._engine = engine
+        self._inputs = inputs
+        self._plan = plan
+        self._config = config
+
+    def run(self, directory: Path, progress: Progress) -> Manifest:
+        """Run every step and write the files of the dataset into ``directory``; its manifest."""
+        engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self.counts
+        progress("read")
+        kinds = read_raw(engine, inputs.interactions, plan.columns, self._config.time_format)
+        names = [name for source in inputs.interactions for name in source.columns]
+        used = plan.columns.values()
+        notes = describe_unused(names, used) | describe_suspicious_ids(engine, kinds)
+        notes |= describe_folders(inputs.interactions, used)
+        items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
+        item_columns = [] if items is None else items.read(engine)
+        candidates = None
+        if inputs.candidates:
+            candidates = Candidates(engine, inputs.candidates, plan)
+            candidates.read(self._config)
+        inputs.check_unchanged()
+        progress("filter")
+        rows = self.filter_rows()
+        if candidates is not None:
+            drop = self._config.target_in_candidates == "drop"
+            rows = candidates.drop_contradicted(rows, drop=drop, counts=counts)
+        progress("collapse repeats")
+        self.collapse_pairs(rows)
+        progress("split")
+        self.split_pairs()
+        self.check_parts()
+        engine.drop("pairs")
+        if plan.drops_unseen_targets:
+            self.drop_unseen_targets()
+        progress("number")
+        engine.make("users", steps.USERS)
+        engine.make("items", steps.ITEMS)
+        if items is not None:
+            items.check_used(engine)
+            notes = {"titles": items.describe_titles(engine)} | notes
+        self.count_parts()
+        notes |= self.describe_limits()
+        if candidates is not None:
+            candidates.number(counts)
+        progress("write")
+        parts = self.write_parts(directory, kinds, item_columns)
+        return self._manifest(kinds, parts, notes)
+
+    def filter_rows(self) -> str:
+        """Drop what the filters drop, counting it; the name of the table with what is left.
+
+        Raises InputError with the count of every step where nothing is left.
+        """
+        engine, filters, counts = self._engine, self._plan.filters, self.counts
+        rows, num_rows = "raw", engine.count("raw")
+        counts["num_rows_read"] = num_rows
+        for setting, table, condition, label, ids in _FILTERS:
+            if setting not in filters:
+                continue
+            if ids is not None:
+                engine.make(ids[0], ids[1].format(previous=rows, **filters))
+            left = f"{rows} WHERE {condition.format(**filters)}"
+            num_left = engine.count(left)
+            counts[label] = num_rows - num_left
+            if num_left == 0:
+                dropped = ", ".join(
+                    f"{count:,} {label.removeprefix('num_').replace('_', ' ')}"
+                    for label, count in counts.items()
+                )
+                applied = ", ".join(f"{name} {value:g}" for name, value in filters.items())
+                raise InputError(
+                    f"every row is filtered away: {dropped}; the filters are {applied}"
+                )
+            # Rows are copied only where some go: it takes as long as counting ten times.
+            if num_left < num_rows:
+                engine.make(table, f"SELECT * FROM {left}")
+                engine.drop(rows)
+                rows, num_rows = table, num_left
+        return rows
+
+    def collapse_pairs(self, rows: str) -> None:
+        """Make ``user_codes``, ``item_codes`` and ``pairs``: each (user, item) at its earliest."""
+        engine, parts = self._engine, self._plan.parts
+        num_rows = engine.count(rows)
+        num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
+        engine.make("user_codes", steps.USER_CODES.format(previous=rows))
+        engine.make("item_codes", steps.ITEM_CODES.format(previous=rows))
+        engine.make("pairs", steps.PAIRS.format(previous=rows))
+        engine.drop(rows)
+        self.counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
+        for number, num_pairs in num_given:
+            num_left = engine.count(f"pairs WHERE time = {number}")
+            self.counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
+
+    def split_pairs(self) -> None:
+        """Make ``held`` and ``train`` by the protocol.
+
+        Raises InputError where items of users are to be held out, and every user has only one.
+        """
+        engine, plan, seed = self._engine, self._plan, self._config.seed
+        num_test = 0
+        if plan.protocol in ("leave-one-out", "held-out-users"):
+            num_users = engine.count("user_codes")
+            if engine.count("pairs") == num_users:
+                raise InputError(
+                    "nothing can be held out, as every user has one item only "
+                    f"({counted(num_users, 'user')}, column {shown(plan.columns['user_id'])}); "
+                    "name another column of users with --user-column (user_column=... in Python), "
+                    "or train on all of it with --protocol none"
+                )
+            # Users with fewer items only train.
+            least = 3 if plan.protocol == "leave-one-out" else 2
+            num_below = engine.count(
+                f"(SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) < {least})"
+            )
+            self.counts[f"num_users_with_fewer_than_{least}_items"] = num_below
+            if plan.protocol == "held-out-users":
+                num_test = self._num_heldout_users(num_users - num_below)
+        elif plan.protocol == "temporal":
+            num_test = engine.count("pairs") // 10
+        sql = steps.HELD[plan.protocol].format(
+            pair_key=steps.PAIR_KEY.format(seed=seed),
+            user_key=steps.USER_KEY.format(seed=seed),
+            num_held=1 + plan.has_validation,
+            num_test=num_test,
+            num_validation=num_test * plan.has_validation,
+            cases=" ".join(f"WHEN {part} THEN '{name}'" for part, name in enumerate(plan.parts)),
+        )
+        engine.make("held", sql)
+        engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
+
+    def _num_heldout_users(self, num_eligible: int) -> int:
+        """Users of each held-out part: as many as asked for, or a tenth of the eligible."""
+        num_parts = 1 + self._plan.has_validation
+        num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
+        if num_eligible <= num_users * num_parts:
+            asked = f"{num_users:,} held-out users in each of {num_parts} parts"
+            raise SettingError(
+                f"protocol held-out-users: {asked} leaves nobody to train on, for "
+                f"{num_eligible:,} users have two items or more; hold out fewer with "
+                "--num-heldout-users, or use --protocol none to train on all of them"
+            )
+        return num_users
+
+    def check_parts(self) -> None:
+        """Raise InputError where a part came out empty, or a user with fold-in items is in training
+        or in the other split."""
+        engine, plan = self._engine, self._plan
+        for part in plan.parts:
+            if not part.endswith("_fold_in"):
+                continue
+            split = part.removesuffix("_fold_in")
+            count, user_id = engine.row(steps.FOLD_IN_ELSEWHERE.format(split=split))
+            if count:
+                raise InputError(
+                    f"user {shown(user_id)} of {part} is in training or in the other held-out part "
+                    f"too ({like_it(count, 'user')}); fold-in items are for users who are in no "
+                    "other part, and what is known of others belongs in train"
+                )
+        found = {part for (part,) in engine.run("SELECT DISTINCT part FROM held")}
+        if engine.count("train"):
+            found.add("train")
+        missing = [part for part in ("train", *plan.held_parts) if part not in found]
+        if missing and plan.parts:
+            raise InputError(
+                f"nothing is left of the {missing[0]} part: each of its pairs is filtered away or "
+                "in an earlier part already; give other files or filters"
+            )
+        if missing:
+            raise InputError(
+                f"too few interactions for protocol {plan.label}: after the filters there are "
+                f"{engine.count('pairs'):,} of {engine.count('user_codes'):,} users, and "
+                "leave-one-out needs users with three items, held-out-users with two, temporal ten "
+                "interactions; use --protocol none to train on all of them"
+            )
+
+    def drop_unseen_targets(self) -> None:
+        """Leave targets that training never saw out of ``held``, counting them and their users."""
+        engine = self._engine
+        engine.make("seen", steps.SEEN)
+        for split, part in self._plan.targets.items():
+            rows = f"WHERE part = '{part}'"
+            users = f"(SELECT DISTINCT user_code FROM {{}} {rows})"
+            num_users = engine.count(users.format("seen"))
+            if num_users == 0:
+                raise InputError(
+                    f"nothing is left of the {split} part: training has none of its items; "
+                    "--unseen-targets keep (unseen_targets='keep' in Python) counts them as misses"
+                )
+            num_dropped = engine.count(f"held {rows}") - engine.count(f"seen {rows}")
+            self.counts[f"num_{split}_targets_dropped_as_unseen"] = num_dropped
+            num_left = engine.count(users.format("held")) - num_users
+            self.counts[f"num_{split}_users_left_without_target"] = num_left
+        engine.drop("held")
+        engine.run("ALTER TABLE seen RENAME TO held")
+
+    def count_parts(self) -> None:
+        """Count users, items and interactions of the finished dataset and of each of its parts."""
+        engine, plan, counts = self._engine, self._plan, self.counts
+        counts["num_users"] = engine.count("users")
+        counts["num_items"] = engine.count("items")
+        counts["num_interactions"] = engine.count("train") + engine.count("held")
+        counts["num_train_users"] = engine.count("users WHERE part = 'train'")
+        counts["num_train_items"] = engine.count("items WHERE in_catalogue")
+        counts["num_train_interactions"] = engine.count("train")
+        for part in plan.held_parts:
+            rows = f"held WHERE part = '{part}'"
+            counts[f"num_{part}_interactions"] = engine.count(rows)
+            if part.endswith("_fold_in"):
+                continue
+            split = part.removesuffix("_target")
+            counts[f"num_{split}_users"] = engine.count(f"(SELECT DISTINCT user_code FROM {rows})")
+            counts[f"num_{split}_targets_unseen_in_training"] = engine.count(
+                f"held JOIN items USING (item_code) WHERE part = '{part}' AND NOT in_catalogue"
+            )
+        for split, part in plan.targets.items() if plan.parts else ():
+            without_history = steps.WITHOUT_HISTORY.format(split=split, target=part)
+            counts[f"num_{split}_users_without_history"] = engine.count(without_history)
+            if part != split:
+                without_target = steps.WITHOUT_TARGET.format(split=split)
+                counts[f"num_{split}_users_without_target"] = engine.count(without_target)
+
+    def describe_limits(self) -> dict[str, str]:
+        """Notes on parts that nothing can be learned from or measured on, by their names."""
+        counts = self.counts
+        notes: dict[str, str] = {}
+        if counts["num_train_users"] == 1:
+            notes["training"] = "nothing can be learned from one user alone"
+        for split, part in self._plan.targets.items():
+            num_unseen = counts[f"num_{split}_targets_unseen_in_training"]
+            if num_unseen == counts[f"num_{part}_interactions"]:
+                notes[split] = "nothing can be measured: training has none of its items"
+        return notes
+
+    def write_parts(
+        self, directory: Path, kinds: Mapping[str, Kind], item_columns: Sequence[str]
+    ) -> dict[str, Part]:
+        """Write every Parquet file; its description, by file name."""
+        queries = {"train": steps.PAIRS_FILE.format(rows="train")}
+        for part in self._plan.held_parts:
+            rows = f"(SELECT user_code, item_code FROM held WHERE part = '{part}')"
+            queries[part] = steps.PAIRS_FILE.format(rows=rows)
+        if self._inputs.candidates:
+            queries["test_candidates"] = steps.PAIRS_FILE.format(rows="candidates")
+        # However few bits were enough for them in between.
+        ids = {
+            role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
+            for role, kind in kinds.items()
+        }
+        queries["users"] = steps.USERS_FILE.format(user_id=ids["user_id"])
+        queries["items"] = steps.ITEMS_FILE.format(
+            item_id=ids["item_id"],
+            item_columns="".join(f", {name}" for name in item_columns),
+            described=steps.DESCRIBED if item_columns else "",
+        )
+        parts = {}
+        for name, query in queries.items():
+            path = directory / f"{name}.parquet"
+            try:
+                self._engine.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")
+            except InputError as error:
+                raise DatasetError(f"{path}: cannot be written: {error}") from None
+            with pq.ParquetFile(real_path(path)) as file:
+                # The engine was caught not to sort, and a reader would refuse the file.
+                assert is_in_order(file), f"{path.name} came out unsorted"
+                parts[path.name] = Part(
+                    num_rows=file.metadata.num_rows,
+                    sha256=file_sha256(path),
+                    content_digest=content_digest(file),
+                )
+        return parts
+
+    def _manifest(
+        self, kinds: Mapping[str, Kind], parts: dict[str, Part], notes: dict[str, str]
+    ) -> Manifest:
+        plan, config, counts = self._plan, self._config, self.counts
+        validation: str = config.validation
+        if plan.parts:
+            validation = "hold-out" if plan.has_validation else "none"
+        return Manifest(
+            protocol=plan.label,
+            validation=validation,
+            seed=config.seed,
+            num_users=counts["num_users"],
+            num_train_users=counts["num_train_users"],
+            num_items=counts["num_train_items"],
+            num_all_items=counts["num_items"],
+            num_interactions=counts["num_train_interactions"],
+            counts=counts,
+            config=config.content(),
+            filters=plan.filters,
+            columns=plan.columns,
+            id_types={role: kinds[role] for role in ("user_id", "item_id")},
+            source=self._inputs.provenance,
+            engine=self._engine.name,
+            created_by=f"foretaste {__version__}",
+            parts=parts,
+            notes=notes,
+        )
