@@ -126,6 +126,35 @@ def test_saving_changes_nothing(whole: Run, dataset: Dataset, tmp_path: Path) ->
     assert numbers_of(often) == numbers_of(whole)
 
 
+@pytest.mark.parametrize("where", ["a middle line", "the last line"])
+def test_a_finished_run_with_a_changed_log_is_not_begun_anew(
+    where: str, whole: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(whole.path, path)
+    log = path / "metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    number = {"a middle line": len(lines) // 2, "the last line": len(lines) - 1}[where]
+    lines[number] = lines[number].replace(b"1", b"2", 1)
+    log.write_bytes(b"".join(lines))
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(RunError, match=rf"line {number + 1} .*changed"):
+        resume(path)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_weights_are_kept_where_the_log_was_changed(dataset: Dataset, tmp_path: Path) -> None:
+    run = stopped(dataset, tmp_path / "run", num_steps=9)
+    (run.path / "resume.safetensors").unlink()
+    lines = run.log.path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"1", b"2", 1)
+    run.log.path.write_bytes(b"".join(lines))
+    before = (run.path / "best.safetensors").read_bytes()
+    with pytest.raises(RunError, match=r"line 3 .*changed"):
+        resume(run.path)
+    assert (run.path / "best.safetensors").read_bytes() == before
+
+
 def test_a_finished_training_keeps_no_state(dataset: Dataset, tmp_path: Path) -> None:
     run = train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=0.0)
     names = {path.name for path in run.path.iterdir()}

@@ -263,8 +263,15 @@ class MetricsLog:
 
     @property
     def is_finished(self) -> bool:
-        """True where a training came to its end."""
-        return any(event["event"] == "summary" for event in self.read_sound())
+        """True where a training came to its end; RunError where it seems so by a changed log."""
+        if any(event["event"] == "summary" for event in self.read_sound()):
+            return True
+        with reading(self.path), open_regular(self.path) as file:
+            _, last = _last_lines(file, 1)
+        # A training that is taken for unfinished may be begun anew: nothing is left of it then.
+        if last and b'"event": "summary"' in last[-1]:
+            self.read()
+        return False
 
     def has_torn_line(self) -> bool:
         """True where something that is no whole line follows the last one."""

@@ -228,7 +228,13 @@ class Run:
             yield
 
     def begin_anew(self) -> None:
-        """Forget all that an earlier start came to; RunError, and nothing, without a sound log."""
+        """Forget all that an earlier start came to.
+
+        Raises RunError, with the run as it was, without a first line, or where there are weights
+        and a line of the log was changed.
+        """
+        if self.has_weights:
+            self.log.read()
         first = self.log.lines()[:1]
         if not first:
             raise RunError(f"{self.log.path} is torn or was changed: it has no line to begin with")
