@@ -18,7 +18,7 @@ from foretaste.bench.train import Training
 from foretaste.data.dataset import HeldOut, open_dataset
 from foretaste.data.histories import Histories
 from foretaste.errors import SettingError
-from foretaste.evaluation.definitions import parse_metric
+from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
 from foretaste.training.callbacks import EpochReport

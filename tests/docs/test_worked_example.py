@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from foretaste.data import HeldOut, Histories
-from foretaste.evaluation.definitions import METRICS
+from foretaste.evaluation.config import METRICS
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors

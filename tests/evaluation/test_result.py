@@ -6,11 +6,23 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.compare import compare_evaluations, paired_difference
-from foretaste.evaluation.config import CandidateRule, EvaluationConfig, checked_lengths
-from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
+from foretaste.evaluation.config import (
+    METRICS,
+    CandidateRule,
+    EvaluationConfig,
+    checked_lengths,
+    metric_name,
+    parse_metric,
+)
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.evaluation.result import Evaluation, Metric, mean_interval, wilson_interval
+from foretaste.evaluation.result import (
+    Evaluation,
+    Metric,
+    compare_evaluations,
+    mean_interval,
+    paired_difference,
+    wilson_interval,
+)
 from tests.evaluation.worlds import TableModel, held_out
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from foretaste.evaluation.compare import Difference
-from foretaste.evaluation.result import Evaluation, Metric
+from foretaste.evaluation.result import Difference, Evaluation, Metric
 from foretaste.report.tables import (
     comparison_grid,
     difference_grid,

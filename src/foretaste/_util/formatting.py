@@ -1,11 +1,13 @@
-"""Numbers, values and suggestions as messages have them."""
+"""Numbers, values and suggestions as messages have them, and tables for notebooks."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
+from html import escape
 from itertools import islice
 from pathlib import Path
 
@@ -68,3 +70,16 @@ def did_you_mean(path: Path, *, holding: str = "") -> str:
             if not holding or (path.parent / name / holding).is_file():
                 return f"; did you mean {path.parent / name}?"
     return ""
+
+
+def html_table(
+    caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]], note: str | None = None
+) -> str:
+    """A table as ``_repr_html_`` returns it, all text escaped; ``note`` stands below it."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    below = f"<p>{escape(note)}</p>" if note else ""
+    table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f"<table><caption>{escape(caption)}</caption>{table}</table>{below}"

@@ -43,8 +43,9 @@ def routed(
             configs.append(replace(given, **own) if own else given)
         else:
             configs.append(kind(**own) if own else None)
-    for name in left:
-        raise SettingError(_misplaced(name, function, [kind for kind, _ in arguments.values()]))
+    if left:
+        kinds = [kind for kind, _ in arguments.values()]
+        raise SettingError(_misplaced(next(iter(left)), function, kinds))
     return configs
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -51,28 +52,25 @@ class Range:
     below: float | None = None
     at_most: float | None = None
 
+    def _bounds(self) -> list[tuple[str, Callable[[float, float], bool], float]]:
+        """Words, comparison and value of each bound that there is."""
+        bounds = (
+            ("of at least", ge, self.at_least),
+            ("above", gt, self.above),
+            ("below", lt, self.below),
+            ("at most", le, self.at_most),
+        )
+        return [(words, holds, bound) for words, holds, bound in bounds if bound is not None]
+
     def holds(self, number: float) -> bool:
         """True for a number in the range."""
-        return (
-            (self.at_least is None or number >= self.at_least)
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
-            and (self.at_most is None or number <= self.at_most)
-        )
+        return all(holds(number, bound) for _, holds, bound in self._bounds())
 
     def __str__(self) -> str:
-        bounds = (
-            ("of at least", self.at_least),
-            ("above", self.above),
-            ("below", self.below),
-            ("at most", self.at_most),
+        return " and".join(
+            f" {words} {'2^63' if bound == _INT64_END else f'{bound:,}'}"
+            for words, _, bound in self._bounds()
         )
-        written = [
-            f"{word} {'2^63' if bound == _INT64_END else f'{bound:,}'}"
-            for word, bound in bounds
-            if bound is not None
-        ]
-        return " " + " and ".join(written) if written else ""
 
 
 _ANY = Range()

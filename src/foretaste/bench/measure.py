@@ -127,7 +127,10 @@ class PeakMemory:
     """
 
     def __init__(self, device: torch.device) -> None:
-        _release_freed_memory()
+        gc.collect()
+        # Freed memory that the C library keeps would hide what comes next.
+        if sys.platform != "win32" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+            trim(0)
         self.device = device
         self.is_reset = True
         if device.type == "cuda":
@@ -171,16 +174,6 @@ def load_libraries(device: torch.device) -> None:
     optimizer = Adam([weight], fused=True)
     (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-
-
-def _release_freed_memory() -> None:
-    """Freed memory that the C library keeps would hide what comes next."""
-    gc.collect()
-    if sys.platform == "win32":
-        return  # Its C library has nothing of the kind.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _resident(name: str) -> float:

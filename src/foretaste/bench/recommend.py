@@ -90,12 +90,11 @@ def recommend_cases(
                 clock = (
                     f"histories of item ids on the host to answers with {options.k} ids on the host"
                 )
-                queries = [_item_lists(histories.rows(users)) for users in drawn]
+                asked = [histories.rows(users) for users in drawn]
+                queries = [
+                    [items.tolist() for items in np.split(rows.item_index, rows.offsets[1:-1])]
+                    for rows in asked
+                ]
                 function = recommender.recommend_for
             inputs = [(query, options.k) for query in queries]
             yield Case(case, "users", size, inputs, [Call(OURS, function, clock)])
-
-
-def _item_lists(histories: Histories) -> list[list[int]]:
-    """The items of each history, on the host."""
-    return [row.tolist() for row in np.split(histories.item_index, histories.offsets[1:-1])]

@@ -17,8 +17,7 @@ from foretaste.cli.console import (
     print_metrics,
 )
 from foretaste.errors import SettingError
-from foretaste.evaluation.config import EvaluationConfig
-from foretaste.evaluation.definitions import canonical_metrics, lengths_of
+from foretaste.evaluation.config import EvaluationConfig, canonical_metrics, lengths_of
 from foretaste.report.tables import (
     HEADLINE,
     comparison_grid,

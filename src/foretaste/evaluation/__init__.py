@@ -7,23 +7,32 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.evaluation.compare import Difference, compare_evaluations, paired_difference
-    from foretaste.evaluation.config import CandidateRule, EvaluationConfig
-    from foretaste.evaluation.definitions import metric_name, parse_metric
+    from foretaste.evaluation.config import (
+        CandidateRule,
+        EvaluationConfig,
+        metric_name,
+        parse_metric,
+    )
     from foretaste.evaluation.evaluator import evaluate
-    from foretaste.evaluation.result import Evaluation, Metric
+    from foretaste.evaluation.result import (
+        Difference,
+        Evaluation,
+        Metric,
+        compare_evaluations,
+        paired_difference,
+    )
 
 _MODULE_OF = {
     "CandidateRule": "config",
-    "Difference": "compare",
+    "Difference": "result",
     "Evaluation": "result",
     "EvaluationConfig": "config",
     "Metric": "result",
-    "compare_evaluations": "compare",
+    "compare_evaluations": "result",
     "evaluate": "evaluator",
-    "metric_name": "definitions",
-    "paired_difference": "compare",
-    "parse_metric": "definitions",
+    "metric_name": "config",
+    "paired_difference": "result",
+    "parse_metric": "config",
 }
 
 __all__ = [

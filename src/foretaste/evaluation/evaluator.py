@@ -17,12 +17,10 @@ from torch import Tensor
 
 from foretaste.errors import DatasetError, TrainingError
 from foretaste.evaluation.candidates import candidates_key, choose_users, draw_negatives
-from foretaste.evaluation.config import CandidateRule, checked_lengths
-from foretaste.evaluation.definitions import metric_name, parse_metric
+from foretaste.evaluation.config import CandidateRule, checked_lengths, metric_name, parse_metric
 from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
-    TopK,
     check_ranking_fits,
     scoring,
     state_of,
@@ -34,12 +32,13 @@ from foretaste.evaluation.ranking import (
     without_items,
 )
 from foretaste.evaluation.result import Evaluation, Metric, mean_interval, wilson_interval
-from foretaste.models.base import RecommenderModel, UserState
+from foretaste.models.base import RecommenderModel
 from foretaste.ops.precision_flags import float32_products
 from foretaste.ops.spans import span
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
+    from foretaste.data.histories import Histories
     from foretaste.ops.histories import HistoryTensors
 
 _CANDIDATES_AT_ONCE = 1 << 16
@@ -209,64 +208,55 @@ class _Ranker:
         )
 
     def _rank(self, rows: NDArray[np.int64]) -> None:
-        batch, device = self._heldout.rows(rows), self._model.device
-        history = to_device(batch.history, device)
-        state = state_of(self._model, batch.user_index, history, self._num_train_users)
-        target = batch.target.within(self._model.num_items)
+        model, device = self._model, self._model.device
+        batch = self._heldout.rows(rows)
+        target = batch.target.within(model.num_items)
         target_BT, is_target_BT = pad(to_device(target, device))
+        history = to_device(batch.history, device)
+        state = state_of(model, batch.user_index, history, self._num_train_users)
         if self._rule.kind == "full":
-            score_BC = self._finite(self._model.score_catalogue(state))
+            score_BC = self._finite(model.score_catalogue(state))
             target_score_BT = score_BC.gather(1, target_BT)
             score_BC = without_items(score_BC, to_device(batch.known, device))
             self.num_samples += score_BC.numel()
         else:
-            score_BC = self._score_sample(state, batch, target_BT, is_target_BT)
+            # targets, then negatives: a target is ranked against these and the other targets
+            item_BN, counts_BN = self._negatives(batch, target)
+            score_BC = self._finite(
+                model.score_candidates(state, torch.cat((target_BT, item_BN), dim=1))
+            )
+            score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
             target_score_BT = score_BC[:, : target_BT.shape[1]]
+            self.num_samples += is_target_BT.sum()
         top = top_k(score_BC, self._k)
         if self._rule.kind == "full":
-            self._note_best_ranks(top)
+            rank_K = torch.arange(top.score_BK.shape[1], device=device)
+            rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
+            self.best_rank_I.scatter_reduce_(
+                0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
+            )
         above_BT, tied_BT = target_ranks(top, target_score_BT.masked_fill(~is_target_BT, ABSENT))
         user_T = np.repeat(rows, target.lengths())
         self._batches.append((user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu()))
 
-    def _score_sample(
-        self, state: UserState, batch: HeldOut, target_BT: Tensor, is_target_BT: Tensor
-    ) -> Tensor:
-        """Scores of targets (first T columns) and negatives: a target is ranked against these and
-        the user's other targets."""
-        item_BN, counts_BN = self._negatives(batch)
-        self.num_samples += is_target_BT.sum()
-        item_BC = torch.cat((target_BT, item_BN), dim=1)
-        score_BC = self._finite(self._model.score_candidates(state, item_BC))
-        return score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
-
-    def _negatives(self, batch: HeldOut) -> tuple[Tensor, Tensor]:
+    def _negatives(self, batch: HeldOut, target: Histories) -> tuple[Tensor, Tensor]:
         """Items [B, N] that came with the dataset or are drawn by the rule; which of them count."""
         device = self._model.device
         if self._rule.kind == "fixed":
             assert batch.candidates is not None, "candidates are checked before ranking begins"
             item_BN, counts_BN = pad(to_device(batch.candidates, device))
-            self.num_samples += counts_BN.sum()
-            return item_BN, counts_BN
-        target = batch.target.within(self._model.num_items)
-        excluded = to_device(batch.known.union(target), device)
-        user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=device)
-        item_BN, counts_BN, num_short = draw_negatives(
-            self._rule, excluded, user_index_B, self._key
-        )
-        self.num_short += num_short
+        else:
+            excluded = to_device(batch.known.union(target), device)
+            user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=device)
+            item_BN, counts_BN, num_short = draw_negatives(
+                self._rule, excluded, user_index_B, self._key
+            )
+            self.num_short += num_short
         if self._rule.kind == "nvidia":  # repeats were drawn too, by all who have items to draw
             self.num_samples += counts_BN.any(1).sum() * self._rule.num_negatives
         else:
             self.num_samples += counts_BN.sum()
         return item_BN, counts_BN
-
-    def _note_best_ranks(self, top: TopK) -> None:
-        rank_K = torch.arange(top.score_BK.shape[1], device=self._model.device)
-        rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
-        self.best_rank_I.scatter_reduce_(
-            0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
-        )
 
     def _finite(self, score_BC: Tensor) -> Tensor:
         """The scores as float32; TrainingError if any is not finite, for such cannot be ranked."""

@@ -8,8 +8,8 @@ has any of the ranks above + 1 .. above + tied with equal chance (McSherry & Naj
 "Computing information retrieval performance measures efficiently in the presence of tied
 scores"). So a constant scorer scores what chance scores.
 
-Shape suffixes: U users, C candidates per user, T targets of all users, P ranks of the longest
-list.
+Shape suffixes: U users, C candidates per user, T targets of all users, F those in each user's
+first group, P ranks of the longest list.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.config import checked_lengths
-from foretaste.evaluation.definitions import metric_name
+from foretaste.evaluation.config import checked_lengths, metric_name
 from foretaste.evaluation.ranking import ABSENT, target_ranks, top_k
 
 Floats = NDArray[np.float64]
@@ -213,13 +212,20 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
     It is one of the r targets in the user's highest group of t equal scores that holds any. Its
     rank within the group is above j with chance (t - r)/t · (t - r - 1)/(t - 1) · ... (j factors).
     """
-    above_U, tied_U, targets_U = _first_groups(ranks)
+    num_users = len(ranks.num_targets_U)
+    above_U = np.full(num_users, _BELOW_EVERY_LIST)
+    np.minimum.at(above_U, ranks.user_T, ranks.above_T)
+    in_first_T = ranks.above_T == above_U[ranks.user_T]
+    user_F = ranks.user_T[in_first_T]
+    tied_U = np.ones(num_users, dtype=np.int64)
+    tied_U[user_F] = ranks.tied_T[in_first_T]
+    targets_U = np.bincount(user_F, minlength=num_users)
     rank_P = np.arange(1, max(k) + 1)
     at_K = np.asarray(k) - 1
-    hr_UK = np.empty((len(above_U), len(k)))
+    hr_UK = np.empty((num_users, len(k)))
     mrr_UK = np.empty_like(hr_UK)
     num_at_once = max(1, _CELLS_AT_ONCE // max(k))
-    for start in range(0, len(above_U), num_at_once):
+    for start in range(0, num_users, num_at_once):
         users = slice(start, start + num_at_once)
         passed_UP = rank_P - 1 - above_U[users, None]
         left_UP = tied_U[users, None] - passed_UP
@@ -230,15 +236,3 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
         hr_UK[users] = 1.0 - not_yet_UP[:, at_K]
         mrr_UK[users] = np.cumsum(first_here_UP / rank_P, axis=1)[:, at_K]
     return hr_UK, mrr_UK
-
-
-def _first_groups(ranks: TargetRanks) -> tuple[Integers, Integers, Integers]:
-    """Each user's highest group with a target [U]: candidates above, its size, its targets."""
-    num_users = len(ranks.num_targets_U)
-    above_U = np.full(num_users, _BELOW_EVERY_LIST)
-    np.minimum.at(above_U, ranks.user_T, ranks.above_T)
-    in_first_T = ranks.above_T == above_U[ranks.user_T]
-    user_F = ranks.user_T[in_first_T]
-    tied_U = np.ones(num_users, dtype=np.int64)
-    tied_U[user_F] = ranks.tied_T[in_first_T]
-    return above_U, tied_U, np.bincount(user_F, minlength=num_users)

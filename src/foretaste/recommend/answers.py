@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from foretaste._util.notebook import html_table
+from foretaste._util.formatting import html_table
 from foretaste._util.terminal import printable
 from foretaste.recommend.inputs import Id, id_array
 

@@ -60,19 +60,58 @@ class _RowsInRun:
 
     def has_trained_on(self, pairs: Histories) -> NDArray[np.bool_]:
         """True for pairs of the dataset that the run was trained on."""
-        trained = self.trained_pairs()
-        item_I = np.full(len(self.run.items), -1)
-        is_there_I = self.item_row_I >= 0
-        item_I[self.item_row_I[is_there_I]] = np.flatnonzero(is_there_I)
-        items = item_I[trained.item_index]
-        here = Histories.from_pairs(
-            trained.row_index()[items >= 0],
-            items[items >= 0],
-            num_users=len(trained),
-            num_items=len(self.item_row_I),
+        trained, num_items = self.trained_pairs(), len(self.run.items)
+        item_row = self.item_row_I[pairs.item_index]
+        key = pairs.row_index().astype(np.int64) * num_items + item_row
+        trained_key = trained.row_index().astype(np.int64) * num_items + trained.item_index
+        return (item_row >= 0) & np.isin(key, trained_key)
+
+    def matched(self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]) -> Matched:
+        """The held-out users in the run's numbers, without the pairs that were trained on."""
+        run, user_row_U = self.run, self.user_row_U
+        is_known_I = (self.item_row_I >= 0) & (self.item_row_I < run.num_items)
+        if not is_known_I.any():
+            raise DatasetError(
+                f"none of the {len(is_known_I):,} items of {dataset.path} is known to {run.path}: "
+                "there is nothing to measure; are the ids the same?"
+            )
+        if len(trained_on) and trained_on.all():
+            raise DatasetError(
+                f"all {len(trained_on):,} held-out pairs of {dataset.path} were trained on by the "
+                "runs to be measured: there is nothing left to measure; name data with later "
+                "interactions"
+            )
+        own = self.trained_pairs()
+        known = heldout.known.union(heldout.target.where(trained_on))
+        candidates = heldout.candidates
+        if candidates is not None:
+            candidates = self.renumbered(candidates).within(run.num_items)
+        # users that the run has not are numbered beyond its own
+        user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
+        matched = HeldOut(
+            split=heldout.split,
+            user_index=user_index_U.astype(np.int32),
+            history=self.renumbered(heldout.history).union(own).within(run.num_items),
+            known=self.renumbered(known).union(own).within(run.num_items),
+            target=self.renumbered(heldout.target.where(~trained_on)),
+            candidates=candidates,
+            dataset_digest=heldout.dataset_digest,
         )
-        found: NDArray[np.bool_] = here.find(pairs) >= 0
-        return found
+        counted = np.flatnonzero(matched.target.lengths())
+        is_trained = (user_row_U[counted] >= 0) & (user_row_U[counted] < run.num_train_users)
+        matching = Matching(
+            run=str(run.path),
+            is_own_dataset=run.config.dataset.digest == dataset.manifest.digest,
+            num_users_trained=int(is_trained.sum()),
+            num_users_folded_in=int((~is_trained).sum()),
+            num_users_without_history=int((matched.history.lengths()[counted] == 0).sum()),
+            num_items=run.num_items,
+            num_items_shared=int(is_known_I[: dataset.manifest.num_items].sum()),
+            num_dataset_items=dataset.manifest.num_items,
+            num_pairs_left_out=int(trained_on.sum()),
+            num_earlier_runs=sum(isinstance(start, dict) for start in run.config.start.values()),
+        )
+        return Matched(matched, heldout.user_index, matching)
 
 
 def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
@@ -86,52 +125,4 @@ def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Match
     in_runs = [_RowsInRun.of(run, dataset, heldout) for run in runs]
     trained_on = np.logical_or.reduce([rows.has_trained_on(heldout.target) for rows in in_runs])
     for rows in in_runs:
-        yield _matched(rows, dataset, heldout, trained_on)
-
-
-def _matched(
-    rows: _RowsInRun, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]
-) -> Matched:
-    run, user_row_U = rows.run, rows.user_row_U
-    is_known_I = (rows.item_row_I >= 0) & (rows.item_row_I < run.num_items)
-    if not is_known_I.any():
-        raise DatasetError(
-            f"none of the {len(is_known_I):,} items of {dataset.path} is known to {run.path}: "
-            "there is nothing to measure; are the ids the same?"
-        )
-    if len(trained_on) and trained_on.all():
-        raise DatasetError(
-            f"all {len(trained_on):,} held-out pairs of {dataset.path} were trained on by the runs "
-            "to be measured: there is nothing left to measure; name data with later interactions"
-        )
-    own = rows.trained_pairs()
-    known = heldout.known.union(heldout.target.where(trained_on))
-    candidates = heldout.candidates
-    if candidates is not None:
-        candidates = rows.renumbered(candidates).within(run.num_items)
-    # users that the run has not are numbered beyond its own
-    user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
-    matched = HeldOut(
-        split=heldout.split,
-        user_index=user_index_U.astype(np.int32),
-        history=rows.renumbered(heldout.history).union(own).within(run.num_items),
-        known=rows.renumbered(known).union(own).within(run.num_items),
-        target=rows.renumbered(heldout.target.where(~trained_on)),
-        candidates=candidates,
-        dataset_digest=heldout.dataset_digest,
-    )
-    counted = np.flatnonzero(matched.target.lengths())
-    is_trained = (user_row_U[counted] >= 0) & (user_row_U[counted] < run.num_train_users)
-    matching = Matching(
-        run=str(run.path),
-        is_own_dataset=run.config.dataset.digest == dataset.manifest.digest,
-        num_users_trained=int(is_trained.sum()),
-        num_users_folded_in=int((~is_trained).sum()),
-        num_users_without_history=int((matched.history.lengths()[counted] == 0).sum()),
-        num_items=run.num_items,
-        num_items_shared=int(is_known_I[: dataset.manifest.num_items].sum()),
-        num_dataset_items=dataset.manifest.num_items,
-        num_pairs_left_out=int(trained_on.sum()),
-        num_earlier_runs=sum(isinstance(start, dict) for start in run.config.start.values()),
-    )
-    return Matched(matched, heldout.user_index, matching)
+        yield rows.matched(dataset, heldout, trained_on)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
@@ -12,8 +12,8 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import given_or_default
 from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
-from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.report.tables import metric_rows
 from foretaste.runs.loading import dataset_of
 from foretaste.runs.run import Run
@@ -51,8 +51,8 @@ def evaluate_run(
     if not isinstance(run, Run):
         run = Run.open(run)
     data = dataset_for(run, dataset)
-    (matched,) = _matched([run], data, split)
-    return _evaluate(run, data, config, split, device, progress, matched)
+    (found,) = _evaluate([run], data, config, split, device, progress)
+    return found
 
 
 def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
@@ -63,44 +63,39 @@ def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
 
 
 def _evaluate(
-    run: Run,
+    runs: Sequence[Run],
     dataset: Dataset,
     config: EvaluationConfig,
     split: Split,
     device: str,
     progress: Progress | None,
-    matched: Matched | None,
-) -> Evaluation:
-    """Metrics of a run on a split of its own dataset, or on what was ``matched`` of another."""
+) -> Iterator[Evaluation]:
+    """Metrics of each run in turn; matched by id where the dataset is not everyone's own."""
     from foretaste.evaluation.evaluator import evaluate
+    from foretaste.report.another_dataset import match
     from foretaste.runs.loading import load_model
 
     manifest = dataset.manifest
-    heldout = dataset.heldout(split) if matched is None else matched.heldout
-    found = evaluate(
-        load_model(run, device),
-        heldout,
-        num_train_users=run.num_train_users,
-        protocol=manifest.protocol,
-        candidates=config.candidates,
-        k=config.k,
-        seed=manifest.seed,
-        batch=config.evaluation_batch,
-        progress=progress,
-    )
-    if matched is None:
-        return found
-    user_index = matched.user_index[heldout.target.lengths() > 0]
-    return replace(found, user_index=user_index, matching=matched.matching)
-
-
-def _matched(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched | None]:
-    """Held-out users as each run numbers them; None for all where the dataset is everyone's own."""
-    if all(run.config.dataset.digest == dataset.manifest.digest for run in runs):
-        return repeat(None, len(runs))
-    from foretaste.report.another_dataset import match
-
-    return match(runs, dataset, split)
+    each: Iterable[Matched | None] = repeat(None, len(runs))
+    if any(run.config.dataset.digest != manifest.digest for run in runs):
+        each = match(runs, dataset, split)
+    for run, matched in zip(runs, each, strict=True):
+        heldout = dataset.heldout(split) if matched is None else matched.heldout
+        found = evaluate(
+            load_model(run, device),
+            heldout,
+            num_train_users=run.num_train_users,
+            protocol=manifest.protocol,
+            candidates=config.candidates,
+            k=config.k,
+            seed=manifest.seed,
+            batch=config.evaluation_batch,
+            progress=progress,
+        )
+        if matched is not None:
+            user_index = matched.user_index[heldout.target.lengths() > 0]
+            found = replace(found, user_index=user_index, matching=matched.matching)
+        yield found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,17 +172,15 @@ def compare_runs(
             )
     config = given_or_default("config", config, EvaluationConfig)
     data = dataset_for(first, dataset)
-    labelled = dict(zip(_labels(runs), runs, strict=True))
-    evaluations = {
-        label: _evaluate(run, data, config, split, device, progress, matched)
-        for (label, run), matched in zip(labelled.items(), _matched(runs, data, split), strict=True)
-    }
+    labels = _labels(runs)
+    found = _evaluate(runs, data, config, split, device, progress)
+    evaluations = dict(zip(labels, found, strict=True))
     (_, base), *others = evaluations.items()
     return Comparison(
         evaluations=evaluations,
         differences={label: compare_evaluations(base, other) for label, other in others},
-        paths={label: run.path for label, run in labelled.items()},
-        models={label: run.config.model for label, run in labelled.items()},
+        paths={label: run.path for label, run in zip(labels, runs, strict=True)},
+        models={label: run.config.model for label, run in zip(labels, runs, strict=True)},
     )
 
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from foretaste.evaluation.definitions import METRICS, metric_name, parse_metric
+from foretaste.evaluation.config import METRICS, metric_name, parse_metric
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.table import Table
 
-    from foretaste.evaluation.compare import Difference
-    from foretaste.evaluation.result import Evaluation, Metric
+    from foretaste.evaluation.result import Difference, Evaluation, Metric
 
 HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
 """Metrics that compare models unless others are asked for."""
@@ -79,20 +78,22 @@ def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None
 
 def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> Grid:
     """Evaluations by label: a row each, a column per metric name."""
-    rows = [
-        (label, tuple(_cell(evaluation.metrics.get(name)) for name in names))
-        for label, evaluation in evaluations.items()
-    ]
-    return Grid(headings=("", *names), rows=tuple(rows))
+    metrics = {label: evaluation.metrics for label, evaluation in evaluations.items()}
+    return _labelled_grid(metrics, names)
 
 
 def difference_grid(
     differences: Mapping[str, Mapping[str, Difference]], names: Sequence[str]
 ) -> Grid:
     """Paired differences by label and metric name; a star marks intervals without zero."""
+    return _labelled_grid(differences, names)
+
+
+def _labelled_grid(
+    numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
+) -> Grid:
     rows = [
-        (label, tuple(_difference_cell(found.get(name)) for name in names))
-        for label, found in differences.items()
+        (label, tuple(_cell(found.get(name)) for name in names)) for label, found in numbers.items()
     ]
     return Grid(headings=("", *names), rows=tuple(rows))
 
@@ -116,16 +117,5 @@ def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str,
     ]
 
 
-def _cell(metric: Metric | None) -> Cell:
-    if metric is None:
-        return Cell("-")
-    return Cell(f"{metric.value:.4f}", metric.interval())
-
-
-def _difference_cell(difference: Difference | None) -> Cell:
-    if difference is None:
-        return Cell("-")
-    value = f"{difference.value:+.4f}{' *' if difference.is_clear else ''}"
-    if difference.low is None or difference.high is None:
-        return Cell(value)
-    return Cell(value, f"{difference.low:+.4f} to {difference.high:+.4f}")
+def _cell(number: Metric | Difference | None) -> Cell:
+    return Cell("-") if number is None else Cell(number.text(), number.interval())

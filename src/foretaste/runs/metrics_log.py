@@ -299,8 +299,11 @@ class MetricsLog:
                     if len(content) == _MAX_LINE and not content.endswith(b"\n"):
                         raise ValueError(f"is longer than {_MAX_LINE >> 20} MiB")
                     if not content.endswith(b"\n"):
-                        _check_is_torn(content, previous)
-                        return
+                        try:
+                            checked_line(content[:-1] + b"\n", previous)
+                        except ValueError:
+                            return  # a killed writer leaves part of a line
+                        raise ValueError("is torn or was changed: it does not end with a line feed")
                     line, event = checked_line(content, previous)
                 except ValueError as error:
                     raise RunError(f"{self.path}, line {number} {error}") from error
@@ -317,12 +320,3 @@ def _last_lines(file: IO[bytes], num_lines: int) -> tuple[int, list[bytes]]:
         if begin == 0 or len(lines) > num_lines or length > (num_lines + 1) * _MAX_LINE:
             return size - len(rest), [line + b"\n" for line in lines[-num_lines:]]
         length *= 2
-
-
-def _check_is_torn(rest: bytes, previous: str) -> None:
-    """ValueError where what follows the last whole line is not what a killed writer leaves."""
-    try:
-        checked_line(rest[:-1] + b"\n", previous)
-    except ValueError:
-        return
-    raise ValueError("is torn or was changed: it does not end with a line feed")

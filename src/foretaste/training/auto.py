@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from foretaste._util.settings import Count, Seed, check_settings
 from foretaste.errors import SettingError
-from foretaste.evaluation.definitions import metric_name, parse_metric
+from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.training.config import Kernels, Precision, TrainingConfig
 
 if TYPE_CHECKING:

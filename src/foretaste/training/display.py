@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 
 from foretaste._util.formatting import compact, duration
 from foretaste._util.terminal import printable_lines
-from foretaste.evaluation.definitions import metric_name, parse_metric
+from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.config import HEEDED_IN_ONE_PASS, TrainingConfig
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.errors import SettingError
-from foretaste.evaluation.definitions import parse_metric
+from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
