@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.settings import check_settings
@@ -175,7 +174,7 @@ def write_lists(
     about: pa.Table,
     items: IdTable,
     ranker: UserRanker | SimilarItemRanker,
-    rank: Callable[[NDArray[np.int64]], TopItems],
+    rank: Callable[[slice], TopItems],
     progress: Callable[[int, int], None] | None,
     notes: tuple[str, ...] = (),
 ) -> Export:
@@ -197,7 +196,7 @@ def write_lists(
     with output.writer(schema) as write:
         for rows in ranker.batches(len(about)):
             top = rank(rows)
-            write(_lists_table(about.take(rows), items, top, schema))
+            write(_lists_table(about[rows], items, top, schema))
             is_known = top.num_known > 0
             has_remarks = np.array([bool(remarks) for remarks in top.remarks], dtype=bool)
             counts["num_rows"] += int(top.length.sum())
@@ -205,7 +204,7 @@ def write_lists(
             counts["num_popularity_lists"] += int(np.count_nonzero(~is_known))
             counts["num_partial_histories"] += int(np.count_nonzero(is_known & has_remarks))
             if progress is not None:
-                progress(int(rows[-1]) + 1, len(about))
+                progress(rows.stop, len(about))
     return Export(path=output.path, num_users=len(about), notes=notes + ranker.notes, **counts)
 
 

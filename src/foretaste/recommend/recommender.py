@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +100,7 @@ class Recommender:
         """
         users = RequestedUsers.of(self.users, user_ids, unknown)
         ranker = self._ranker(k, exclude, candidates, include_seen)
-        top = self._rank_users(users.user_index, ranker)
+        top = self._rank(users, ranker)
         return make_answers("user", users.ids(), top, self.items, ranker.reasons(top))
 
     def recommend_for(
@@ -120,7 +120,7 @@ class Recommender:
         """
         requested = RequestedHistories.of(histories)
         ranker = self._ranker(k, exclude, candidates, include_seen)
-        top = self._rank_histories(requested, slice(None), ranker)
+        top = self._rank(requested, ranker)
         return make_answers(requested.kind, requested.names, top, self.items, ranker.reasons(top))
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> list[Answer]:
@@ -245,11 +245,8 @@ class Recommender:
             users = RequestedUsers(users=self.users, user_index=np.arange(len(self.users)))
         else:
             users = RequestedUsers.of(self.users, user_ids, unknown)
-
-        def rank(rows: NDArray[np.int64]) -> TopItems:
-            return self._rank_users(users.user_index[rows], ranker)
-
         about = pa.table({COLUMNS["user"]: users.column()})
+        rank = partial(self._rank, users, ranker)
         return write_lists(file, about, self.items, ranker, rank, progress, users.notes)
 
     def recommend_all_for(
@@ -272,11 +269,8 @@ class Recommender:
         file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen)
         requested = RequestedHistories.of(histories)
-
-        def rank(rows: NDArray[np.int64]) -> TopItems:
-            return self._rank_histories(requested, slice(rows[0], rows[-1] + 1), ranker)
-
         about = pa.table({COLUMNS[requested.kind]: requested.column()})
+        rank = partial(self._rank, requested, ranker)
         export = write_lists(file, about, self.items, ranker, rank, progress)
         if export.num_users == export.num_popularity_lists > 0:
             hint = f"nothing in the histories was seen in training; {examples(self.items)}"
@@ -301,20 +295,23 @@ class Recommender:
         k, include_seen = checked("k", k, Count), checked("include_seen", include_seen, bool)
         return UserRanker(self.model, item_filter, k=k, include_seen=include_seen)
 
-    def _rank_users(self, user_index: NDArray[np.int64], ranker: UserRanker) -> TopItems:
-        """Lists for users by row; the row past the last stands for a user the run does not know."""
-        histories = self._histories.rows(user_index)
-        remarks = [[] if known else [NOTHING_KNOWN] for known in histories.lengths()]
-        for row in np.flatnonzero(user_index == len(self.users)):
-            remarks[row] = [UNKNOWN_USER]
-        return ranker.rank(histories, user_index, remarks)
-
-    def _rank_histories(
-        self, requested: RequestedHistories, rows: slice, ranker: UserRanker
+    def _rank(
+        self,
+        requested: RequestedUsers | RequestedHistories,
+        ranker: UserRanker,
+        rows: slice = slice(None),
     ) -> TopItems:
-        known, remarks = requested.known_items(self.items, self.model.num_items, rows)
-        nobody = np.full(len(known), self.model.num_users)
-        return ranker.rank(known, nobody, remarks)
+        """Lists for a request, or for some rows of it."""
+        if isinstance(requested, RequestedUsers):
+            user_index = requested.user_index[rows]
+            histories = self._histories.rows(user_index)
+            remarks = [[] if known else [NOTHING_KNOWN] for known in histories.lengths()]
+            for row in np.flatnonzero(user_index == len(self.users)):
+                remarks[row] = [UNKNOWN_USER]
+        else:
+            histories, remarks = requested.known_items(self.items, self.model.num_items, rows)
+            user_index = np.full(len(histories), self.model.num_users)
+        return ranker.rank(histories, user_index, remarks)
 
     def _score(
         self, histories: Histories, user_index: NDArray[np.int64], item_ids: Ids

@@ -74,7 +74,7 @@ class TopItems:
         )
 
     def fill(
-        self, rows: NDArray[np.int64], score_BC: Tensor, item_index_C: Tensor | None = None
+        self, rows: NDArray[np.int64] | slice, score_BC: Tensor, item_index_C: Tensor | None = None
     ) -> None:
         """Put the best columns of each row into the lists ``rows``, by score, then column.
 
@@ -111,11 +111,11 @@ class _Ranker:
         """Remarks for the caller on all lists made so far."""
         return (self._lowered,) if self._lowered else ()
 
-    def batches(self, num_rows: int) -> Iterator[NDArray[np.int64]]:
+    def batches(self, num_rows: int) -> Iterator[slice]:
         """Consecutive rows, so many at a time that their scores fit memory."""
         at_once = users_at_once(self._num_scored, self.model.device)
         for start in range(0, num_rows, at_once):
-            yield np.arange(start, min(start + at_once, num_rows))
+            yield slice(start, min(start + at_once, num_rows))
 
     def reasons(self, top: TopItems) -> list[list[str]]:
         """Reasons of each list: why it is short, the remarks on its history, notes on all."""
@@ -170,22 +170,18 @@ class UserRanker(_Ranker):
             tensors = to_device(histories.rows(rows), model.device)
             with scoring(model), products_as_set(model.device) as self._lowered:
                 state = state_of(model, user_index[rows], tensors, model.num_users)
-                if self._item_index_C is None:
-                    score_BC = self._score_catalogue(state, tensors)
-                else:
-                    score_BC = self._score_few(state, tensors, self._item_index_C)
+                score_BC = self._score(state, tensors)
             top.fill(rows, score_BC, self._item_index_C)
         return top
 
-    def _score_catalogue(self, state: UserState, histories: HistoryTensors) -> Tensor:
-        score_BI = self.model.score_catalogue(state)
-        if self._blocked_I is not None:
-            score_BI = score_BI.masked_fill(self._blocked_I, ABSENT)
-        return score_BI if self._include_seen else without_items(score_BI, histories)
-
-    def _score_few(
-        self, state: UserState, histories: HistoryTensors, item_index_C: Tensor
-    ) -> Tensor:
+    def _score(self, state: UserState, histories: HistoryTensors) -> Tensor:
+        """Scores of the catalogue, or of the few items that pass; `ABSENT` for those left out."""
+        item_index_C = self._item_index_C
+        if item_index_C is None:
+            score_BI = self.model.score_catalogue(state)
+            if self._blocked_I is not None:
+                score_BI = score_BI.masked_fill(self._blocked_I, ABSENT)
+            return score_BI if self._include_seen else without_items(score_BI, histories)
         score_BC = self.model.score_candidates(state, item_index_C.expand(len(state), -1))
         if self._include_seen:
             return score_BC
