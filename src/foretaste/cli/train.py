@@ -224,8 +224,7 @@ def _displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
 
 def _print_test(console: Console, summary: TrainingSummary, *, with_definitions: bool) -> None:
     """Print the table of the test part, with the list length that chose the epoch."""
-    from foretaste.evaluation.config import EvaluationConfig
-    from foretaste.evaluation.definitions import parse_metric
+    from foretaste.evaluation.config import EvaluationConfig, parse_metric
     from foretaste.report.tables import evaluation_grid
 
     test = summary.test
