@@ -68,6 +68,7 @@ PUBLIC_NAMES = [
     "VAEConfig",
     "__version__",
     "evaluate_run",
+    "fit",
     "load",
     "open_dataset",
     "prepare",
@@ -252,8 +253,8 @@ def test_public_names() -> None:
     assert dir(foretaste) == PUBLIC_NAMES
     for name in PUBLIC_NAMES:
         assert getattr(foretaste, name) is not None
-    with pytest.raises(AttributeError, match="module 'foretaste' has no attribute 'fit'"):
-        _ = foretaste.fit
+    with pytest.raises(AttributeError, match="module 'foretaste' has no attribute 'predict'"):
+        _ = foretaste.predict
 
 
 @pytest.mark.parametrize("room", BELOW)

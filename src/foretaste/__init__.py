@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
     from foretaste.errors import ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
+    from foretaste.in_memory import fit
     from foretaste.models.baselines.config import EaseConfig
     from foretaste.models.config import SamplingConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
@@ -54,6 +55,7 @@ _MODULE_OF = {
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
     "evaluate_run": "report",
+    "fit": "in_memory",
     "load": "recommend",
     "open_dataset": "data",
     "prepare": "data",
@@ -83,6 +85,7 @@ __all__ = [
     "VAEConfig",
     "__version__",
     "evaluate_run",
+    "fit",
     "load",
     "open_dataset",
     "prepare",

@@ -15,6 +15,7 @@ import foretaste
 from foretaste.runs import Run
 from tests.docs.mistakes import (
     HEADER,
+    PAIRS,
     Mistake,
     cut,
     damage,
@@ -100,6 +101,13 @@ TRAINING_SETTINGS = {
     "A setting by name that belongs elsewhere": python("foretaste.train('vae', 'data', factors=8)"),
     "A setting by name that is none": python("foretaste.train('vae', 'data', epoch=20)"),
     "A setting that does nothing": python("foretaste.train('ease', 'data', epochs=20)"),
+    "Validation where nothing is held out": python(
+        "foretaste.fit('gmf', 'data', epochs=3, patience=2)"
+    ),
+    "A split to learn all of": python("foretaste.fit('ease', 'ratings.csv', protocol='temporal')"),
+    "No epochs to find": Mistake(
+        python="foretaste.fit('gmf', 'few.csv')", files={"few.csv": f"{PAIRS}1,1\n2,2\n"}
+    ),
     "Negatives for a model that draws none": python(
         "foretaste.train('vae', 'data', sampling=foretaste.SamplingConfig())"
     ),

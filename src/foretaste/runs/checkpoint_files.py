@@ -218,6 +218,13 @@ class BestWeights:
         self._log.flush()
         weights.write(self.path)
 
+    def restore(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Write the weights that the log has as the last; RunError where these are others."""
+        weights = SignedTensors(state_dict, self._owner)
+        if weights.digest != WeightsRecord.of(self._log.read()).expected[-1]:
+            raise RunError("the weights were changed since they were trained; train them anew")
+        weights.write(self.path)
+
     def load(self) -> tuple[dict[str, Tensor], str]:
         """The weights, on the CPU, and their digest; RunError where they are not the log's."""
         record = WeightsRecord.of(self._log.read_sound())

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from foretaste._util.atomic import is_empty_directory
+from foretaste._util.atomic import atomic_directory, is_empty_directory
 from foretaste.errors import RunError
 
 CONFIG = "config.json"
@@ -27,6 +27,24 @@ def check_is_new(path: Path) -> None:
             f"{path} exists already, and a run is never written over without --overwrite "
             "(overwrite=True in Python); choose another directory or remove it"
         )
+
+
+@contextmanager
+def new_run_directory(path: Path) -> Iterator[Path]:
+    """Yield a directory to write a run to, which then becomes ``path`` at one stroke.
+
+    Raises RunError when ``path`` exists and is not an empty directory, or cannot be written.
+    """
+    try:
+        with atomic_directory(path) as temporary:
+            yield temporary
+    except FileExistsError:
+        check_is_new(path)
+        raise RunError(
+            f"{path} cannot be replaced, though it is empty; name a directory in it"
+        ) from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
 
 
 def default_run_name(model: str, dataset_name: str, now: datetime) -> str:

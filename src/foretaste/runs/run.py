@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import atomic_directory, bring_back, remove_leftovers
+from foretaste._util.atomic import bring_back, remove_leftovers
 from foretaste._util.files import file_sha256, open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
@@ -35,7 +35,7 @@ from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.history import RunHistory, final_evaluation
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import CONFIG, METRICS, check_is_new, reading, writing
+from foretaste.runs.paths import CONFIG, METRICS, new_run_directory, reading, writing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,26 +89,16 @@ class Run:
         """
         path = Path(path)
         assert config.dataset.digest == dataset.manifest.digest, "config of another dataset"
-        try:
-            with atomic_directory(path) as temporary:
-                dataset.users.write(temporary / USERS)
-                dataset.items.write(temporary / ITEMS)
-                everything = dataset.all_interactions()
-                in_training = dataset.in_training(everything)
-                write_histories(temporary / HISTORIES, everything, in_training)
-                files = {
-                    name: WrittenFile.of(temporary / name) for name in (USERS, ITEMS, HISTORIES)
-                }
-                config = replace(config, files=files)
-                (temporary / CONFIG).write_text(config.to_json(), encoding="utf-8", newline="\n")
-                MetricsLog(temporary / METRICS).declare()
-        except FileExistsError:
-            check_is_new(path)
-            raise RunError(
-                f"{path} cannot be replaced, though it is empty; name a directory in it"
-            ) from None
-        except OSError as error:
-            raise RunError(f"{path} cannot be written: {error}") from error
+        with new_run_directory(path) as directory:
+            dataset.users.write(directory / USERS)
+            dataset.items.write(directory / ITEMS)
+            everything = dataset.all_interactions()
+            in_training = dataset.in_training(everything)
+            write_histories(directory / HISTORIES, everything, in_training)
+            files = {name: WrittenFile.of(directory / name) for name in (USERS, ITEMS, HISTORIES)}
+            config = replace(config, files=files)
+            (directory / CONFIG).write_text(config.to_json(), encoding="utf-8", newline="\n")
+            MetricsLog(directory / METRICS).declare()
         return cls(path, config)
 
     @classmethod
@@ -204,6 +194,10 @@ class Run:
     def save_weights(self, state_dict: Mapping[str, Tensor], epoch: int | None = None) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
         self._weights.save(state_dict, epoch)
+
+    def restore_weights(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Write the weights that the log has as the last; RunError where these are others."""
+        self._weights.restore(state_dict)
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""

@@ -113,7 +113,7 @@ def train(
     asked, logs = config or TrainingConfig(), logs or LogConfig()
     overwrite = checked("overwrite", overwrite, bool)
     check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
-    _check_settings_act(model, asked, sampling, settings)
+    check_settings_act(model, asked, sampling, settings)
     if kind.samples_negatives:
         sampling = sampling or SamplingConfig()
     warm_start = warm_start_record(model, start_from, pretraining)
@@ -225,7 +225,7 @@ def asked_settings(run: Run) -> TrainingConfig:
     return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
 
 
-def _check_settings_act(
+def check_settings_act(
     model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
 ) -> None:
     """SettingError for settings that would do nothing."""

@@ -101,13 +101,7 @@ def open_or_prepare(
     found there the next time. Raises SettingError where settings are given for a dataset that is
     prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
     """
-    prepared = source if isinstance(source, Dataset) else None
-    if isinstance(source, str | Path):
-        bring_back(Path(source))
-        # Unlike Path's, this raises nothing, however odd or long a name is.
-        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
-            prepared = open_dataset(source)
-    if prepared is not None:
+    if (prepared := prepared_dataset(source)) is not None:
         asked = given_or_default("config", config, PrepareConfig).content()
         are_files_given = items is not None or source_dir is not None
         if asked != PrepareConfig().content() or are_files_given:
@@ -120,6 +114,16 @@ def open_or_prepare(
     with _reporting(progress) as report:
         inputs, config = _open(source, items, config, source_dir, report)
         return _open_or_prepare(inputs, inputs.default_output(config, root), config, report)
+
+
+def prepared_dataset(source: Any) -> Dataset | None:
+    """The dataset that ``source`` is or whose directory it names; None for raw interactions."""
+    if isinstance(source, str | Path):
+        bring_back(Path(source))
+        # Unlike Path's, this raises nothing, however odd or long a name is.
+        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+            return open_dataset(source)
+    return source if isinstance(source, Dataset) else None
 
 
 def read_histories(

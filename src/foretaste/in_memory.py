@@ -1,0 +1,189 @@
+"""Fit a model and recommend at once: from raw interactions to a recommender in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from foretaste._util.keywords import routed
+from foretaste._util.settings import checked
+from foretaste.data.config import PrepareConfig
+from foretaste.data.dataset import Dataset
+from foretaste.data.preparation import open_or_prepare, prepare, prepared_dataset
+from foretaste.errors import ForetasteError, Interrupted, SettingError
+from foretaste.models.config import SamplingConfig
+from foretaste.models.registry import config_class
+from foretaste.recommend.recommender import Recommender
+from foretaste.runs.loading import load_model
+from foretaste.runs.paths import CONFIG, METRICS, new_run_directory
+from foretaste.runs.replacement import in_its_place, make_room, place_to_train
+from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
+from foretaste.training.callbacks import Callback
+from foretaste.training.config import TrainingConfig
+from foretaste.training.verbs import check_settings_act, rerun_settings, train
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_OF_VALIDATION = (
+    *("eval_every", "eval_after", "patience", "target", "select_by"),
+    *("validation_users", "evaluation_batch", "candidates"),
+)
+
+
+class FittedRecommender(Recommender):
+    """Recommender of a model that was fitted in memory; `save` makes a run of it."""
+
+    def __init__(self, run: Run, device: str) -> None:
+        """Take all that there is of a finished run, whose directory may then go."""
+        super().__init__(load_model(run, device), run.users, run.items, run.histories)
+        self._config = run.config
+        self._files = {
+            name: (run.path / name).read_bytes()
+            for name in (CONFIG, USERS, ITEMS, HISTORIES, METRICS)
+        }
+
+    def __repr__(self) -> str:
+        return f"FittedRecommender({self._config.model})"
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
+        """Write the run to a directory, as `foretaste.train` would have, and return it.
+
+        ``overwrite`` replaces a run that is there. Raises RunError where ``path`` is taken or
+        cannot be written, and where the weights of ``model`` were changed.
+        """
+        overwrite = checked("overwrite", overwrite, bool)
+        place = place_to_train(checked("path", path, Path), overwrite=overwrite)
+        make_room(place)
+        with new_run_directory(place) as directory:
+            for name, content in self._files.items():
+                (directory / name).write_bytes(content)
+            Run(directory, self._config).restore_weights(self.model.state_dict())
+        return in_its_place(Run(place, self._config))
+
+
+def fit(
+    model: str,
+    interactions: Any,
+    *,
+    items: Any = None,
+    model_config: DataclassInstance | None = None,
+    config: TrainingConfig | None = None,
+    sampling: SamplingConfig | None = None,
+    callback: Callback | None = None,
+    **settings: Any,
+) -> FittedRecommender:
+    """Fit ``model`` to all ``interactions`` and return a recommender; no file stays behind.
+
+    A model with epochs is trained twice, unless ``epochs`` is given: first without one item of each
+    user, chosen by hash, to find the best epoch on these; then on everything, for as many epochs,
+    with the same settings and seed. Nothing is left to measure on: `foretaste.train` has metrics.
+
+    Dataset and run are made as ever, in a directory of the system's temporary ones (``TMPDIR``),
+    which is removed at the end, however it ends. The recommender lives in memory.
+
+    Args:
+        model: one of `foretaste.models.registry.MODEL_NAMES`.
+        interactions: whatever `foretaste.prepare` takes, prepared with protocol none; or a prepared
+            dataset or its directory, of which every part is learned from, held-out ones too.
+        items: the titles and other columns of items, as in `foretaste.prepare`.
+        model_config: settings of the model.
+        config: settings of the training.
+        sampling: negatives and batch layout, for neumf, gmf and mlp only.
+        callback: as in `foretaste.train`; gets the events of both trainings.
+        settings: fields of these configs and of `PrepareConfig`, by name.
+
+    Raises what `foretaste.prepare` and `foretaste.train` raise.
+    """
+    kind = config_class(checked("model", model, str))
+    config, model_config, sampling, preparation = routed(
+        fit,
+        {
+            "config": (TrainingConfig, config),
+            f"model_config of {model}": (kind, model_config),
+            "sampling": (SamplingConfig, sampling),
+            "preparation": (PrepareConfig, None),
+        },
+        settings,
+    )
+    config = config or TrainingConfig()
+    check_settings_act(model, config, sampling, settings)
+    finds_epochs = kind.has_epochs and config.epochs == "auto"
+    if not finds_epochs:
+        for name in settings.keys() & set(_OF_VALIDATION):
+            given = "epochs is given" if kind.has_epochs else f"{model} has no epochs to find"
+            raise SettingError(f"{name} does nothing here: {given}, so nothing is held out")
+    arguments: Mapping[str, Any] = {
+        "model": model,
+        "model_config": model_config,
+        "config": config,
+        "sampling": sampling,
+    }
+    with TemporaryDirectory(prefix="foretaste-") as directory, _without_ways_on():
+        root = Path(directory)
+        dataset = _everything(interactions, items, preparation, root)
+        if finds_epochs:
+            heldout = _without_one_item_each(dataset, root / "holdout")
+            found = train(dataset=heldout, run_path=root / "search", callback=callback, **arguments)
+            arguments = rerun_settings(found)
+        run = train(dataset=dataset, run_path=root / "run", callback=callback, **arguments)
+        return FittedRecommender(run, config.device)
+
+
+def _everything(
+    interactions: Any, items: Any, preparation: PrepareConfig | None, root: Path
+) -> Dataset:
+    """The dataset that holds nothing out: as it is, of another split's parts, or of raw data."""
+    if prepared_dataset(interactions) is None:
+        config = preparation or PrepareConfig()
+        if config.protocol not in ("auto", "none"):
+            raise SettingError(
+                f"protocol is {config.protocol}, but fit learns from everything; leave it out, or "
+                "prepare and train for a model that is measured"
+            )
+        config = replace(config, protocol="none")
+        return open_or_prepare(interactions, config, root / "datasets", items=items)
+    dataset = open_or_prepare(interactions, preparation, items=items)
+    if not dataset.has_split("validation") and not dataset.has_split("test"):
+        return dataset
+    described = dataset.items.table.rename_columns({"id": "item_id"})
+    place = root / "datasets" / dataset.path.name
+    return prepare(_pairs(dataset), place, items=described, protocol="none")
+
+
+def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:
+    if dataset.train.lengths().max(initial=0) < 2:
+        raise SettingError(
+            "epochs is auto, but every user has one item only, and none can be held out to find "
+            "the best epoch; give epochs"
+        )
+    return prepare(_pairs(dataset), path, protocol="leave-one-out", validation="none")
+
+
+def _pairs(dataset: Dataset) -> pa.Table:
+    """Every interaction of a dataset in ids."""
+    pairs = dataset.all_interactions()
+    users, items = dataset.users.table["id"], dataset.items.table["id"]
+    return pa.table(
+        {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
+    )
+
+
+@contextmanager
+def _without_ways_on() -> Iterator[None]:
+    """Have errors say nothing of going on with a run that is gone."""
+    try:
+        yield
+    except Interrupted as error:
+        raise Interrupted("interrupted; nothing of it is kept", error.signal_number) from None
+    except ForetasteError as error:
+        # A training adds the way to go on to the error that is the cause.
+        if isinstance(error.__cause__, type(error)):
+            raise error.__cause__ from None
+        raise

@@ -1,0 +1,278 @@
+"""`foretaste.fit`: a recommender from raw interactions in one call, with no files left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import foretaste
+from foretaste.data import Dataset, GenerateConfig, generate, prepare
+from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
+from foretaste.models.registry import MODEL_NAMES, config_class
+from foretaste.recommend import Recommender
+from foretaste.runs import Run, list_runs, verify_run
+from foretaste.training import Callback, TrainingConfig
+from foretaste.training.callbacks import EpochReport, TrainingStart
+from foretaste.training.verbs import rerun_settings
+
+SHAPE = GenerateConfig(num_users=40, num_items=30, num_interactions=500, num_genres=4)
+SMALL: dict[str, dict[str, Any]] = {
+    "neumf": {"factors": 4, "layers": (8, 4)},
+    "gmf": {"factors": 4},
+    "mlp": {"layers": (8, 4)},
+    "vae": {"hidden": (12,), "latent": 4},
+    "dae": {"hidden": (12,), "latent": 4},
+}
+QUIET = Callback()
+
+
+@pytest.fixture(scope="module")
+def plays() -> pa.Table:
+    return generate(SHAPE).table
+
+
+@pytest.fixture(scope="module")
+def films() -> pa.Table:
+    return generate(SHAPE).items
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file is left among temporary ones or in the working directory, however a test ends."""
+    places = (tmp_path / "temporary", tmp_path / "working")
+    for place in places:
+        place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(places[0]))
+    monkeypatch.chdir(places[1])
+    yield
+    assert [list(place.iterdir()) for place in places] == [[], []]
+
+
+def fitted(model: str, interactions: Any, **settings: Any) -> Any:
+    """A quick fit; the settings of models with epochs act for these only."""
+    quick = {"device": "cpu"}
+    if config_class(model).has_epochs:
+        quick |= {"epochs": 2, "learning_rate": 0.01}
+    given = {**quick, **SMALL.get(model, {}), "callback": QUIET, **settings}
+    return foretaste.fit(model, interactions, **given)
+
+
+def answers(recommender: Recommender) -> list[Any]:
+    known = recommender.recommend(recommender.users.ids(), k=5)
+    return [known, recommender.recommend_for([recommender.items.ids()[:3], []], k=5)]
+
+
+class Trainings(Callback):
+    """Callback that remembers every training and its epochs."""
+
+    def __init__(self) -> None:
+        self.protocols: list[str] = []
+        self.epochs: list[int] = []
+
+    def started(self, start: TrainingStart) -> None:
+        self.protocols.append(start.protocol)
+        self.epochs.append(0)
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self.epochs[-1] = report.epoch
+
+
+@pytest.mark.parametrize("model", MODEL_NAMES)
+def test_every_model_answers_as_one_that_was_trained_does(
+    model: str, plays: pa.Table, films: pa.Table, tmp_path: Path
+) -> None:
+    recommender = fitted(model, plays, items=films)
+    dataset = prepare(plays, tmp_path / "data", items=films, protocol="none")
+    settings = {"epochs": 2, "learning_rate": 0.01} if config_class(model).has_epochs else {}
+    settings |= SMALL.get(model, {})
+    run = foretaste.train(
+        model, dataset, run_path=tmp_path / "run", device="cpu", callback=QUIET, **settings
+    )
+    assert answers(recommender) == answers(foretaste.load(run, device="cpu"))
+    assert recommender.recommend(1, k=1)[0].items[0].title is not None
+    saved = recommender.save(tmp_path / "saved")
+    weights = [(place / "best.safetensors").read_bytes() for place in (run.path, saved.path)]
+    assert weights[0] == weights[1]
+    assert saved.config.dataset.digest == dataset.manifest.digest
+    assert answers(recommender) == answers(foretaste.load(tmp_path / "saved", device="cpu"))
+
+
+@pytest.mark.parametrize("model", ["gmf", "vae"])
+def test_epochs_are_those_that_were_best_on_a_hold_out(
+    model: str, plays: pa.Table, tmp_path: Path
+) -> None:
+    """As by hand: train on all but an item of each user, then repeat the run on everything."""
+    watched = Trainings()
+    settings: dict[str, Any] = SMALL[model] | {"device": "cpu", "eval_every": 1, "patience": 2}
+    recommender = foretaste.fit(model, plays, callback=watched, learning_rate=0.05, **settings)
+    pairs = plays.select(["user_id", "item_id"])
+    heldout = prepare(pairs, tmp_path / "holdout", protocol="leave-one-out", validation="none")
+    found = foretaste.train(
+        model, heldout, run_path=tmp_path / "found", callback=QUIET, learning_rate=0.05, **settings
+    )
+    best_epoch = found.log.read()[-1]["best_epoch"]
+    assert watched.protocols == ["leave-one-out (random)", "none"]
+    assert watched.epochs == [len(found.history), best_epoch]
+    everything = prepare(plays, tmp_path / "all", protocol="none")
+    run = foretaste.train(
+        dataset=everything, run_path=tmp_path / "run", callback=QUIET, **rerun_settings(found)
+    )
+    saved = recommender.save(tmp_path / "saved")
+    assert run.load_signed_weights()[1] == saved.load_signed_weights()[1]
+    assert len(saved.history) == best_epoch
+
+
+def test_a_saved_recommender_is_an_ordinary_run(plays: pa.Table, tmp_path: Path) -> None:
+    run = fitted("vae", plays, epochs=3).save(tmp_path / "runs" / "shop")
+    assert isinstance(run, Run)
+    assert run.is_finished
+    assert len(run.history) == 3
+    ours = {"best.safetensors", "config.json", "histories.parquet", "items.parquet"}
+    assert {path.name for path in run.path.iterdir()} == ours | {"metrics.jsonl", "users.parquet"}
+    assert verify_run(run.path).is_ok
+    (listed,) = list_runs(tmp_path / "runs")
+    assert (listed.model, listed.state) == ("vae", "finished")
+
+
+def test_a_path_that_is_taken_is_refused(plays: pa.Table, tmp_path: Path) -> None:
+    recommender = fitted("popularity", plays)
+    run = recommender.save(tmp_path / "run")
+    with pytest.raises(RunError, match="exists already"):
+        recommender.save(run.path)
+    before = (run.path / "best.safetensors").stat().st_ino
+    assert recommender.save(run.path, overwrite=True).path == run.path
+    assert (run.path / "best.safetensors").stat().st_ino != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "temporary", "working"]
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("keep")
+    with pytest.raises(RunError, match="is no run"):
+        recommender.save(tmp_path / "notes", overwrite=True)
+
+
+def test_weights_that_were_changed_are_not_saved(plays: pa.Table, tmp_path: Path) -> None:
+    recommender = fitted("popularity", plays)
+    recommender.model.item_count_I += 1
+    with pytest.raises(RunError, match="weights were changed"):
+        recommender.save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("protocol", ["leave-one-out", "held-out-users", "temporal", "none"])
+def test_all_of_a_dataset_is_learned_from_whatever_its_split(
+    protocol: Any, plays: pa.Table, films: pa.Table, tmp_path: Path
+) -> None:
+    whole = fitted("ease", plays, items=films).save(tmp_path / "whole")
+    dataset = prepare(plays, tmp_path / "data", items=films, protocol=protocol)
+    for given in (dataset, tmp_path / "data", str(tmp_path / "data")):
+        recommender = fitted("ease", given)
+        assert answers(recommender) == answers(foretaste.load(whole, device="cpu"))
+    assert recommender.save(tmp_path / "run").config.dataset.digest == whole.config.dataset.digest
+
+
+def test_ids_may_be_numbers_or_text(plays: pa.Table) -> None:
+    named = [f"u{n:03}" for n in plays["user_id"].to_pylist()]
+    titles = [f"film {n:03}" for n in plays["item_id"].to_pylist()]
+    text = pa.table({"user_id": named, "item_id": titles})
+    numbers, words = fitted("ease", plays), fitted("ease", text)
+    for number in (1, 7):
+        (by_number,), (by_name,) = numbers.recommend(number), words.recommend(f"u{number:03}")
+        assert [f"film {n:03}" for n in by_number.item_ids] == by_name.item_ids
+
+
+def test_frames_and_files_are_taken(plays: pa.Table, tmp_path: Path) -> None:
+    import pandas as pd
+    import polars as pl
+
+    file = tmp_path / "plays.csv"
+    plays.to_pandas().to_csv(file, index=False)
+    expected = answers(fitted("ease", plays))
+    frames = (plays.to_pandas(), pl.from_arrow(plays), file, pd.read_csv(file))
+    assert [answers(fitted("ease", frame)) for frame in frames] == [expected] * 4
+    renamed = plays.rename_columns(["listener", "song", "at"])
+    columns = {"user_column": "listener", "item_column": "song"}
+    assert answers(fitted("ease", renamed, **columns)) == expected
+
+
+def test_the_default_display_shows_both_trainings(
+    plays: pa.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted("gmf", plays, epochs="auto", patience=1, eval_every=1, callback=None)
+    shown = capsys.readouterr()
+    assert shown.err.count("Training gmf on") == 2
+    assert not shown.out
+
+
+class Interrupting(Callback):
+    """Callback that sends this process a signal after an epoch."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def epoch_done(self, report: EpochReport) -> None:
+        os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("epochs", [3, "auto"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_fit_leaves_nothing(number: int, epochs: Any, plays: pa.Table) -> None:
+    with pytest.raises(Interrupted, match="nothing of it is kept") as caught:
+        fitted("gmf", plays, epochs=epochs, callback=Interrupting(number))
+    assert caught.value.signal_number == number
+    assert "resume" not in str(caught.value)
+
+
+def test_a_loss_that_diverges_is_said_without_a_run(plays: pa.Table) -> None:
+    with pytest.raises(TrainingError, match="lower --learning-rate") as caught:
+        fitted("gmf", plays, learning_rate=1e30, epochs=20)
+    assert "kept" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ("knn", {}, "model is 'knn'; it must be one of neumf, gmf"),
+        ("ease", {"l2": -1}, "l2 is -1; it must be"),
+        ("ease", {"latent": 5}, "fit has no setting 'latent' here: it belongs to"),
+        ("gmf", {"factor": 5}, "fit has no setting 'factor' here; did you mean factors?"),
+        ("ease", {"epochs": 3}, "epochs does nothing for ease"),
+        ("ease", {"candidates": "sampled-9"}, "candidates does nothing here: ease has no epochs"),
+        ("gmf", {"epochs": 3, "patience": 2}, "patience does nothing here: epochs is given"),
+        ("gmf", {"log_path": "log"}, "fit has no setting 'log_path' here: it belongs to LogConfig"),
+        ("ease", {"protocol": "temporal"}, "protocol is temporal, but fit learns from everything"),
+        ("ease", {"sampling": foretaste.SamplingConfig()}, "ease samples no negatives"),
+        ("ease", {"config": {}}, r"config is \{\}; it must be TrainingConfig"),
+    ],
+)
+def test_wrong_settings_are_one_error(
+    model: str, settings: dict[str, Any], message: str, plays: pa.Table
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        foretaste.fit(model, plays, callback=QUIET, **settings)
+
+
+def test_settings_of_preparation_are_refused_beside_a_dataset(
+    plays: pa.Table, tmp_path: Path
+) -> None:
+    dataset: Dataset = prepare(plays, tmp_path / "data")
+    with pytest.raises(SettingError, match="is prepared already"):
+        foretaste.fit("ease", dataset, min_user_interactions=2)
+
+
+def test_one_item_each_leaves_no_epochs_to_find() -> None:
+    plays = pa.table({"user_id": [1, 2, 3], "item_id": [1, 2, 1]})
+    with pytest.raises(SettingError, match=r"every user has one item only.*give epochs"):
+        fitted("gmf", plays, epochs="auto")
+    assert len(fitted("gmf", plays).recommend(1, k=1)[0].items) == 1
+
+
+def test_a_config_that_serves_several_models_is_taken(plays: pa.Table) -> None:
+    config = TrainingConfig(epochs=2, patience=3, device="cpu")
+    for model in ("ease", "gmf"):
+        assert foretaste.fit(model, plays, config=config, callback=QUIET).model.name == model
