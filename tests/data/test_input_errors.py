@@ -302,7 +302,8 @@ def test_too_little_of_the_memory_that_is_taken_unasked(
     write: WriteFile, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = gzip.compress(b"user_id,item_id\n" + b"1,1\n" * 3_000_000)
-    monkeypatch.setattr(Engine, "_half_of_memory", lambda engine: "20MiB")
+    monkeypatch.setattr("foretaste.data.preparation.engine.free_bytes", lambda: 20 << 20)
+    monkeypatch.setattr("foretaste.data.preparation.engine._LEAST_BYTES", 0)
     refuse(write(packed, "raw.csv.gz"), output, "memory_limit 20MiB is too little", SettingError)
 
 

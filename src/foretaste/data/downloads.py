@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +25,6 @@ _RANGE_NOT_SATISFIABLE = 416
 _PARTIAL_CONTENT = 206
 
 
-class _CutError(Exception):
-    """The rest of a file did not come."""
-
-
 def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Progress) -> None:
     """Fetch ``url`` into ``target``, which is there whole and with the right sum or not at all.
 
@@ -42,7 +37,20 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
     """
     part = target.with_name(f"{target.name}.part")
     try:
-        _fetch(url, part, otherwise, progress)
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            response = _request(url, _size(part), otherwise)
+            if response is None:
+                break
+            with response:
+                num_bytes, problem = _receive(response, part, progress)
+            if not problem:
+                break
+            # After a cut it is asked for again as long as anything comes.
+            if not num_bytes or attempt == _MAX_ATTEMPTS:
+                raise InputError(
+                    f"{url}: {problem}. {_megabytes(_size(part))} MB of it are in {part}, and the "
+                    f"same command goes on from there; or {otherwise}"
+                )
         progress(f"check {target.name}")
         found = file_md5(part)
         if found != md5:
@@ -63,25 +71,6 @@ def file_md5(path: Path) -> str:
     """The md5 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def _fetch(url: str, part: Path, otherwise: str, progress: Progress) -> None:
-    """Bring ``part`` to its full length, asking again after a cut as long as anything comes."""
-    for attempt in range(1, _MAX_ATTEMPTS + 1):
-        response = _request(url, _size(part), otherwise)
-        if response is None:
-            return
-        received = _Received(part, progress)
-        try:
-            with response:
-                received.take(response)
-            return
-        except _CutError as cut:
-            if not received.num_bytes or attempt == _MAX_ATTEMPTS:
-                raise InputError(
-                    f"{url}: {cut}. {_megabytes(_size(part))} MB of it are in {part}, and the same "
-                    f"command goes on from there; or {otherwise}"
-                ) from None
 
 
 def _request(url: str, start: int, otherwise: str) -> HTTPResponse | None:
@@ -106,51 +95,36 @@ def _request(url: str, start: int, otherwise: str) -> HTTPResponse | None:
     raise InputError(f"{url}: {problem}. Try again, or {otherwise}")
 
 
-class _Received:
-    """The bytes that one request adds to a file."""
-
-    def __init__(self, part: Path, progress: Progress) -> None:
-        self.num_bytes = 0
-        self._part = part
-        self._progress = progress
-        self._reported_at = -_BETWEEN_REPORTS_S
-
-    def take(self, response: HTTPResponse) -> None:
-        """Write what comes; _CutError where it ends too soon."""
-        # A server that always sends everything begins at byte 0.
-        start = 0
-        if response.status == _PARTIAL_CONTENT:
-            found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-            start = int(found[1]) if found else 0
-        end = None if response.length is None else start + response.length
-        with self._part.open("r+b" if self._part.exists() else "wb") as file:
-            file.seek(start)
-            file.truncate()
-            for block in _blocks(response):
-                file.write(block)
-                self.num_bytes += len(block)
-                if time.monotonic() - self._reported_at >= _BETWEEN_REPORTS_S:
-                    self._reported_at = time.monotonic()
-                    of_all = "" if end is None else f" of {_megabytes(end)}"
-                    name = self._part.name.removesuffix(".part")
-                    done = _megabytes(start + self.num_bytes)
-                    self._progress(f"download {name}: {done}{of_all} MB")
-        if end is not None and start + self.num_bytes < end:
-            raise _CutError("the connection was cut")
-
-
-def _blocks(response: HTTPResponse) -> Iterator[bytes]:
-    """The body as it comes; _CutError where the connection fails."""
-    while True:
-        try:
-            block = response.read1(_BLOCK_BYTES)
-        except TimeoutError:
-            raise _CutError(f"nothing came for {_SILENCE_S:g} s") from None
-        except (OSError, HTTPException) as error:
-            raise _CutError(f"the connection was cut ({error!r})") from None
-        if not block:
-            return
-        yield block
+def _receive(response: HTTPResponse, part: Path, progress: Progress) -> tuple[int, str]:
+    """Write what comes; the number of its bytes, and what cut it short, if anything did."""
+    # A server that always sends everything begins at byte 0.
+    start = 0
+    if response.status == _PARTIAL_CONTENT:
+        found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+        start = int(found[1]) if found else 0
+    end = None if response.length is None else start + response.length
+    num_bytes, reported_at = 0, -_BETWEEN_REPORTS_S
+    with part.open("r+b" if part.exists() else "wb") as file:
+        file.seek(start)
+        file.truncate()
+        while True:
+            try:
+                block = response.read1(_BLOCK_BYTES)
+            except TimeoutError:
+                return num_bytes, f"nothing came for {_SILENCE_S:g} s"
+            except (OSError, HTTPException) as error:
+                return num_bytes, f"the connection was cut ({error!r})"
+            if not block:
+                break
+            file.write(block)
+            num_bytes += len(block)
+            if time.monotonic() - reported_at >= _BETWEEN_REPORTS_S:
+                reported_at = time.monotonic()
+                of_all = "" if end is None else f" of {_megabytes(end)}"
+                done = _megabytes(start + num_bytes)
+                progress(f"download {part.name.removesuffix('.part')}: {done}{of_all} MB")
+    is_cut = end is not None and start + num_bytes < end
+    return num_bytes, "the connection was cut" if is_cut else ""
 
 
 def _size(path: Path) -> int:

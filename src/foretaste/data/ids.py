@@ -121,7 +121,17 @@ class IdTable:
         if not self.is_integer:
             found = [self._row_of_text.get(_as_text(value), -1) for value in ids]
             return np.array(found, dtype=np.int64)
-        wanted, valid = _as_integers(ids)
+        if not isinstance(ids, np.ndarray):
+            ids = list(ids)
+            if set(map(type, ids)) == {int}:
+                with suppress(OverflowError):
+                    ids = np.array(ids, dtype=np.int64)
+        if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
+            wanted, valid = ids.astype(np.int64), np.ones(len(ids), dtype=bool)
+        else:
+            parsed = [_as_integer(value) for value in ids]
+            valid = np.array([value is not None for value in parsed], dtype=bool)
+            wanted = np.array([value or 0 for value in parsed], dtype=np.int64)
         ordered, order = self._sorted_integers
         if not len(ordered):
             return np.full(len(wanted), -1, dtype=np.int64)
@@ -145,20 +155,6 @@ class IdTable:
     @cached_property
     def _row_of_text(self) -> dict[str | None, int]:
         return {value: row for row, value in enumerate(self.table.column("id").to_pylist())}
-
-
-def _as_integers(ids: Iterable[int | str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Each id as an int64, and whether it is one."""
-    if not isinstance(ids, np.ndarray):
-        ids = list(ids)
-        if set(map(type, ids)) == {int}:
-            with suppress(OverflowError):
-                ids = np.array(ids, dtype=np.int64)
-    if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
-        return ids.astype(np.int64), np.ones(len(ids), dtype=bool)
-    parsed = [_as_integer(value) for value in ids]
-    valid = np.array([value is not None for value in parsed], dtype=bool)
-    return np.array([value or 0 for value in parsed], dtype=np.int64), valid
 
 
 def _as_integer(value: object) -> int | None:

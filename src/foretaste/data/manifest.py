@@ -169,10 +169,6 @@ class Manifest:
             values = json.loads(text)
         except (OSError, ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: cannot be read: {error}") from None
-        return cls._from_text(path, text, values)
-
-    @classmethod
-    def _from_text(cls, path: Path, text: str, values: Any) -> Manifest:
         version = values.get("format_version") if isinstance(values, dict) else None
         if version != FORMAT_VERSION:
             raise DatasetError(

@@ -123,8 +123,8 @@ class _Catalogue:
     weight_end: NDArray[np.float64]
     """Running sum of popularity over ``item_by_cluster``, with a leading 0: [I + 1]."""
 
-    cluster_end_C: NDArray[np.int64]
-    """Where each cluster ends in ``item_by_cluster``."""
+    cluster_bounds: NDArray[np.float64]
+    """Popularity up to the start of each cluster and, last, of all: [C + 1]."""
 
     cluster_vector_CD: NDArray[np.float64]
 
@@ -154,34 +154,19 @@ class _Catalogue:
         genre_vectors = rng.standard_normal((config.num_genres, 1, _WIDTH))
         own_vectors = rng.standard_normal((config.num_genres, per_genre, _WIDTH))
         vectors = np.sqrt(_GENRE_SHARE) * genre_vectors + np.sqrt(1 - _GENRE_SHARE) * own_vectors
+        weight_end = np.concatenate(([0.0], np.cumsum(popularity_I[order])))
+        cluster_end_C = np.cumsum(np.bincount(cluster_I, minlength=num_clusters))
         return cls(
             genre_I=cluster_I // per_genre,
             item_by_cluster=order.astype(np.int32),
-            weight_end=np.concatenate(([0.0], np.cumsum(popularity_I[order]))),
-            cluster_end_C=np.cumsum(np.bincount(cluster_I, minlength=num_clusters)),
+            weight_end=weight_end,
+            cluster_bounds=weight_end[np.concatenate(([0], cluster_end_C))],
             cluster_vector_CD=vectors.reshape(num_clusters, _WIDTH),
         )
 
-    def cluster_bounds(self) -> NDArray[np.float64]:
-        """Popularity up to the start of each cluster and, last, of all: [C + 1]."""
-        return self.weight_end[np.concatenate(([0], self.cluster_end_C))]
-
 
 def _histories(config: GenerateConfig, catalogue: _Catalogue) -> Histories:
-    lengths_U = _activity(config)
-    offsets = np.concatenate(([0], np.cumsum(lengths_U)))
-    # Some users after the other, so that memory stays bounded.
-    chunks = [
-        _draw_users(
-            config, catalogue, lengths_U[start : start + _CHUNK_USERS], _rng(config, "users", start)
-        )
-        for start in range(0, config.num_users, _CHUNK_USERS)
-    ]
-    return Histories(offsets=offsets, item_index=np.concatenate(chunks), num_items=config.num_items)
-
-
-def _activity(config: GenerateConfig) -> NDArray[np.int64]:
-    """Interactions of each user: lognormal, within bounds, exactly ``num_interactions`` in all."""
+    # Interactions of each user: lognormal, within bounds, exactly ``num_interactions`` in all.
     share_U = _rng(config, "activity").lognormal(sigma=_ACTIVITY_SIGMA, size=config.num_users)
     mean = config.num_interactions / config.num_users
     least = min(max(1.0, mean / 6), 20.0)
@@ -194,8 +179,16 @@ def _activity(config: GenerateConfig) -> NDArray[np.int64]:
     wanted_U = np.clip(share_U * low, least, most)
     # Rounding the running sum keeps the total and moves nobody by more than one.
     end_U = np.floor(np.cumsum(wanted_U) * (config.num_interactions / wanted_U.sum()) + 0.5)
-    length_U: NDArray[np.int64] = np.diff(end_U, prepend=0).astype(np.int64)
-    return length_U
+    lengths_U = np.diff(end_U, prepend=0).astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(lengths_U)))
+    # Some users after the other, so that memory stays bounded.
+    chunks = [
+        _draw_users(
+            config, catalogue, lengths_U[start : start + _CHUNK_USERS], _rng(config, "users", start)
+        )
+        for start in range(0, config.num_users, _CHUNK_USERS)
+    ]
+    return Histories(offsets=offsets, item_index=np.concatenate(chunks), num_items=config.num_items)
 
 
 def _draw_users(
@@ -207,7 +200,7 @@ def _draw_users(
     """Distinct items of each user of a chunk, ascending within a user."""
     user_vector_UD = rng.standard_normal((len(lengths), _WIDTH)) * (config.taste / np.sqrt(_WIDTH))
     chance_UC: NDArray[np.float64] = np.exp(user_vector_UD @ catalogue.cluster_vector_CD.T)
-    chance_UC *= np.diff(catalogue.cluster_bounds())
+    chance_UC *= np.diff(catalogue.cluster_bounds)
     chance_UC /= chance_UC.sum(axis=1, keepdims=True)
     keys = np.zeros(0, dtype=np.int64)
     missing = lengths
@@ -217,8 +210,15 @@ def _draw_users(
         missing = lengths - np.bincount(keys // config.num_items, minlength=len(lengths))
         if not missing.any():
             break
-    keys = _fill_by_chance(keys, missing, config.num_items, rng)
-    return (keys % config.num_items).astype(np.int32)
+    # Users whose clusters ran out get any items they do not have.
+    extra = [keys]
+    for user in missing.nonzero()[0]:
+        start = user * config.num_items
+        first, last = np.searchsorted(keys, (start, start + config.num_items))
+        free = np.ones(config.num_items, dtype=bool)
+        free[keys[first:last] - start] = False
+        extra.append(start + rng.choice(free.nonzero()[0], missing[user], replace=False))
+    return (_distinct(np.concatenate(extra)) % config.num_items).astype(np.int32)
 
 
 def _draw_pairs(
@@ -230,7 +230,7 @@ def _draw_pairs(
     """Keys ``user * I + item`` of independent draws, repeats included."""
     (users,) = num_draws.nonzero()
     counts = rng.multinomial(num_draws[users], chance_UC[users])
-    bounds = catalogue.cluster_bounds()
+    bounds = catalogue.cluster_bounds
     cell = np.repeat(np.arange(counts.size), counts.ravel())
     user, cluster = np.divmod(cell, counts.shape[1])
     point = bounds[cluster] + rng.random(len(cell)) * (bounds[cluster + 1] - bounds[cluster])
@@ -238,20 +238,6 @@ def _draw_pairs(
     item = catalogue.item_by_cluster[np.minimum(position, len(catalogue.item_by_cluster) - 1)]
     keys: NDArray[np.int64] = users[user] * len(catalogue.item_by_cluster) + item
     return keys
-
-
-def _fill_by_chance(
-    keys: NDArray[np.int64], missing: NDArray[np.int64], num_items: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Give users whose clusters ran out any items they do not have."""
-    extra = [keys]
-    for user in missing.nonzero()[0]:
-        first, last = np.searchsorted(keys, (user * num_items, (user + 1) * num_items))
-        free = np.ones(num_items, dtype=bool)
-        free[keys[first:last] - user * num_items] = False
-        items = rng.choice(free.nonzero()[0], missing[user], replace=False)
-        extra.append(user * num_items + items)
-    return _distinct(np.concatenate(extra))
 
 
 def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -121,48 +121,40 @@ def verify_dataset(path: Path | str) -> Verification:
 
 
 def _check_part(path: Path, manifest: Manifest) -> str:
-    part = manifest.parts[path.name]
+    """Bytes, digest, columns and order of one part; of a file of ids, these too."""
+    part, kind = manifest.parts[path.name], _ID_FILES.get(path.name)
+    expected = PAIR_COLUMNS if kind is None else [f"{kind}_index", f"{kind}_id"]
     content = part_bytes(path, part.sha256)
+    problem = None
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as file:
-            _check_columns(path, file.schema_arrow)
-            found = (file.metadata.num_rows, content_digest(file), is_in_order(file))
+            schema, num_rows = file.schema_arrow, file.metadata.num_rows
+            indexes = schema.types[:2] if kind is None else schema.types[:1]
+            if schema.names[:2] != expected or any(found != pa.int32() for found in indexes):
+                fields = ", ".join(f"{field.name} ({field.type})" for field in schema)
+                problem = (
+                    f"has columns {fields}, where {' and '.join(expected)} come first and indexes "
+                    "are of 32 bits"
+                )
+            elif (num_rows, digest := content_digest(file)) != (part.num_rows, part.content_digest):
+                problem = (
+                    f"has {num_rows:,} rows with content digest {digest[:12]}, the manifest says "
+                    f"{part.num_rows:,} and {part.content_digest[:12]}"
+                )
+            elif not is_in_order(file):
+                problem = "its rows are not in order"
     except (OSError, pa.ArrowException) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from None
-    if found[:2] != (part.num_rows, part.content_digest):
-        raise DatasetError(
-            f"{path}: has {found[0]:,} rows with content digest {found[1][:12]}, the manifest says "
-            f"{part.num_rows:,} and {part.content_digest[:12]}; prepare the dataset again"
-        )
-    if not found[2]:
-        raise DatasetError(f"{path}: its rows are not in order; prepare the dataset again")
-    further = _check_ids(path, content, manifest) if path.name in _ID_FILES else "order"
-    return f"{part.num_rows:,} rows: bytes, digest, columns, {further}"
-
-
-def _check_columns(path: Path, schema: pa.Schema) -> None:
-    kind = _ID_FILES.get(path.name)
-    expected = PAIR_COLUMNS if kind is None else [f"{kind}_index", f"{kind}_id"]
-    indexes = schema.types[:2] if kind is None else schema.types[:1]
-    if schema.names[:2] != expected or any(found != pa.int32() for found in indexes):
-        fields = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise DatasetError(
-            f"{path}: has columns {fields}, where {' and '.join(expected)} come first and indexes "
-            "are of 32 bits; prepare the dataset again"
-        )
-
-
-def _check_ids(path: Path, content: pa.Buffer, manifest: Manifest) -> str:
-    kind = _ID_FILES[path.name]
-    ids = IdTable.read(path, content)
-    found, said = "integer" if ids.is_integer else "text", manifest.id_types[f"{kind}_id"]
-    if found != said:
-        raise DatasetError(
-            f"{path}: ids are {found}, the manifest says {said}; prepare the dataset again"
-        )
-    if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
-        raise DatasetError(f"{path}: an id is there more than once; prepare the dataset again")
-    return "ids"
+    if problem is None and kind is not None:
+        ids = IdTable.read(path, content)
+        found, listed = "integer" if ids.is_integer else "text", manifest.id_types[f"{kind}_id"]
+        if found != listed:
+            problem = f"ids are {found}, the manifest says {listed}"
+        elif pc.count_distinct(ids.table["id"]).as_py() != len(ids):
+            problem = "an id is there more than once"
+    if problem is not None:
+        raise DatasetError(f"{path}: {problem}; prepare the dataset again")
+    return f"{part.num_rows:,} rows: bytes, digest, columns, {'order' if kind is None else 'ids'}"
 
 
 def _check_together(path: Path, manifest: Manifest) -> str:
@@ -177,13 +169,6 @@ def _check_together(path: Path, manifest: Manifest) -> str:
                 path / name, content, num_users=manifest.num_users, num_items=num_items
             )
     pairs.pop(_CANDIDATES, None)
-    _check_overlaps(path, pairs)
-    _check_training(path, manifest, pairs["train.parquet"])
-    return "indexes within range, no pair in two parts, all users and items of training"
-
-
-def _check_overlaps(path: Path, pairs: dict[str, Histories]) -> None:
-    """No pair in two parts, and no user with fold-in items in training."""
     train = seen = pairs["train.parquet"]
     for name, part in pairs.items():
         if part is train:
@@ -202,6 +187,8 @@ def _check_overlaps(path: Path, pairs: dict[str, Histories]) -> None:
                 f"{path / name}: {num_known:,} of its users are in training too; prepare the "
                 "dataset again"
             )
+    _check_training(path, manifest, train)
+    return "indexes within range, no pair in two parts, all users and items of training"
 
 
 def _check_training(path: Path, manifest: Manifest, train: Histories) -> None:

@@ -20,7 +20,6 @@ from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.manifest import FILE_NAME, check_output
-from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
@@ -79,11 +78,11 @@ def prepare(
         # What is prepared there already may be the same.
         check_output(asked, overwrite=True)
     with _reporting(progress) as report:
-        inputs, config = _open(source, items, config, source_dir, report)
-        target = asked or inputs.default_output(config, DATASETS)
-        if not overwrite and (asked is None or inputs.is_prepared_in(target, config)):
-            return _open_or_prepare(inputs, target, config, report)
-        return _prepare(inputs, target, config, report, overwrite=overwrite)
+        inputs = Inputs.open(source, items, config, source_dir, report)
+        target = asked or inputs.default_output(DATASETS)
+        if not overwrite and (asked is None or inputs.is_prepared_in(target)):
+            return _open_or_prepare(inputs, target, report)
+        return _prepare(inputs, target, report, overwrite=overwrite)
 
 
 def open_or_prepare(
@@ -112,8 +111,8 @@ def open_or_prepare(
         return prepared
     root = checked("root", root, Path)
     with _reporting(progress) as report:
-        inputs, config = _open(source, items, config, source_dir, report)
-        return _open_or_prepare(inputs, inputs.default_output(config, root), config, report)
+        inputs = Inputs.open(source, items, config, source_dir, report)
+        return _open_or_prepare(inputs, inputs.default_output(root), report)
 
 
 def prepared_dataset(source: Any) -> Dataset | None:
@@ -174,32 +173,11 @@ def _reporting(progress: Progress | None) -> Iterator[Progress]:
         raise error from error.__cause__
 
 
-def _open(
-    source: Any,
-    items: Any,
-    config: PrepareConfig | None,
-    source_dir: Path | str | None,
-    progress: Progress,
-) -> tuple[Inputs, PrepareConfig]:
-    """Everything there is to read, and the settings to prepare it with."""
-    config = given_or_default("config", config, PrepareConfig)
-    source_dir = checked("source_dir", source_dir, Path | None)
-    named = named_set(source, source_dir)
-    if named is None:
-        return Inputs.open(source, items, config, progress), config
-    config = named.settings(config, with_items=items is None)
-    source, own_items = find_files(named, source_dir, progress)
-    items = own_items if items is None else items
-    return Inputs.open(source, items, config, progress, name=named.name), config
-
-
-def _open_or_prepare(
-    inputs: Inputs, output: Path, config: PrepareConfig, progress: Progress
-) -> Dataset:
+def _open_or_prepare(inputs: Inputs, output: Path, progress: Progress) -> Dataset:
     """The dataset that is at ``output`` already, or is prepared there now."""
     if not output.exists():
         try:
-            return _prepare(inputs, output, config, progress, overwrite=False)
+            return _prepare(inputs, output, progress, overwrite=False)
         except DatasetError:
             # Another process may have prepared the same meanwhile.
             if not (output / FILE_NAME).is_file():
@@ -207,18 +185,16 @@ def _open_or_prepare(
     return open_dataset(output)
 
 
-def _prepare(
-    inputs: Inputs, output: Path, config: PrepareConfig, progress: Progress, *, overwrite: bool
-) -> Dataset:
+def _prepare(inputs: Inputs, output: Path, progress: Progress, *, overwrite: bool) -> Dataset:
     from foretaste.data.preparation.engine import Engine
 
+    config = inputs.config
     plan = make_plan(config, inputs.interactions, inputs.parts)
     try:
         check_output(output, overwrite)
         with atomic_directory(output, replace=True) as directory:
             with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
-                pipeline = Pipeline(engine, inputs, plan, config)
-                manifest = pipeline.run(directory, progress)
+                manifest = Pipeline(engine, inputs, plan).run(directory, progress)
             manifest.write(directory)
             check_output(output, overwrite)
     except OSError as error:

@@ -201,11 +201,15 @@ def describe_format(engine: Engine, values: str, example: str) -> str | None:
     orders = {"day": "%d{0}%m{0}", "month": "%m{0}%d{0}"}
     if max(first, second) > 12:
         orders.pop("month" if first > 12 else "day")
+    clock, rest = "", example[date.end() :]
+    for pattern, directive in _CLOCK_PARTS:
+        if found := re.match(pattern, rest):
+            lead = found.group()[0] if found.group()[0] in " T" else ""
+            clock, rest = clock + lead + directive, rest[found.end() :]
     separator, year = date.groups()
     formats = {}
     for leading, order in orders.items():
-        written = order.format(separator) + ("%Y" if len(year) == 4 else "%y")
-        format = written + _clock_format(example[date.end() :])
+        format = order.format(separator) + ("%Y" if len(year) == 4 else "%y") + clock
         if "%p" in format:
             format = format.replace("%H", "%I")
         query = f"SELECT try_strptime({quoted(example)}, {quoted(format)}) IS NOT NULL"
@@ -216,13 +220,3 @@ def describe_format(engine: Engine, values: str, example: str) -> str | None:
         for leading, format in formats.items()
     )
     return f"{readings} (time_format=... in Python)" if readings else None
-
-
-def _clock_format(rest: str) -> str:
-    """The format of the time that follows a date."""
-    format = ""
-    for pattern, directive in _CLOCK_PARTS:
-        if found := re.match(pattern, rest):
-            lead = found.group()[0] if found.group()[0] in " T" else ""
-            format, rest = format + lead + directive, rest[found.end() :]
-    return format

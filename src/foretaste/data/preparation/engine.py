@@ -80,7 +80,13 @@ class Engine:
             options["threads"] = max(1, left // _MAPPED_BY_THREAD)
         self._connection = duckdb.connect(":memory:", config=options)
         self._connection.execute("SET enable_progress_bar = false")
-        self._memory_limit = memory_limit or self._half_of_memory()
+        if memory_limit is None:
+            # Half of the memory that the machine has, or that a container or job may take: DuckDB's
+            # own limit is four fifths of it. Less where other processes leave less.
+            (found,) = self.row("SELECT current_setting('memory_limit')")
+            half = min(memory_bytes(found) / 0.8 / 2, free_bytes())
+            memory_limit = f"{max(_LEAST_BYTES, half) / 2**20:.0f}MiB"
+        self._memory_limit = memory_limit
         num_bytes = memory_bytes(self._memory_limit)
         engine_bytes = int(max(num_bytes - _BESIDE_ENGINE_BYTES, num_bytes / 2))
         self._connection.execute(f"SET memory_limit = '{engine_bytes}B'")
@@ -147,15 +153,6 @@ class Engine:
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
-
-    def _half_of_memory(self) -> str:
-        """Half of the memory that the machine has, or that a container or job may take; less where
-        less is free."""
-        # DuckDB knows how much that is: its own limit is four fifths of it, which other processes
-        # and what lies beside it may leave too little room for.
-        (found,) = self.row("SELECT current_setting('memory_limit')")
-        num_bytes = min(memory_bytes(found) / 0.8 / 2, free_bytes())
-        return f"{max(_LEAST_BYTES, num_bytes) / 2**20:.0f}MiB"
 
     def make(self, table: str, query: str) -> None:
         """Keep the result of a query as a table."""

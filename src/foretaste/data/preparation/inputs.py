@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import shown
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
+from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.sources import check_format_acts, open_sources
 from foretaste.data.sources.source import Source
@@ -133,18 +135,30 @@ class Inputs:
     name: str
     """The name of a dataset of it."""
 
+    config: PrepareConfig
+    """The settings to prepare it with; for a named set, with what is known of it."""
+
     @classmethod
     def open(
         cls,
         source: Any,
         items: Any,
-        config: PrepareConfig,
+        config: PrepareConfig | None,
+        source_dir: Path | str | None,
         progress: Progress,
-        *,
-        name: str | None = None,
     ) -> Inputs:
-        """Find and checksum whatever ``source`` and ``items`` name; InputError where they cannot
-        be read. Without a ``name`` it is called after its first file."""
+        """Find and checksum whatever ``source`` and ``items`` name, a named set included.
+
+        Raises InputError where they cannot be read, SettingError for a setting about an input that
+        is not given.
+        """
+        config = given_or_default("config", config, PrepareConfig)
+        source_dir = checked("source_dir", source_dir, Path | None)
+        named = named_set(source, source_dir)
+        if named is not None:
+            config = named.settings(config, with_items=items is None)
+            source, own_items = find_files(named, source_dir, progress)
+            items = own_items if items is None else items
         split, format = as_given_split(source), config.file_format
         sources = {"interactions": source} if split is None else split.parts()
         is_split = split is not None and config.protocol != "none"
@@ -179,24 +193,25 @@ class Inputs:
                 for part, sources in opened.items()
                 for found in sources
             ],
-            name=name or Path(interactions[0].name).name.split(".")[0],
+            name=Path(interactions[0].name).name.split(".")[0] if named is None else named.name,
+            config=config,
         )
 
-    def default_output(self, config: PrepareConfig, root: Path) -> Path:
+    def default_output(self, root: Path) -> Path:
         """``root/<name>-<digest>``: the same for the same content and settings, wherever it is."""
-        digest = hashlib.sha256(_key(self.provenance, config.content()).encode()).hexdigest()
+        digest = hashlib.sha256(_key(self.provenance, self.config.content()).encode()).hexdigest()
         # A name may have 255 bytes, and a temporary one is longer.
         name = self.name.encode()[:_LONGEST_NAME].decode(errors="ignore")
         return root / f"{name}-{digest[:12]}"
 
-    def is_prepared_in(self, directory: Path, config: PrepareConfig) -> bool:
+    def is_prepared_in(self, directory: Path) -> bool:
         """True where a dataset there was prepared from the same content by the same settings."""
         if not (directory / FILE_NAME).is_file():
             return False
         with suppress(DatasetError):
             manifest = Manifest.read(directory)
             key = _key(manifest.source, manifest.config)
-            return key == _key(self.provenance, config.content())
+            return key == _key(self.provenance, self.config.content())
         return False
 
     def check_unchanged(self) -> None:

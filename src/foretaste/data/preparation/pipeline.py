@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from foretaste import __version__
 from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import counted, shown
-from foretaste.data.config import PrepareConfig, Progress
+from foretaste.data.config import Progress
 from foretaste.data.manifest import Manifest, Part
 from foretaste.data.part_files import content_digest, is_in_order
 from foretaste.data.preparation import steps
@@ -46,12 +46,12 @@ _FILTERS = (
 class Pipeline:
     """One preparation: its engine, inputs, plan and settings, and the counts of its steps."""
 
-    def __init__(self, engine: Engine, inputs: Inputs, plan: Plan, config: PrepareConfig) -> None:
+    def __init__(self, engine: Engine, inputs: Inputs, plan: Plan) -> None:
         self.counts: dict[str, int] = {}
         self._engine = engine
         self._inputs = inputs
         self._plan = plan
-        self._config = config
+        self._config = inputs.config
 
     def run(self, directory: Path, progress: Progress) -> Manifest:
         """Run every step and write the files of the dataset into ``directory``; its manifest."""

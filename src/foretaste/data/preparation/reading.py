@@ -71,7 +71,13 @@ def read_raw(
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
         # The kinds that a sample suggests, and wider ones until all values fit.
-        kinds = {role: _guess(engine, sources[0], columns[role], role) for role in columns}
+        kinds: dict[str, Kind] = {}
+        sample = f"(SELECT * FROM {sources[0].relation} LIMIT {_SAMPLE_ROWS})"
+        for role, name in columns.items():
+            possible = [kind for row in KINDS[role] for kind in row]
+            fits = ", ".join(f"count({cast(sources[0].columns[name], kind)})" for kind in possible)
+            num_fitting = engine.row(f"SELECT {fits} FROM {sample}")
+            kinds[role] = possible[num_fitting.index(max(num_fitting))]
         while misfits := _read_as(engine, sources, columns, kinds):
             for role in misfits:
                 (row,) = (row for row in KINDS[role] if kinds[role] in row)
@@ -81,8 +87,15 @@ def read_raw(
                 kinds[role] = wider[0]
             engine.drop("raw")
         for role in ("user_id", "item_id"):
-            if kinds[role] == "text" and engine.count(f"raw WHERE contains({role}, chr(0))"):
-                raise _nul_character(engine, sources, role, columns[role])
+            if kinds[role] != "text" or not engine.count(f"raw WHERE contains({role}, chr(0))"):
+                continue
+            for source in sources:
+                text = f"CAST({source.columns[columns[role]].sql} AS VARCHAR)"
+                where = f"{source.relation} WHERE contains({text}, chr(0))"
+                count, example = engine.row(f"SELECT count(*), min({text}) FROM {where}")
+                if count:
+                    problem = f"{role} {shown(example)} holds a NUL character"
+                    raise _error_at(source, columns[role], example, problem, count)
     return {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
 
 
@@ -135,15 +148,6 @@ def _check_storage(sources: Sequence[Source], columns: dict[str, str]) -> None:
                 )
 
 
-def _guess(engine: Engine, source: Source, name: str, role: str) -> Kind:
-    """The kind that most of the first rows fit, the narrowest of several."""
-    kinds = [kind for row in KINDS[role] for kind in row]
-    fits = ", ".join(f"count({cast(source.columns[name], kind)})" for kind in kinds)
-    sample = f"(SELECT * FROM {source.relation} LIMIT {_SAMPLE_ROWS})"
-    num_fitting = dict(zip(kinds, engine.row(f"SELECT {fits} FROM {sample}"), strict=True))
-    return max(num_fitting, key=lambda kind: num_fitting[kind])
-
-
 def _read_as(
     engine: Engine, sources: Sequence[Source], columns: dict[str, str], kinds: dict[str, Kind]
 ) -> list[str]:
@@ -168,18 +172,6 @@ def _read_as(
 def _names(sources: Sequence[Source]) -> str:
     first = ", ".join(source.name for source in sources[:3])
     return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
-
-
-def _nul_character(engine: Engine, sources: Sequence[Source], role: str, name: str) -> InputError:
-    for source in sources:
-        text = f"CAST({source.columns[name].sql} AS VARCHAR)"
-        count, example = engine.row(
-            f"SELECT count(*), min({text}) FROM {source.relation} WHERE contains({text}, chr(0))"
-        )
-        if count:
-            problem = f"{role} {shown(example)} holds a NUL character"
-            return _error_at(source, name, example, problem, count)
-    raise AssertionError(f"{role}: a value held a NUL character, and now none does")
 
 
 def _bad_value(

@@ -116,26 +116,22 @@ def _to_arrow(source: Any) -> pa.Table:
         return source
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         return pa.Table.from_pandas(source, preserve_index=False)
-    if hasattr(source, "tocsr"):
-        return _sparse_to_arrow(source)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)
-    hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
-    raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
-
-
-def _sparse_to_arrow(matrix: Any) -> pa.Table:
-    if matrix.dtype.kind not in "biuf":
-        raise InputError(f"matrix: holds values of type {matrix.dtype}; they must be numbers")
-    if len(matrix.shape) != 2:
-        raise InputError(f"matrix: has {len(matrix.shape)} dimensions; users and items make two")
-    canonical = matrix.tocsr(copy=True)
-    canonical.check_format(full_check=True)
-    canonical.sum_duplicates()
-    canonical.eliminate_zeros()
-    rows = np.repeat(np.arange(canonical.shape[0]), np.diff(canonical.indptr))
-    values = canonical.data.astype(np.int8) if matrix.dtype.kind == "b" else canonical.data
-    return pa.table({"user_id": rows, "item_id": canonical.indices, "rating": values})
+    if not hasattr(source, "tocsr"):
+        hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
+        raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
+    if source.dtype.kind not in "biuf":
+        raise InputError(f"matrix: holds values of type {source.dtype}; they must be numbers")
+    if len(source.shape) != 2:
+        raise InputError(f"matrix: has {len(source.shape)} dimensions; users and items make two")
+    matrix = source.tocsr(copy=True)
+    matrix.check_format(full_check=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    values = matrix.data.astype(np.int8) if source.dtype.kind == "b" else matrix.data
+    return pa.table({"user_id": rows, "item_id": matrix.indices, "rating": values})
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -59,10 +59,16 @@ class JsonLinesFile(TextFile):
 
         Raises InputError for the first line before it that is no object.
         """
-        return next(
-            (line for line, found in self._objects() if _as_text(found.get(column)) == value),
-            None,
-        )
+        for line, found in self._objects():
+            text = found.get(column)
+            # As DuckDB makes it text.
+            if isinstance(text, float):
+                text = repr(text)
+            elif text is not None and not isinstance(text, str):
+                text = json.dumps(text, separators=(",", ":"))
+            if (text or None) == value:
+                return line
+        return None
 
     def check_lines(self) -> None:
         with suppress(OSError):
@@ -100,10 +106,3 @@ def _is_rounded(pointer: str) -> str:
         f"IF TRY_CAST(number AS DOUBLE) = abs(TRY_CAST({value} AS DOUBLE)) "
         f"AND {digits('number')} <> {digits(value)}]) > 0)"
     )
-
-
-def _as_text(value: Any) -> str | None:
-    """A value as DuckDB makes it text; None where it is empty."""
-    if isinstance(value, str) or value is None:
-        return value or None
-    return repr(value) if isinstance(value, float) else json.dumps(value, separators=(",", ":"))

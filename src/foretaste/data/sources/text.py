@@ -81,10 +81,7 @@ class TextFile(Source):
                 f"{path}, line 1: cannot be parsed ({error}); {quotes_as_they_are(format)}: "
                 f"{shown(text[:300])}"
             ) from None
-        if format.columns is None:
-            _check_header(path, fields)
-        else:
-            _check_first_row(path, fields, delimiter, format.columns, format.option("columns"))
+        _check_first_row(path, fields, delimiter, format)
         names = format.columns or tuple(fields)
         columns = {
             name: Column(sql=f"c{position}", storage="text", type_name="text")
@@ -288,21 +285,22 @@ def _first_row(text: str, delimiter: str, has_quotes: bool, *, strict: bool) -> 
     return next(_numbered_rows(lines, delimiter, has_quotes, strict=strict))[1]
 
 
-def _check_header(path: Path, names: list[str]) -> None:
-    if len(names) > _MAX_COLUMNS:
-        raise InputError(
-            f"{path}, line 1: has {len(names):,} columns, more than {_MAX_COLUMNS:,}; each "
-            "row must be one interaction, with a column of users and one of items"
-        )
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputError(f"{path}, line 1: column {shown(min(repeated))} is there more than once")
-    refuse_nul(names, f"{path}, line 1")
-
-
-def _check_first_row(
-    path: Path, fields: list[str], delimiter: str, names: tuple[str, ...], option: str
-) -> None:
+def _check_first_row(path: Path, fields: list[str], delimiter: str, format: FileFormat) -> None:
+    """Raise InputError for a header with odd names, or a row that is not one of its columns."""
+    if (names := format.columns) is None:
+        if len(fields) > _MAX_COLUMNS:
+            raise InputError(
+                f"{path}, line 1: has {len(fields):,} columns, more than {_MAX_COLUMNS:,}; each "
+                "row must be one interaction, with a column of users and one of items"
+            )
+        repeated = [name for name, count in Counter(fields).items() if count > 1]
+        if repeated:
+            raise InputError(
+                f"{path}, line 1: column {shown(min(repeated))} is there more than once"
+            )
+        refuse_nul(fields, f"{path}, line 1")
+        return
+    option = format.option("columns")
     example = shown(delimiter.join(fields))
     if len(fields) != len(names):
         raise InputError(
