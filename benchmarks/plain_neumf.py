@@ -27,7 +27,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, permutation, stream_key
 from foretaste.training.auto import TrainingPlan
-from foretaste.training.step import adam
+from foretaste.training.optimizer import adam
 
 _CHUNKS = {
     "cpu": (1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16),

@@ -22,7 +22,7 @@ from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import TrainingPlan
-from foretaste.training.step import adam
+from foretaste.training.optimizer import adam
 
 
 class PlainVAE(nn.Module):

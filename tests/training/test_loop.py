@@ -19,9 +19,10 @@ from foretaste.models.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
+from foretaste.training.early_stopping import EarlyStopping
 from foretaste.training.loop import fit
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.state import Clock, EarlyStopping, TrainingState
+from foretaste.training.state import Clock, TrainingState
 from foretaste.training.step import Step
 from tests.training.plans import make_plan
 
@@ -142,6 +143,9 @@ class Watched:
             def stepped(self, epoch: int, step: int, num_steps: int) -> None:
                 watched.steps.append((epoch, step, num_steps))
 
+            def epoch_done(self, report: EpochReport) -> None:
+                watched.reports.append(report)
+
         optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
         precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
         reason = fit(
@@ -150,7 +154,6 @@ class Watched:
             self.state,
             evaluate=None if values is None else evaluate,
             keep=lambda: self.kept.append(self.model.weight.item()),
-            report=self.reports.append,
             checkpoint=self.checkpoint,
             callback=Watching(),
         )

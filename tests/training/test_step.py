@@ -27,8 +27,9 @@ from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
 from foretaste.training.config import Kernels, TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
+from foretaste.training.optimizer import adam
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.step import Step, adam, check_compiler
+from foretaste.training.step import Step, check_compiler
 from foretaste.training.trainer import make_batches, make_step
 from tests.compiler import compiling
 from tests.ops.cases import random_histories

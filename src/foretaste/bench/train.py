@@ -185,6 +185,11 @@ class Training:
         evaluate: Callable[[], Evaluation] | None = None,
     ) -> Clock:
         """Train the plan's epochs; each is reported once the device has finished it."""
+
+        class Reporting(Callback):
+            def epoch_done(self, report: EpochReport) -> None:
+                after_epoch(report)
+
         state = TrainingState.begin(
             self.plan,
             num_batches=self.batches.num_batches,
@@ -197,8 +202,7 @@ class Training:
             state,
             evaluate=evaluate,
             keep=lambda: None,
-            report=after_epoch,
             checkpoint=lambda: None,
-            callback=Callback(),
+            callback=Reporting(),
         )
         return state.clock

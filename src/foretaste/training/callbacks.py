@@ -49,10 +49,11 @@ class TrainingStart:
     """Updates in an epoch."""
     selection_split: str | None
     """The part that chooses the epoch: ``validation``; ``test`` if there is none; None: nothing."""
-    started_from: dict[str, Any] | None
-    """By run whose weights it begins with: the users and items found there, new or gone; None where
-    it goes on from a saved state."""
-    resumed_at: str | None
+    started_from: dict[str, Any]
+    """By run whose weights it begins with: the users and items found there, new or gone."""
+    is_resumed: bool = False
+    """It goes on from a saved state."""
+    resumed_at: str | None = None
     """The position it goes on from, for people; None for a training that begins the first time."""
     fitting: str | None = None
     """Work of a model without epochs, for people, where that may take long."""
@@ -165,7 +166,7 @@ class RunLogging(Callback):
         self.run = run
 
     def started(self, start: TrainingStart) -> None:
-        if start.started_from is None:  # the log has it already
+        if start.is_resumed:  # the log has it already
             return
         self.run.log.append(
             "start",
@@ -195,7 +196,6 @@ class RunLogging(Callback):
         if summary.test is not None:
             self._log_evaluation(summary.test, summary.best_epoch)
         self.run.log.append("summary", **summary.as_event())
-        self.run.discard_state()
 
     def _log_evaluation(self, evaluation: Evaluation, epoch: int | None) -> None:
         self.run.log.append("evaluation", epoch=epoch, evaluation=evaluation.as_dict())

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a training on disk, saved as it goes on and loaded to resume."""
+"""Saving and loading the state of a training; the format is in `runs/checkpoint_files.py`."""
 
 from __future__ import annotations
 

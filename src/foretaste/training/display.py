@@ -180,7 +180,7 @@ def _beginning_lines(start: TrainingStart) -> list[str]:
     lost = [
         f"note        most {kind} of {run} are not in these data: what it learned of them is lost; "
         "give it all data, not only what is new"
-        for run, matches in (start.started_from or {}).items()
+        for run, matches in start.started_from.items()
         for kind, counts in matches.items()
         if counts["num_gone"] > counts["num_found"]
     ]
@@ -191,7 +191,7 @@ def _beginning_lines(start: TrainingStart) -> list[str]:
             f"{counts['num_gone']:,} gone"
             for kind, counts in matches.items()
         )
-        for run, matches in (start.started_from or {}).items()
+        for run, matches in start.started_from.items()
     ]
     return again + begun + lost
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.batches import Batches
 from foretaste.ops.spans import in_spans
-from foretaste.training.callbacks import Callback, EpochReport
+from foretaste.training.callbacks import Callback
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
@@ -19,7 +19,6 @@ def fit(
     *,
     evaluate: Callable[[], Evaluation] | None,
     keep: Callable[[], None],
-    report: Callable[[EpochReport], None],
     checkpoint: Callable[[], None],
     callback: Callback,
 ) -> str:
@@ -30,7 +29,6 @@ def fit(
         state: the position to begin at; it follows the training.
         evaluate: ranks the held-out users; without it the last epoch is the best.
         keep: saves the weights, after every evaluation that is the best so far.
-        report: called with every epoch.
         checkpoint: called wherever model and ``state`` agree on what was done. The training may be
             stopped here, by raising: it can go on from what both are then.
 
@@ -52,17 +50,16 @@ def fit(
         state.clock.stop()
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)
-        evaluation = None
-        is_best = epoch == plan.epochs and evaluate is None
+        evaluation, value = None, None
         if evaluate is not None and plan.evaluates(epoch):
             model.eval()
             evaluation = state.clock.counted(evaluate(), epoch)
-            is_best = state.early_stopping.update(epoch, evaluation[plan.select_by])
+            value = evaluation[plan.select_by]
+        is_best = state.early_stopping.update(epoch, value)
         if is_best:
-            state.early_stopping.best_epoch = epoch
             keep()
         settings = step.scaler.as_event() | model.schedule(state.num_steps() - 1, num_batches)
-        report(state.report(loss, settings, evaluation, is_best=is_best))
+        callback.epoch_done(state.report(loss, settings, evaluation, is_best=is_best))
         state.next_epoch()
         checkpoint()
     return reason

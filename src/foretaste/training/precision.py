@@ -1,4 +1,4 @@
-"""Precision of the products of training, and the loss scale that keeps float16 gradients alive.
+"""Precision of the products of training.
 
 Weights, optimizer state and every score that is ranked stay float32:
 
@@ -13,26 +13,20 @@ Weights, optimizer state and every score that is ranked stay float32:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from foretaste._util.settings import check_settings
-from foretaste.errors import SettingError, TrainingError
+from foretaste.errors import SettingError
 from foretaste.ops.precision_flags import EXACT, exact_half_sums, float32_products
 from foretaste.training.config import LossScale, Precision
+from foretaste.training.optimizer import LossScaler, Scaler, Unscaled
 
 _COMPUTE_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AMPERE = (8, 0)
-_INITIAL_SCALE = 2.0**16
-_SMALLEST_SCALE = 1.0
-_LARGEST_SCALE = 2.0**32
-_GROWTH_STEPS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,130 +85,6 @@ def half_precision(device: torch.device) -> str:
 def computes_tf32(device: torch.device) -> bool:
     """Whether the device computes products in tf32."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _AMPERE
-
-
-class Scaler(Protocol):
-    """Between loss and optimizers: ``scale(loss).backward()``, then ``step(optimizers)``."""
-
-    def scale(self, loss: Tensor) -> Tensor:
-        """The loss to call ``backward`` on."""
-        ...
-
-    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Update the weights by the gradients of the scaled loss."""
-        ...
-
-    def as_event(self) -> dict[str, float]:
-        """Its entries of the metrics log; waits for the device."""
-        ...
-
-    def check_updates(self, num_steps: int) -> None:
-        """TrainingError if none of the last ``num_steps`` changed a weight, nor a next one will."""
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """All that resuming needs."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
-        ...
-
-
-class Unscaled:
-    """The `Scaler` of every precision whose gradients need none."""
-
-    def scale(self, loss: Tensor) -> Tensor:
-        return loss
-
-    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        for optimizer in optimizers:
-            optimizer.step()
-
-    def as_event(self) -> dict[str, float]:
-        return {}
-
-    def check_updates(self, num_steps: int) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        assert not state, sorted(state)
-
-
-class LossScaler:
-    """The `Scaler` of fp16, for fused Adam; nothing in a step waits for the device.
-
-    A step whose gradients are not all finite leaves weights and optimizer state alone. The scale
-    starts at 2**16, is halved then, and doubled after 2,000 finite steps in a row (Micikevicius et
-    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is.
-    """
-
-    def __init__(self, device: torch.device, fixed: float | None = None) -> None:
-        self.is_fixed = fixed is not None
-        self.scale_tensor = torch.full((), fixed or _INITIAL_SCALE, device=device)
-        self.num_finite = torch.zeros((), dtype=torch.int64, device=device)
-        self.num_skipped = torch.zeros((), dtype=torch.int64, device=device)
-        self._num_skipped_before = 0
-
-    def scale(self, loss: Tensor) -> Tensor:
-        return loss * self.scale_tensor
-
-    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        gradients = [
-            parameter.grad
-            for optimizer in optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
-        overflowed = ~torch.nn.utils.get_total_norm(gradients, norm_type=math.inf).isfinite()
-        for optimizer in optimizers:
-            fused: Any = optimizer
-            fused.grad_scale, fused.found_inf = self.scale_tensor, overflowed.float()
-            try:
-                optimizer.step()
-            finally:
-                del fused.grad_scale, fused.found_inf
-        # In place, so that a captured step keeps working on the same tensors.
-        self.num_skipped.add_(overflowed)
-        if self.is_fixed:
-            return
-        self.num_finite.add_(1).mul_(~overflowed)
-        grows = self.num_finite == _GROWTH_STEPS
-        self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())
-        self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
-        self.num_finite.mul_(~grows)
-
-    def check_updates(self, num_steps: int) -> None:
-        num_skipped = int(self.num_skipped.item())
-        all_skipped = num_skipped - self._num_skipped_before >= num_steps
-        if all_skipped and (self.is_fixed or self.scale_tensor.item() <= _SMALLEST_SCALE):
-            raise TrainingError(
-                f"no gradient of the last {num_steps} updates was finite in fp16 at loss scale "
-                f"{self.scale_tensor.item():g}; use --precision bf16 or fp32"
-            )
-        self._num_skipped_before = num_skipped
-
-    def as_event(self) -> dict[str, float]:
-        return {
-            "loss_scale": self.scale_tensor.item(),
-            "num_skipped_steps": int(self.num_skipped.item()),
-        }
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {
-            "loss_scale": self.scale_tensor,
-            "num_finite": self.num_finite,
-            "num_skipped": self.num_skipped,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.state_dict().items():
-            tensor.copy_(state[name])
-        self._num_skipped_before = int(self.num_skipped.item())
 
 
 def _check_device(precision: str, device: torch.device) -> None:

@@ -5,7 +5,6 @@ Shape suffix: S updates of an epoch.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import EpochReport
+from foretaste.training.early_stopping import EarlyStopping
 
 
 @dataclass
@@ -111,36 +111,6 @@ class Clock:
         epochs = range(1, epoch + 1)
         evaluate_s = sum(self.evaluate_s.get(str(epoch), 0.0) for epoch in epochs)
         return self.compile_s + sum(self.epoch_s[:epoch]) + evaluate_s
-
-
-@dataclass
-class EarlyStopping:
-    """Best epoch by the selected metric, and the reason to stop."""
-
-    plan: TrainingPlan
-    best_epoch: int = 0
-    best_value: float | None = None
-    target_epoch: int | None = None
-    num_without_gain: int = 0
-
-    def update(self, epoch: int, value: float) -> bool:
-        """Count an evaluation; True when it is the best so far (the first of equals)."""
-        assert math.isfinite(value), f"{self.plan.select_by} is {value}"
-        if self.target_epoch is None and self.plan.target is not None and value >= self.plan.target:
-            self.target_epoch = epoch
-        if self.best_value is not None and value <= self.best_value:
-            self.num_without_gain += 1
-            return False
-        self.best_epoch, self.best_value, self.num_without_gain = epoch, value, 0
-        return True
-
-    def reason_to_stop(self) -> str | None:
-        """Why training should end now, or None."""
-        if self.target_epoch is not None:
-            return f"{self.plan.select_by} reached {self.plan.target}"
-        if 0 < self.plan.patience <= self.num_without_gain:
-            return f"{self.plan.select_by} did not improve in {self.num_without_gain} evaluations"
-        return None
 
 
 @dataclass

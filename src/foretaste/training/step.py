@@ -1,11 +1,11 @@
-"""One update of the weights: forward, backward, optimizer."""
+"""One update of the weights: forward, backward, and a step of the optimizer."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -14,9 +14,7 @@ from foretaste.errors import UnsupportedError
 from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.spans import span
-from foretaste.ops.torch_internals import Adam
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.auto import TrainingPlan
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -33,18 +31,6 @@ def check_compiler(device: torch.device) -> None:
             "compile is on, but torch.compile needs Triton on a GPU and found none; "
             "pip install triton, or leave out --compile"
         )
-
-
-def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
-    """The optimizer of a plan: Adam, each step in one fused pass."""
-    return Adam(
-        [parameter for parameter in parameters if parameter.numel()],
-        lr=plan.learning_rate,
-        betas=(plan.beta1, plan.beta2),
-        eps=plan.eps,
-        fused=True,
-        capturable=plan.device.startswith("cuda"),
-    )
 
 
 class Step:

@@ -39,9 +39,10 @@ from foretaste.training.config import LogConfig
 from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 from foretaste.training.interruption import Interruption
 from foretaste.training.loop import fit
+from foretaste.training.optimizer import optimizers_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
-from foretaste.training.step import Step, SweepStep, adam, check_compiler
+from foretaste.training.step import Step, SweepStep, check_compiler
 from foretaste.training.validation import Validation
 from foretaste.training.warm_start import WarmStart
 
@@ -76,8 +77,9 @@ class Trainer:
         check_model_fits(*made_of, device, to_train=True)
         self.model = build_model(*made_of).to(device)
         self.model.count_items(self.histories)
-        self.started_from: dict[str, Any] | None = None
-        """Origin of the first weights, as logged; None before `begin`."""
+        self.has_begun = False
+        self.started_from: dict[str, Any] = {}
+        """Origin of the first weights, as logged; empty for weights by seed."""
         if isinstance(self.model, IterativeModel):
             self._set_up_epochs(self.model)
         if isinstance(self.model, ComposedModel):
@@ -112,7 +114,7 @@ class Trainer:
 
         Raises what `WarmStart.open` raises.
         """
-        self.started_from = {}
+        self.has_begun = True
         if not isinstance(self.model, IterativeModel):
             return self.config
         warm_start = WarmStart.open(self.config.start, self.model, self.dataset)
@@ -127,23 +129,29 @@ class Trainer:
         SIGHUP; RunError, with the run as it was, where its saved state does not fit.
         """
         asked = self.config.asked
-        fits = self._fit_epochs if isinstance(self.model, IterativeModel) else self._fit_at_once
         with Interruption(run.path) as interruption, logged(run, logs, callback) as callbacks:
+
+            def progress(split: str, num_done: int, num_users: int) -> None:
+                callbacks.evaluating(split, num_done, num_users)
+                interruption.check(f"while ranking the {split} part")
+
             validation = Validation(
                 dataset=self.dataset,
                 candidates=asked["candidates"],
                 validation_users=asked["validation_users"],
                 evaluation_batch=asked["evaluation_batch"],
-                callback=callbacks,
-                interruption=interruption,
+                progress=progress,
             )
-            fits(run, validation)
+            if isinstance(self.model, IterativeModel):
+                self._fit_epochs(run, validation, callbacks, interruption)
+            else:
+                self._fit_at_once(run, validation, callbacks)
 
-    def _restore(self, run: Run, checkpoints: Checkpoints) -> str | None:
+    def _restore(self, run: Run, checkpoints: Checkpoints) -> tuple[bool, str | None]:
         """Go to the saved state of the run, else to the beginning, and its log too.
 
-        Returns the position that it goes on from, for people. The run keeps its files until all
-        that may not fit does.
+        Returns True where there was a saved state, and the position, for people, that a training
+        goes on from. The run keeps its files until all that may not fit does.
         """
         if checkpoints.load():
             here = conditions(self.model.device)
@@ -151,26 +159,27 @@ class Trainer:
             begun = {**run.config.versions, **run.config.hardware}
             changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
             note = f" (begun with {', '.join(changed)}: last digits may differ)" if changed else ""
-            self.started_from = None
-            return self.state.where() + note
+            return True, self.state.where() + note
         position = None
-        if self.started_from is None:
+        if not self.has_begun:
             self.begin()
             position = "epoch 1: it had ended before a state was saved"
         run.begin_anew()
-        return position
+        return False, position
 
-    def _fit_epochs(self, run: Run, validation: Validation) -> None:
+    def _fit_epochs(
+        self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
+    ) -> None:
         """Fit epoch by epoch, up to the best epoch's weights."""
         state, plan = self.state, self.plan
         checkpoints = Checkpoints(run, self.step, state)
-        resumed_at = self._restore(run, checkpoints)
-        sizes = (state.num_batches, state.num_samples)
-        self._announce(validation, plan, *sizes, resumed_at=resumed_at)
+        is_resumed, resumed_at = self._restore(run, checkpoints)
+        start = self._start(plan, validation, state.num_batches, state.num_samples)
+        callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
 
         def checkpoint() -> None:
             checkpoints.save_if_due()
-            validation.interruption.check(state.what_is_done())
+            interruption.check(state.what_is_done())
 
         evaluate = None
         if validation.selection_split is not None:
@@ -183,78 +192,70 @@ class Trainer:
                     state,
                     evaluate=evaluate,
                     keep=lambda: run.save_weights(self.model.state_dict(), state.epoch),
-                    report=validation.callback.epoch_done,
                     checkpoint=checkpoint,
-                    callback=validation.callback,
+                    callback=callback,
                 )
             except Interrupted:
                 checkpoints.save()
                 raise
             checkpoints.save()
             self.model.load_state_dict(run.load_weights())
-            self._finish(validation, state.clock, state.num_samples, reason, state)
+            callback.finished(
+                self._summary(validation, state.clock, state.num_samples, reason, state)
+            )
+            run.discard_state()
 
-    def _fit_at_once(self, run: Run, validation: Validation) -> None:
+    def _fit_at_once(self, run: Run, validation: Validation, callback: Callback) -> None:
         model, num_samples, clock = self.model, len(self.histories), Clock()
         assert isinstance(model, ClosedFormModel)
         run.begin_anew()
-        self.started_from = {}
-        self._announce(validation, None, 1, num_samples, fitting=model.fitting_note())
+        start = self._start(None, validation, 1, num_samples)
+        callback.started(replace(start, fitting=model.fitting_note()))
         clock.go()
         model.fit(self.histories)
         clock.stop()
         clock.next_epoch()
         run.save_weights(model.state_dict())
-        self._finish(validation, clock, num_samples, "fitted in one pass", None)
+        callback.finished(self._summary(validation, clock, num_samples, "fitted in one pass", None))
 
-    def _announce(
-        self,
-        validation: Validation,
-        plan: TrainingPlan | None,
-        num_batches: int,
-        num_samples: int,
-        *,
-        resumed_at: str | None = None,
-        fitting: str | None = None,
-    ) -> None:
+    def _start(
+        self, plan: TrainingPlan | None, validation: Validation, num_batches: int, num_samples: int
+    ) -> TrainingStart:
+        """The event of a training that begins; the GPU's peak of memory is counted from here."""
         if self.model.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.model.device)
         manifest = self.dataset.manifest
-        validation.callback.started(
-            TrainingStart(
-                model=self.model.name,
-                dataset=str(self.dataset.path),
-                protocol=manifest.protocol,
-                plan=plan,
-                num_users=manifest.num_train_users,
-                num_items=manifest.num_items,
-                num_interactions=self.dataset.train.num_interactions,
-                num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-                num_samples=num_samples,
-                num_batches=num_batches,
-                selection_split=validation.selection_split,
-                started_from=self.started_from,
-                resumed_at=resumed_at,
-                fitting=fitting,
-            )
+        return TrainingStart(
+            model=self.model.name,
+            dataset=str(self.dataset.path),
+            protocol=manifest.protocol,
+            plan=plan,
+            num_users=manifest.num_train_users,
+            num_items=manifest.num_items,
+            num_interactions=self.dataset.train.num_interactions,
+            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            num_samples=num_samples,
+            num_batches=num_batches,
+            selection_split=validation.selection_split,
+            started_from=self.started_from,
         )
 
-    def _finish(
+    def _summary(
         self,
         validation: Validation,
         clock: Clock,
         num_samples: int,
         reason: str,
         state: TrainingState | None,
-    ) -> None:
-        """Evaluate the best weights on the test part and report the final numbers."""
+    ) -> TrainingSummary:
+        """The final numbers, once the best weights are evaluated on the test part."""
         model, stopping = self.model.eval(), state.early_stopping if state else None
         select_by = stopping.plan.select_by if stopping else None
         test = validation.test(model, select_by)
         if test is not None:
             clock.counted(test, None)
         target_epoch = stopping.target_epoch if stopping else None
-        summary = TrainingSummary(
+        return TrainingSummary(
             stopped_because=reason,
             select_by=select_by,
             selection_split=validation.selection_split if stopping else None,
@@ -266,7 +267,6 @@ class Trainer:
             test=test,
             **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
         )
-        validation.callback.finished(summary)
 
     def _settings(self, kind: type[Any], values: Mapping[str, Any]) -> Any:
         """An instance of a settings class from those of ``values`` that are its fields."""
@@ -304,8 +304,7 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
         return SweepStep(model, {}, precision)
     model.compute_dtype = precision.compute_dtype
     model.implementation = "compiled" if plan.compile else plan.kernels
-    groups = model.parameter_groups()
-    optimizers = {name: adam(parameters, plan) for name, parameters in groups.items()}
+    optimizers = optimizers_of(model, plan)
     num_samples = batches.samples_per_batch
     if is_recorded(model, plan, num_samples):
         recorder = CudaGraphRecorder(model.device)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,6 @@ from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
-from foretaste.training.callbacks import Callback
-from foretaste.training.interruption import Interruption
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
@@ -41,8 +40,8 @@ class Validation:
     candidates: str
     validation_users: int
     evaluation_batch: int | None
-    callback: Callback
-    interruption: Interruption
+    progress: Callable[[str, int, int], None]
+    """Called while users are ranked, with the part and how many of its users are done."""
 
     @property
     def selection_split(self) -> Split | None:
@@ -83,11 +82,6 @@ class Validation:
         users: NDArray[np.integer] | None,
     ) -> Evaluation:
         manifest = self.dataset.manifest
-
-        def ranked(num_done: int, num_users: int) -> None:
-            self.callback.evaluating(heldout.split, num_done, num_users)
-            self.interruption.check(f"while ranking the {heldout.split} part")
-
         return evaluate(
             model,
             heldout,
@@ -98,5 +92,5 @@ class Validation:
             seed=manifest.seed,
             users=users,
             batch=self.evaluation_batch,
-            progress=ranked,
+            progress=partial(self.progress, heldout.split),
         )
