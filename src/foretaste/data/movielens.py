@@ -57,11 +57,6 @@ class NamedSet:
     def archive(self) -> str:
         return f"{self.name}.zip"
 
-    @property
-    def is_unpacked_here(self) -> bool:
-        """True where the working directory holds the set's own folder."""
-        return (Path(self.name) / self.interactions).is_file()
-
     def settings(self, config: PrepareConfig, *, with_items: bool) -> PrepareConfig:
         """``config`` for this set: how it is written, and what the reference does where nothing
         else is asked for. SettingError where it contradicts how the files are written."""
@@ -142,8 +137,9 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
             f"{source}: there is no such file or folder, nor a named set of that name; the named "
             f"sets are {', '.join(NAMED_SETS)}{did_you_mean(Path(source))}"
         )
-    is_taken = named is not None and Path(named.name).exists() and not named.is_unpacked_here
-    return None if is_taken else named
+    if named is None or not (own := Path(named.name)).exists():
+        return named
+    return named if (own / named.interactions).is_file() else None
 
 
 def find_files(

@@ -51,12 +51,7 @@ _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in 
 PAIR = ("user_id", "item_id")
 """The roles that every input has a column for."""
 
-_OPTIONS = {
-    "user_id": "user_column",
-    "item_id": "item_column",
-    "rating": "rating_column",
-    "time": "time_column",
-}
+_OPTIONS = {role: f"{role.removesuffix('_id')}_column" for role in (*PAIR, "rating", "time")}
 
 # Columns of these names are left out, as are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})

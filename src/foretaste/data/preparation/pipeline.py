@@ -28,18 +28,12 @@ from foretaste.errors import DatasetError, InputError, SettingError
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
-# Of each filter: its setting, the table it leaves, the condition and the count of rows dropped, and
-# a table of ids that the condition looks into.
+# Of each filter: its setting, the condition or, for a column of ids, the query of those kept, and
+# the count of the rows that it drops.
 _FILTERS = (
-    ("min_rating", "rated", steps.RATED, "num_rows_rated_too_low", None),
-    (
-        *("min_item_users", "frequent", steps.FREQUENT, "num_rows_of_rare_items"),
-        ("frequent_items", steps.FREQUENT_ITEMS),
-    ),
-    (
-        *("min_user_interactions", "active", steps.ACTIVE, "num_rows_of_inactive_users"),
-        ("active_users", steps.ACTIVE_USERS),
-    ),
+    ("min_rating", None, steps.RATED, "num_rows_rated_too_low"),
+    ("min_item_users", "item_id", steps.FREQUENT_ITEMS, "num_rows_of_rare_items"),
+    ("min_user_interactions", "user_id", steps.ACTIVE_USERS, "num_rows_of_inactive_users"),
 )
 
 
@@ -104,12 +98,14 @@ class Pipeline:
         engine, filters, counts = self._engine, self._plan.filters, self.counts
         rows, num_rows = "raw", engine.count("raw")
         counts["num_rows_read"] = num_rows
-        for setting, table, condition, label, ids in _FILTERS:
+        for setting, column, sql, label in _FILTERS:
             if setting not in filters:
                 continue
-            if ids is not None:
-                engine.make(ids[0], ids[1].format(previous=rows, **filters))
-            left = f"{rows} WHERE {condition.format(**filters)}"
+            condition = sql.format(previous=rows, **filters)
+            if column is not None:
+                engine.make(f"{column}s_kept", condition)
+                condition = f"{column} IN (SELECT {column} FROM {column}s_kept)"
+            left = f"{rows} WHERE {condition}"
             num_left = engine.count(left)
             counts[label] = num_rows - num_left
             if num_left == 0:
@@ -123,9 +119,9 @@ class Pipeline:
                 )
             # Rows are copied only where some go: it takes as long as counting ten times.
             if num_left < num_rows:
-                engine.make(table, f"SELECT * FROM {left}")
+                engine.make(f"rows_with_{setting}", f"SELECT * FROM {left}")
                 engine.drop(rows)
-                rows, num_rows = table, num_left
+                rows, num_rows = f"rows_with_{setting}", num_left
         return rows
 
     def collapse_pairs(self, rows: str) -> None:
@@ -133,8 +129,8 @@ class Pipeline:
         engine, parts = self._engine, self._plan.parts
         num_rows = engine.count(rows)
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
-        engine.make("user_codes", steps.USER_CODES.format(previous=rows))
-        engine.make("item_codes", steps.ITEM_CODES.format(previous=rows))
+        for kind in ("user", "item"):
+            engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
         engine.make("pairs", steps.PAIRS.format(previous=rows))
         engine.drop(rows)
         self.counts["num_repeated_pairs"] = num_rows - engine.count("pairs")

@@ -155,16 +155,14 @@ def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, st
 
 
 def _filters(config: PrepareConfig, protocol: str, *, has_ratings: bool) -> dict[str, float]:
-    filters: dict[str, float | None] = dict.fromkeys(
-        ("min_rating", "min_item_users", "min_user_interactions")
-    )
+    filters: dict[str, float] = {}
     if config.filters == "reference":
         filters["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS
         if protocol == "held-out-users":
             filters["min_user_interactions"] = _REFERENCE_MIN_INTERACTIONS_HELD_OUT
             if has_ratings:
                 filters["min_rating"] = _REFERENCE_MIN_RATING
-    for name in filters:
-        if getattr(config, name) is not None:
-            filters[name] = getattr(config, name)
-    return {name: value for name, value in filters.items() if value is not None}
+    names = ("min_rating", "min_item_users", "min_user_interactions")
+    given = {name: getattr(config, name) for name in names}
+    filters |= {name: value for name, value in given.items() if value is not None}
+    return {name: filters[name] for name in names if name in filters}

@@ -16,23 +16,15 @@ FREQUENT_ITEMS = """
 SELECT item_id FROM {previous} GROUP BY item_id HAVING count(DISTINCT user_id) >= {min_item_users}
 """
 
-FREQUENT = "item_id IN (SELECT item_id FROM frequent_items)"
-
 # Counted before repeats are dropped, as the reference systems count.
 ACTIVE_USERS = """
 SELECT user_id FROM {previous} GROUP BY user_id HAVING count(*) >= {min_user_interactions}
 """
 
-ACTIVE = "user_id IN (SELECT user_id FROM active_users)"
-
-USER_CODES = """
-SELECT user_id, CAST(row_number() OVER (ORDER BY user_id) - 1 AS INTEGER) AS user_code
-FROM (SELECT DISTINCT user_id FROM {previous})
-"""
-
-ITEM_CODES = """
-SELECT item_id, CAST(row_number() OVER (ORDER BY item_id) - 1 AS INTEGER) AS item_code
-FROM (SELECT DISTINCT item_id FROM {previous})
+# ``user_codes`` and ``item_codes``.
+CODES = """
+SELECT {kind}_id, CAST(row_number() OVER (ORDER BY {kind}_id) - 1 AS INTEGER) AS {kind}_code
+FROM (SELECT DISTINCT {kind}_id FROM {previous})
 """
 
 # A pair that comes more than once counts as its earliest. Codes sort faster than ids, and sorting

@@ -37,10 +37,7 @@ _COMMANDS = {
     ".zip": "unzip",
     ".7z": "7z x",
     ".rar": "unrar x",
-    ".tar": "tar -xf",
-    ".tgz": "tar -xf",
-    ".tbz2": "tar -xf",
-    ".txz": "tar -xf",
+    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), "tar -xf"),
 }
 # The kind of file, and the advice, by its suffix.
 _SPREADSHEET = (
