@@ -81,31 +81,44 @@ class AnswerOptions:
         ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per
         answer.
         """
-        atexit.register(_spare_last_search)
+
+        def spare_last_search() -> None:
+            """Keep Python from searching all objects once more as it ends."""
+            # The search takes .2 s where PyTorch was imported. DuckDB needs it: it takes what is
+            # not found for leaked, and says so.
+            if "duckdb" not in sys.modules:
+                gc.freeze()
+
+        atexit.register(spare_last_search)
         if self.format == "csv":
-            self._print_csv(answers)
+            from foretaste.recommend import to_table
+            from foretaste.recommend.export import csv_text
+
+            notes, safe = stderr_console(quiet=self.quiet), self.spreadsheet_safe
+            for number, answer in enumerate(answers):
+                table = to_table([answer], number)
+                text = csv_text(table, with_header=number == 0, spreadsheet_safe=safe)
+                # A file or another program gets the ids as they are.
+                sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
+                if answer.reason:
+                    about = number if answer.id is None else answer.id
+                    say(notes, f"{answer.column} {about}: {answer.reason}")
         elif self.format == "json":
-            _print_json(answers)
+            separator = "["
+            for answer in answers:
+                names = ("item_id", "score", "title")
+                items = [{name: getattr(item, name) for name in names} for item in answer.items]
+                entry = {answer.column: answer.id, "items": items, "reason": answer.reason}
+                print(separator)
+                print(printable(json.dumps(entry, ensure_ascii=False)), end="")
+                separator = ","
+            print("\n]" if separator == "," else "[]")
         else:
             console = stdout_console()
             for number, answer in enumerate(answers):
                 if number:
                     say(console)
                 say(console, str(answer))
-
-    def _print_csv(self, answers: Iterable[Answer]) -> None:
-        from foretaste.recommend import to_table
-        from foretaste.recommend.export import csv_text
-
-        notes = stderr_console(quiet=self.quiet)
-        for number, answer in enumerate(answers):
-            table = to_table([answer], number)
-            text = csv_text(table, with_header=number == 0, spreadsheet_safe=self.spreadsheet_safe)
-            # A file or another program gets the ids as they are.
-            sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
-            if answer.reason:
-                about = number if answer.id is None else answer.id
-                say(notes, f"{answer.column} {about}: {answer.reason}")
 
     def write(self, label: str, kind: str, export: Callable[..., Export]) -> None:
         """Write the output by ``export``; a list is for a ``kind``, "user" or "item"."""
@@ -133,23 +146,3 @@ class AnswerOptions:
 
 
 Answering = Annotated[AnswerOptions | None, Parameter(name="*")]
-
-
-def _print_json(answers: Iterable[Answer]) -> None:
-    separator = "["
-    for answer in answers:
-        names = ("item_id", "score", "title")
-        items = [{name: getattr(item, name) for name in names} for item in answer.items]
-        entry = {answer.column: answer.id, "items": items, "reason": answer.reason}
-        print(separator)
-        print(printable(json.dumps(entry, ensure_ascii=False)), end="")
-        separator = ","
-    print("\n]" if separator == "," else "[]")
-
-
-def _spare_last_search() -> None:
-    """Keep Python from searching all objects once more as it ends."""
-    # The search takes .2 s where PyTorch was imported. DuckDB needs it: it takes what is not found
-    # for leaked, and says so.
-    if "duckdb" not in sys.modules:
-        gc.freeze()

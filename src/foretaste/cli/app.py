@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 from cyclopts import App, CycloptsError
 
@@ -97,27 +96,26 @@ for position, (verb, text) in enumerate(_VERBS.items()):
 
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run one command, ``sys.argv`` unless ``tokens`` are given; see `run_command` for its end."""
-    given = sys.argv[1:] if tokens is None else tokens
-    run_command(partial(_run, given))
 
+    def run() -> None:
+        share_cores()
+        lines, notes = modern(sys.argv[1:] if tokens is None else tokens)
+        for note in notes:
+            print_error(f"note: {note}")
+        try:
+            for line in lines:
+                app(
+                    spread_lists(line),
+                    console=TerminalConsole(),
+                    exit_on_error=False,
+                    print_error=False,
+                )
+        except CycloptsError as error:
+            raise SettingError(explained(app, error)) from error
+        except Exception as error:
+            if not was_refused(error):
+                raise
+            lower = _LOWER.get(" ".join(line[:1]), "ask for less")
+            raise UnsupportedError(f"memory was refused by the system; {lower}") from error
 
-def _run(tokens: Sequence[str]) -> None:
-    share_cores()
-    lines, notes = modern(tokens)
-    for note in notes:
-        print_error(f"note: {note}")
-    try:
-        for line in lines:
-            app(
-                spread_lists(line),
-                console=TerminalConsole(),
-                exit_on_error=False,
-                print_error=False,
-            )
-    except CycloptsError as error:
-        raise SettingError(explained(app, error)) from error
-    except Exception as error:
-        if not was_refused(error):
-            raise
-        lower = _LOWER.get(" ".join(line[:1]), "ask for less")
-        raise UnsupportedError(f"memory was refused by the system; {lower}") from error
+    run_command(run)

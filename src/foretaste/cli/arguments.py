@@ -86,7 +86,8 @@ def spread_lists(tokens: Sequence[str]) -> list[str]:
     verb, place, *_ = (*tokens, "-", "-")
     belongs: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, is_metric)
     if not place.startswith("-"):
-        belongs |= dict.fromkeys(ID_LISTS.get(verb, ()), _is_word)
+        for name in ID_LISTS.get(verb, ()):
+            belongs[name] = lambda word: not word.startswith("-") or is_numbers(word)
     spread: list[str] = []
     while rest:
         token = rest.pop(0)
@@ -126,11 +127,6 @@ def is_numbers(word: str) -> bool:
 
 def is_metric(word: str) -> bool:
     return _METRIC.fullmatch(word) is not None
-
-
-def _is_word(word: str) -> bool:
-    """True of all but options."""
-    return not word.startswith("-") or is_numbers(word)
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -196,7 +192,7 @@ def explained(app: App, error: CycloptsError) -> str:
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {unused!r}."
         if words[-1] in ID_LISTS:
-            message += " Several ids may follow an option where the run stands before it."
+            message += " More than one id may follow an option where the run stands before it."
             message += " Behind an equals sign stands one alone."
     return f"{message}\nSee {' '.join(words)} --help."
 

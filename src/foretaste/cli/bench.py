@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from foretaste.bench.config import (
-    BenchConfig,
     InferenceBench,
     NeuMFInferenceBench,
     RecommendBench,
     TrainBench,
 )
+from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
 from foretaste.models.config import SamplingConfig
-from foretaste.models.neumf.config import NeuMFConfig
-from foretaste.models.vae.config import VAEConfig
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from foretaste.bench.rows import Table
-
-Command = TypeVar("Command", bound=Callable[..., None])
+from foretaste.models.registry import config_class
 
 bench = App(name="bench")
 
@@ -49,104 +41,63 @@ _MODELS = {"neumf": "NeuMF, of NVIDIA's sizes unless others are given.", "vae": 
 _BENCHMARK = Parameter(name="*", group="Benchmark", consume_multiple=True)
 _MODEL = Parameter(name="*", group="Model", consume_multiple=True)
 
-Quiet = Annotated[
-    bool,
-    Parameter(negative="", show_default=False, help="Print the tables and nothing else."),
-]
-NeuMFOptions = Annotated[NeuMFConfig | None, _MODEL]
-VAEOptions = Annotated[VAEConfig | None, _MODEL]
-SamplingOptions = Annotated[SamplingConfig | None, Parameter(name="*", group="Negatives")]
-PairOptions = Annotated[NeuMFInferenceBench | None, _BENCHMARK]
-CatalogueOptions = Annotated[InferenceBench | None, _BENCHMARK]
-TrainOptions = Annotated[TrainBench | None, _BENCHMARK]
-RecommendOptions = Annotated[RecommendBench | None, _BENCHMARK]
+_OPTIONS = {"train": TrainBench, "inference": InferenceBench, "recommend": RecommendBench}
 
 
-def _command(name: str, model: str) -> Callable[[Command], Command]:
-    """Decorator that adds the command ``bench NAME MODEL``."""
-    text = f"{_MODELS[model]}\n\n{_BENCHMARKS[name]}"
-    return bench[name].command(name=model, help=text, sort_key=list(_MODELS).index(model))
+def _command(name: str, model: str) -> Callable[..., None]:
+    """The command ``bench NAME MODEL``, with the options that act for it."""
+    kind = config_class(model)
+    options_class: Any = _OPTIONS[name]
+    if (name, model) == ("inference", "neumf"):
+        options_class = NeuMFInferenceBench
+
+    def command(
+        *,
+        options: Any = None,
+        model_config: Any = None,
+        sampling: SamplingConfig | None = None,
+        quiet: Annotated[bool, FLAG] = False,
+    ) -> None:
+        """Run one benchmark; progress goes to stderr, the table comes last.
+
+        Args:
+            quiet: Print the tables and nothing else.
+        """
+        from foretaste.bench.rows import table_of
+        from foretaste.bench.session import Session
+
+        options, model_config = options or options_class(), model_config or kind()
+        log = partial(say, stderr_console(quiet=quiet))
+        session = Session(name, model_config, options, sampling=sampling, log=log)
+        getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
+        table, console = table_of(session.rows), stdout_console()
+        if not console.is_terminal:
+            say(console, f"{table.to_markdown()}\n")
+            return
+        from rich import box
+        from rich.table import Table
+
+        drawn = Table(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for number, heading in enumerate(table.headings):
+            drawn.add_column(heading, justify="right" if number else "left")
+        for row in table.rows:
+            drawn.add_row(*row)
+        console.print(drawn, markup=False)
+
+    samples = name == "train" and kind.samples_negatives
+    negatives = Parameter(name="*", group="Negatives", parse=samples)
+    command.__annotations__ |= {
+        "options": Annotated[options_class | None, _BENCHMARK],
+        "model_config": Annotated[kind | None, _MODEL],
+        "sampling": Annotated[SamplingConfig | None, negatives],
+    }
+    return command
 
 
 for position, (name, text) in enumerate(_BENCHMARKS.items()):
-    bench.command(App(name=name, help=text, sort_key=position))
-
-
-@_command("train", "neumf")
-def train_neumf(
-    *,
-    options: TrainOptions = None,
-    model: NeuMFOptions = None,
-    sampling: SamplingOptions = None,
-    quiet: Quiet = False,
-) -> None:
-    _run("train", options or TrainBench(), model or NeuMFConfig(), sampling, quiet=quiet)
-
-
-@_command("train", "vae")
-def train_vae(
-    *, options: TrainOptions = None, model: VAEOptions = None, quiet: Quiet = False
-) -> None:
-    _run("train", options or TrainBench(), model or VAEConfig(), quiet=quiet)
-
-
-@_command("inference", "neumf")
-def inference_neumf(
-    *, options: PairOptions = None, model: NeuMFOptions = None, quiet: Quiet = False
-) -> None:
-    _run("inference", options or NeuMFInferenceBench(), model or NeuMFConfig(), quiet=quiet)
-
-
-@_command("inference", "vae")
-def inference_vae(
-    *, options: CatalogueOptions = None, model: VAEOptions = None, quiet: Quiet = False
-) -> None:
-    _run("inference", options or InferenceBench(), model or VAEConfig(), quiet=quiet)
-
-
-@_command("recommend", "neumf")
-def recommend_neumf(
-    *, options: RecommendOptions = None, model: NeuMFOptions = None, quiet: Quiet = False
-) -> None:
-    _run("recommend", options or RecommendBench(), model or NeuMFConfig(), quiet=quiet)
-
-
-@_command("recommend", "vae")
-def recommend_vae(
-    *, options: RecommendOptions = None, model: VAEOptions = None, quiet: Quiet = False
-) -> None:
-    _run("recommend", options or RecommendBench(), model or VAEConfig(), quiet=quiet)
-
-
-def _run(
-    name: str,
-    options: BenchConfig,
-    model: NeuMFConfig | VAEConfig,
-    sampling: SamplingConfig | None = None,
-    *,
-    quiet: bool,
-) -> None:
-    """Run one benchmark; progress goes to stderr unless ``quiet``, the table comes last."""
-    from foretaste.bench.rows import table_of
-    from foretaste.bench.session import Session
-
-    progress, console = stderr_console(quiet=quiet), stdout_console()
-    session = Session(name, model, options, sampling=sampling, log=partial(say, progress))
-    getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
-    _show(console, table_of(session.rows))
-
-
-def _show(console: Console, table: Table) -> None:
-    """A table on a terminal, Markdown in a pipe or a file."""
-    if not console.is_terminal:
-        say(console, f"{table.to_markdown()}\n")
-        return
-    from rich import box
-    from rich.table import Table as Drawn
-
-    drawn = Drawn(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(table.headings):
-        drawn.add_column(heading, justify="right" if number else "left")
-    for row in table.rows:
-        drawn.add_row(*row)
-    console.print(drawn, markup=False)
+    benchmark = App(name=name, help=text, sort_key=position)
+    bench.command(benchmark)
+    for order, (model, about) in enumerate(_MODELS.items()):
+        benchmark.command(
+            _command(name, model), name=model, help=f"{about}\n\n{text}", sort_key=order
+        )

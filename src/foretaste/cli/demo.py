@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from foretaste.data import Dataset
     from foretaste.recommend import Answer
-    from foretaste.recommend.inputs import Id
     from foretaste.runs import Run
 
 OUTPUT = Path("foretaste-demo")
@@ -33,30 +31,22 @@ _SHORTEST_HISTORY = 8
 _NEW_HISTORY = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lesson:
-    """One training of the demonstration."""
-
-    model: str
-    model_config: Any = None
-    config: TrainingConfig = field(default_factory=TrainingConfig)
-
-
 # Small models and large steps: minutes of laptop time bought nothing more on data of this size.
-LESSONS = (
-    Lesson(model="popularity"),
-    Lesson(model="ease"),
-    Lesson(
-        model="neumf",
-        model_config=NeuMFConfig(factors=16, layers=(64, 32, 16)),
-        config=TrainingConfig(epochs=15, batch_size=8192, learning_rate=0.005, eval_every=1),
+TRAININGS = (
+    ("popularity", None, TrainingConfig()),
+    ("ease", None, TrainingConfig()),
+    (
+        "neumf",
+        NeuMFConfig(factors=16, layers=(64, 32, 16)),
+        TrainingConfig(epochs=15, batch_size=8192, learning_rate=0.005, eval_every=1),
     ),
-    Lesson(
-        model="vae",
-        model_config=VAEConfig(hidden=(200,), latent=64),
-        config=TrainingConfig(epochs=20, batch_size=256, learning_rate=0.003, eval_every=1),
+    (
+        "vae",
+        VAEConfig(hidden=(200,), latent=64),
+        TrainingConfig(epochs=20, batch_size=256, learning_rate=0.003, eval_every=1),
     ),
 )
+"""The models of the demonstration, their settings and those of their training."""
 
 
 def demo(
@@ -79,15 +69,15 @@ def demo(
     source, items = output / "interactions.csv", output / "items.csv"
     dataset = _prepare(source, items, output / "dataset", config or GenerateConfig(), console)
     runs = []
-    for lesson in LESSONS:
+    for model, model_config, training in TRAININGS:
         say(console)
-        with TrainingDisplay(console, lesson.config) as display:
+        with TrainingDisplay(console, training) as display:
             run = train(
-                lesson.model,
+                model,
                 dataset,
-                model_config=lesson.model_config,
-                config=lesson.config,
-                run_path=unused_run_path(output / "runs", lesson.model),
+                model_config=model_config,
+                config=training,
+                run_path=unused_run_path(output / "runs", model),
                 callback=display,
             )
         runs.append(run)
@@ -143,7 +133,7 @@ def _compare(runs: list[Run], console: Console) -> None:
     for label, evaluation in others:
         ours = evaluation.metrics["ndcg@10"]
         if ours.low is None or theirs.high is None:
-            text = "too few users to tell"
+            text = "too few users to know"
         elif ours.low <= theirs.high:
             text = "its interval of ndcg@10 does not lie above popularity's"
         else:
@@ -157,43 +147,35 @@ def _compare(runs: list[Run], console: Console) -> None:
 
 def _recommend(run: Run, console: Console) -> None:
     """Print lists for a user of the data and for a new one, beside what each has."""
+    import numpy as np
+
     from foretaste.recommend import Recommender
 
     recommender = Recommender.open(run.path)
     _title(console, f"Recommend with {run.config.model}")
-    user_id, known = _some_user(run)
-    (answer,) = recommender.recommend([user_id], k=_NUM_RECOMMENDED)
-    console.print(_side_by_side(run, f"User {user_id}, known from training,", known, answer))
-    new = _some_fan(run)
-    (answer,) = recommender.recommend_for([new], k=_NUM_RECOMMENDED)
-    console.print(_side_by_side(run, "Someone new", new, answer))
 
-
-def _some_user(run: Run) -> tuple[Id, list[Id]]:
-    """The user with the shortest history that shows a taste, and its items."""
-    import numpy as np
-
+    # The user with the shortest history that shows a taste.
     histories = run.histories
     lengths = histories.lengths()
     rich_enough = np.flatnonzero(lengths >= min(_SHORTEST_HISTORY, lengths.max()))
     user = rich_enough[[lengths[rich_enough].argmin()]]
     (user_id,) = run.users.ids(user)
-    return user_id, run.items.ids(histories.rows(user).item_index)
+    known = run.items.ids(histories.rows(user).item_index)
+    (answer,) = recommender.recommend([user_id], k=_NUM_RECOMMENDED)
+    console.print(_side_by_side(run, f"User {user_id}, known from training,", known, answer))
 
-
-def _some_fan(run: Run) -> list[Id]:
-    """The best-known items of the genre with most items: the history of someone new."""
-    import numpy as np
-
+    # Someone new has the best-known items of the genre with most items.
     genre_I = np.array(run.items.column("genre"))
     genres, num_items = np.unique(genre_I, return_counts=True)
     of_genre = np.flatnonzero(genre_I == genres[num_items.argmax()])
-    num_users_I = np.bincount(run.histories.item_index, minlength=len(genre_I))
+    num_users_I = np.bincount(histories.item_index, minlength=len(genre_I))
     best_first = of_genre[np.argsort(-num_users_I[of_genre], kind="stable")]
-    return run.items.ids(best_first[:_NEW_HISTORY])
+    new = run.items.ids(best_first[:_NEW_HISTORY])
+    (answer,) = recommender.recommend_for([new], k=_NUM_RECOMMENDED)
+    console.print(_side_by_side(run, "Someone new", new, answer))
 
 
-def _side_by_side(run: Run, who: str, history: Sequence[Id], answer: Answer) -> Table:
+def _side_by_side(run: Run, who: str, history: Sequence[Any], answer: Answer) -> Table:
     """A table of somebody's items beside the recommended ones, title by title."""
     from rich import box
     from rich.table import Table

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import MetricsFormat, print_metrics, say, stdout_console
 from foretaste.report.tables import Cell, Grid
-
-if TYPE_CHECKING:
-    from foretaste.runs import ListedRun
 
 _HEADINGS = ("", "model", "dataset", "metric", "validation", "test", "time", "")
 
@@ -38,27 +35,28 @@ def runs(
             if not run.is_damaged:
                 say(stdout_console(), str(run.path))
         return
-    rows = [_row(run) for run in listed if not run.is_damaged]
+    rows = []
+    for run in listed:
+        if run.is_damaged:
+            continue
+        # Of its state only what is not as usual.
+        remarks = [run.state] if run.state != "finished" else []
+        if run.candidates not in (None, "full"):
+            remarks.append(f"candidates {run.candidates}")
+        values = (
+            *(run.model, run.dataset, run.metric),
+            *("-" if value is None else f"{value:.4f}" for value in (run.validation, run.test)),
+            "-" if run.train_s is None else f"{run.train_s:,.2f} s",
+            ", ".join(remarks),
+        )
+        cells = tuple(Cell("-" if value is None else value) for value in values)
+        rows.append((run.path.name, cells))
     notes = [f"{run.path} {run.state}" for run in listed if run.is_damaged]
     if not listed:
         notes = [f"{folder}: no runs"]
     grids = [("", Grid(headings=_HEADINGS, rows=tuple(rows)))] if rows else []
     records = [asdict(run) | {"path": str(run.path)} for run in listed]
     print_metrics(records, grids, notes, format)
-
-
-def _row(run: ListedRun) -> tuple[str, tuple[Cell, ...]]:
-    """A run's name and its cells; of its state only what is not as usual."""
-    remarks = [run.state] if run.state != "finished" else []
-    if run.candidates not in (None, "full"):
-        remarks.append(f"candidates {run.candidates}")
-    values = (
-        *(run.model, run.dataset, run.metric),
-        *("-" if value is None else f"{value:.4f}" for value in (run.validation, run.test)),
-        "-" if run.train_s is None else f"{run.train_s:,.2f} s",
-        ", ".join(remarks),
-    )
-    return run.path.name, tuple(Cell("-" if value is None else value) for value in values)
 
 
 def verify(paths: list[Path], /, *, quiet: Annotated[bool, FLAG] = False) -> None:

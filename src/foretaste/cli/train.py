@@ -28,10 +28,7 @@ from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from foretaste.runs import Run
-    from foretaste.training.callbacks import TrainingSummary
     from foretaste.training.display import TrainingDisplay
 
 train = App(name="train")
@@ -211,6 +208,8 @@ def _train(
 @contextmanager
 def _displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
     """Show a training within, and its final numbers in the end."""
+    from foretaste.evaluation.config import EvaluationConfig, parse_metric
+    from foretaste.report.tables import evaluation_grid
     from foretaste.training.display import TrainingDisplay
 
     console = stdout_console(quiet=logs.quiet)
@@ -218,23 +217,15 @@ def _displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
         try:
             yield display
         finally:
-            if display.summary is not None:
-                _print_test(console, display.summary, with_definitions=logs.definitions)
-
-
-def _print_test(console: Console, summary: TrainingSummary, *, with_definitions: bool) -> None:
-    """Print the table of the test part, with the list length that chose the epoch."""
-    from foretaste.evaluation.config import EvaluationConfig, parse_metric
-    from foretaste.report.tables import evaluation_grid
-
-    test = summary.test
-    if test is None:
-        return
-    chosen = () if summary.select_by is None else (parse_metric(summary.select_by)[1],)
-    console.print(evaluation_grid(test, EvaluationConfig().k + chosen).to_rich())
-    brief = [*test.conditions(), DEFINED_ELSEWHERE]
-    for line in test.definitions() if with_definitions else brief:
-        say(console, line, "dim", folded=True)
+            summary = display.summary
+            if summary is not None and (test := summary.test) is not None:
+                # With the list length that chose the epoch.
+                selected = summary.select_by
+                chosen = () if selected is None else (parse_metric(selected)[1],)
+                console.print(evaluation_grid(test, EvaluationConfig().k + chosen).to_rich())
+                brief = [*test.conditions(), DEFINED_ELSEWHERE]
+                for line in test.definitions() if logs.definitions else brief:
+                    say(console, line, "dim", folded=True)
 
 
 def _print_run(run: Run, logs: Logs) -> None:
