@@ -188,7 +188,10 @@ def test_python_dash_m(shop: Path) -> None:
         ("train neumf", "DATASET is needed and not given."),
         ("train vae data --epochs", "--epochs needs a value."),
         ("similar --item 1", "RUN is needed and not given."),
-        ("similar runs/vae 1", "Nothing is known to do with '1'. More than one id may follow an option"),
+        (
+            "similar runs/vae 1",
+            "Nothing is known to do with '1'. More than one id may follow an option",
+        ),
         ("recommend --run runs/vae", "Give it without a name: foretaste recommend RUN."),
         ("recommend --user 5 7 runs/vae", "an option where the run stands before it."),
         ("train neumf data --factors many", "--factors takes a whole number, not 'many'.\n"),
