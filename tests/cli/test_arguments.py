@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from cyclopts import App
 
 from foretaste.cli.app import app
 from foretaste.cli.arguments import (
@@ -17,9 +19,11 @@ from foretaste.cli.arguments import (
     NUMBER_LISTS,
     spread_lists,
 )
+from foretaste.cli.train_options import RawData
 from foretaste.data import PrepareConfig
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
+from foretaste.runs import Run
 from tests.cli.conftest import Done
 
 
@@ -68,6 +72,43 @@ def test_every_list_of_numbers_is_known() -> None:
     assert lists | {"-k"} == NUMBER_LISTS
 
 
+def options_of(command: App) -> list[str]:
+    arguments = command.assemble_argument_collection(default_parameter=DEFAULTS)
+    return [
+        name
+        for argument in arguments
+        if argument.parse
+        for name in argument.names
+        if name.startswith("--")
+    ]
+
+
+@pytest.mark.parametrize("model", MODEL_NAMES)
+def test_the_settings_that_share_an_option_name_are_listed(model: str) -> None:
+    """An option of two configs must be listed here, and its meaning documented.
+
+    ``--seed`` is the training's, as in Python; the others mean the same in both commands.
+    """
+    options = options_of(app["train"][model])
+    assert len(options) == len(set(options))
+    of_raw_files = {f"--{entry.name}".replace("_", "-") for entry in fields(RawData)}
+    shared = set(options) & set(options_of(app["prepare"])) - of_raw_files
+    seed = {"--seed"} if config_class(model).has_epochs else set()
+    assert shared == {"--overwrite", "--quiet"} | seed
+
+
+def test_the_seed_is_that_of_the_training(
+    foretaste: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{n % 9},{n % 7}\n" for n in range(60))
+    (tmp_path / "few.csv").write_text(f"user_id,item_id\n{rows}")
+    done = foretaste("train gmf few.csv --epochs 1 --factors 2 --seed 7 --run run")
+    assert done.status == 0, done.err
+    config = Run.open(tmp_path / "run").config
+    assert (config.seed, config.dataset.seed) == (7, PrepareConfig.seed)
+
+
 @pytest.mark.parametrize("verb", ["recommend", "similar", "compare", "evaluate"])
 def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
     lists = {
@@ -97,8 +138,6 @@ def test_every_list_of_names_is_known() -> None:
 def test_spellings_of_one_command(
     foretaste: Callable[..., Done], line: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from foretaste.runs import Run
-
     path = tmp_path_factory.mktemp("spelled") / "run"
     done = foretaste(f"train neumf {line} data --seed 7 --run", path)
     assert done.status == 0, done.err

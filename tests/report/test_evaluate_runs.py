@@ -11,6 +11,7 @@ import pytest
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
+from foretaste.evaluation.result import Difference
 from foretaste.report import Comparison, evaluate_run
 from tests.report.test_tables import evaluation
 from tests.runs.tiny import make_run
@@ -36,6 +37,21 @@ def test_only_the_metrics_shown_are_explained_and_once() -> None:
     lines = notes("vae", "ease")
     assert sum(line.startswith("ndcg@k: ") for line in lines) == 1
     assert not any(line.startswith("hr@k: ") for line in lines)
+
+
+def test_a_notebook_shows_runs_and_their_differences() -> None:
+    difference = Difference(name="hr@10", value=0.05, low=0.01, high=0.09)
+    comparison = Comparison(
+        evaluations={"<vae>": FOUND, "ease": FOUND},
+        differences={"ease": {"hr@10": difference}},
+        paths={},
+        models={},
+    )
+    html = comparison._repr_html_()
+    assert html.count("<table>") == 2
+    assert "<td>0.6000 (0.5900–0.6100)</td>" in html
+    assert "<td>+0.0500 * (+0.0100 to +0.0900)</td>" in html
+    assert "<vae>" not in html
 
 
 def shop(path: Path, first_item: int) -> Dataset:

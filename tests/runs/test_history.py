@@ -85,6 +85,8 @@ def test_history_becomes_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert history.to_pandas()["loss"].tolist() == [1.0, 0.5]
     assert history[1:] == [history[1]]
+    row = "<td>2</td><td>0.5</td><td>2</td><td>0.5</td><td>0.3</td>"
+    assert row in history._repr_html_()
     monkeypatch.setattr("foretaste.runs.history.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install pandas"):
         history.to_pandas()

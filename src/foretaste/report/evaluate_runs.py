@@ -8,13 +8,14 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretaste._util.formatting import html_table
 from foretaste._util.keywords import routed
 from foretaste._util.settings import given_or_default
 from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.result import Difference, compare_evaluations
-from foretaste.report.tables import metric_rows
+from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
 from foretaste.runs.loading import dataset_of
 from foretaste.runs.run import Run
 
@@ -126,6 +127,18 @@ class Comparison:
             for line in (found.conditions() if defined is None else found.definitions(defined))
         ]
         return lines + list(dict.fromkeys(measured))
+
+    def _repr_html_(self) -> str:
+        label, first = next(iter(self.evaluations.items()))
+        names, about = list(first.metrics), first.conditions()[0]
+        grids = {about: comparison_grid(self.evaluations, names)}
+        if self.differences:
+            caption = f"difference to {label} on the same users (* the interval leaves out 0)"
+            grids[caption] = difference_grid(self.differences, names)
+        return "".join(
+            html_table(caption, grid.headings, [(label, *cells) for label, cells in grid.rows])
+            for caption, grid in grids.items()
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per run and metric, with how much higher it is than the first run.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, overload
 
+from foretaste._util.formatting import html_table
 from foretaste.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ class RunHistory(Sequence[dict[str, Any]]):
             return "RunHistory(no epochs)"
         first, last = self._epochs[0]["loss"], self._epochs[-1]["loss"]
         return f"RunHistory(epochs {len(self)}, loss {first} to {last})"
+
+    def _repr_html_(self) -> str:
+        table = self.to_arrow()
+        rows = [
+            [f"{value:.6g}" if isinstance(value, float) else value or "" for value in row.values()]
+            for row in table.to_pylist()
+        ]
+        return html_table(repr(self), table.column_names, rows)
 
     def to_arrow(self) -> pa.Table:
         """An Arrow table with a row for every epoch; numbers that it does not have are null."""
