@@ -113,7 +113,7 @@ class StopError(Exception):
 
 
 class Stopping(Callback):
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         if epoch == 3:
             raise StopError
 

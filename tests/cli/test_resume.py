@@ -26,8 +26,10 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arrange(number: int) -> None:
         stepped = TrainingDisplay.stepped
 
-        def interrupting(display: TrainingDisplay, epoch: int, step: int, num_steps: int) -> None:
-            stepped(display, epoch, step, num_steps)
+        def interrupting(
+            display: TrainingDisplay, epoch: int, step: int, num_steps_per_epoch: int
+        ) -> None:
+            stepped(display, epoch, step, num_steps_per_epoch)
             if (epoch, step) == (2, 1):
                 monkeypatch.setattr(TrainingDisplay, "stepped", stepped)
                 os.kill(os.getpid(), number)

@@ -40,7 +40,7 @@ def started(**asked: Any) -> TrainingStart:
         num_interactions=1000,
         num_parameters=2400,
         num_samples=5000,
-        num_batches=10,
+        num_steps_per_epoch=10,
         selection_split="validation",
         started_from={},
         resumed_at=None,

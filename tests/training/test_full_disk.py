@@ -83,7 +83,7 @@ def test_no_room_for_the_log_is_one_message_too(
     path = tmp_path / "run"
 
     class NoRoomForALine(Callback):
-        def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
             fill_disk((path / "metrics.jsonl").stat().st_size)
 
     message = r"metrics\.jsonl cannot be written: .*File too large; once that is mended, go on"

@@ -28,7 +28,7 @@ class Killing(Callback):
         self.moment = moment
         self.number = number
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         self._at(f"step {epoch}-{step}")
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:

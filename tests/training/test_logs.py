@@ -17,7 +17,7 @@ from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs import Run
 from foretaste.runs.log_copies import LogCopy
 from foretaste.training import Callback, LogConfig, resume, train
-from foretaste.training.callbacks import check_logs
+from foretaste.training.logs import check_logs
 from foretaste.training.state import Clock
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of

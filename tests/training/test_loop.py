@@ -102,7 +102,9 @@ def evaluation_of(value: float) -> Evaluation:
 
 def begun(plan: TrainingPlan) -> TrainingState:
     """The state before the first of `FakeBatches`."""
-    return TrainingState.begin(plan, num_batches=2, num_samples=5, device=torch.device("cpu"))
+    return TrainingState.begin(
+        plan, num_steps_per_epoch=2, num_samples=5, device=torch.device("cpu")
+    )
 
 
 class Stopped(BaseException):
@@ -140,8 +142,8 @@ class Watched:
             return evaluation_of(next(remaining))
 
         class Watching(Callback):
-            def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-                watched.steps.append((epoch, step, num_steps))
+            def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
+                watched.steps.append((epoch, step, num_steps_per_epoch))
 
             def epoch_done(self, report: EpochReport) -> None:
                 watched.reports.append(report)

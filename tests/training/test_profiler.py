@@ -29,7 +29,7 @@ class Steps(Callback):
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         self.seen.append((epoch, step))
 
 
@@ -73,10 +73,10 @@ def test_spans_lie_in_order_on_one_clock(dataset: Dataset, tmp_path: Path) -> No
 class Profiled(Steps):
     """Notes which steps of which epoch are profiled."""
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         if torch.autograd.profiler._is_profiler_enabled:
-            super().stepped(epoch, step, num_steps)
-        self.num_steps = num_steps
+            super().stepped(epoch, step, num_steps_per_epoch)
+        self.num_steps = num_steps_per_epoch
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Photographs(Callback):
     def started(self, start: TrainingStart) -> None:
         self.take("start")
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         self.take(f"step-{epoch}-{step}")
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
@@ -75,7 +75,7 @@ class Stopping(Callback):
     def __init__(self, num_steps: int) -> None:
         self.num_left = num_steps
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         self.num_left -= 1
         if self.num_left == 0:
             raise Stop
@@ -172,7 +172,7 @@ def test_what_was_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> No
         def started(self, start: TrainingStart) -> None:
             assert start.resumed_at == "epoch 2, step 2 of 4"
 
-        def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
             steps.append((epoch, step))
 
     resume(run, callback=Watching())
@@ -531,7 +531,7 @@ def test_a_loss_that_is_not_finite_leaves_the_last_good_state(
 class Counted(Callback):
     num_done = 0
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         self.num_done += 1
 
 
@@ -542,7 +542,7 @@ def test_states_are_saved_as_often_as_asked(
     now, saved_at = 0.0, []
 
     class Ticking(Callback):
-        def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+        def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
             nonlocal now
             now += 7.0
 

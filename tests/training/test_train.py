@@ -203,8 +203,8 @@ class Recording(Callback):
     def started(self, start: TrainingStart) -> None:
         self.calls.append(("started", start))
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        self.calls.append(("stepped", (epoch, step, num_steps)))
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
+        self.calls.append(("stepped", (epoch, step, num_steps_per_epoch)))
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         self.calls.append(("evaluating", (split, num_done, num_users)))
@@ -224,7 +224,7 @@ def test_progress_is_told_in_order(dataset: Dataset, tmp_path: Path) -> None:
     assert kinds[-1] == "finished"
     assert kinds.count("epoch_done") == 2
     start, summary = recording.calls[0][1], recording.calls[-1][1]
-    assert start.num_batches == 4
+    assert start.num_steps_per_epoch == 4
     assert start.num_interactions == dataset.manifest.num_interactions
     assert start.num_samples == 5 * start.num_interactions
     assert start.plan.batch_size == 1000

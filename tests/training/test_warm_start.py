@@ -318,7 +318,7 @@ class StoppingAtStep(Callback):
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         self.number -= 1
         if not self.number:
             raise KeyboardInterrupt

@@ -192,7 +192,7 @@ class Training:
 
         state = TrainingState.begin(
             self.plan,
-            num_batches=self.batches.num_batches,
+            num_steps_per_epoch=self.batches.num_batches,
             num_samples=self.batches.num_samples,
             device=self.model.device,
         )

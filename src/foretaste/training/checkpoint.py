@@ -77,7 +77,7 @@ class Checkpoints:
         self.run.go_on_from(
             saved,
             epoch=self.state.epoch,
-            step=self.state.num_steps(),
+            step=self.state.global_step,
             **conditions(self.step.model.device),
         )
         return True

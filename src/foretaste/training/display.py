@@ -73,12 +73,14 @@ class TrainingDisplay(Callback):
             judged = "".join(f"{name:>12}" for name in _shown_metrics(start))
             self.say(f"\nepoch        loss{judged}      time  samples/s", "bold")
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        now, done = time.perf_counter(), epoch - 1 + step / num_steps
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
+        now, done = time.perf_counter(), epoch - 1 + step / num_steps_per_epoch
         if epoch != self.epoch:
             self.epoch, self.epoch_pace = epoch, _Pace(now, done)
             self.bars.reset(
-                self.epoch_bar, total=num_steps, description=f"epoch {epoch} of {self.num_epochs}"
+                self.epoch_bar,
+                total=num_steps_per_epoch,
+                description=f"epoch {epoch} of {self.num_epochs}",
             )
         rate = compact(self.start.num_samples * self.epoch_pace.epochs_per_s(now, done))
         left = duration(self.epoch_pace.seconds_to(epoch, now, done))

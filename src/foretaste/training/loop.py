@@ -58,7 +58,7 @@ def fit(
         is_best = state.early_stopping.update(epoch, value)
         if is_best:
             keep()
-        settings = step.scaler.as_event() | model.schedule(state.num_steps() - 1, num_batches)
+        settings = step.scaler.as_event() | model.schedule(state.global_step - 1, num_batches)
         callback.epoch_done(state.report(loss, settings, evaluation, is_best=is_best))
         state.next_epoch()
         checkpoint()

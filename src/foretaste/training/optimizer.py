@@ -53,8 +53,8 @@ class Scaler(Protocol):
         """Its entries of the metrics log; waits for the device."""
         ...
 
-    def check_updates(self, num_steps: int) -> None:
-        """TrainingError if none of the last ``num_steps`` changed a weight, nor a next one will."""
+    def check_updates(self, num_updates: int) -> None:
+        """TrainingError if no update of the last ``num_updates`` changed a weight, nor will one."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class Unscaled:
     def as_event(self) -> dict[str, float]:
         return {}
 
-    def check_updates(self, num_steps: int) -> None:
+    def check_updates(self, num_updates: int) -> None:
         pass
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -133,12 +133,12 @@ class LossScaler:
         self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
         self.num_finite.mul_(~grows)
 
-    def check_updates(self, num_steps: int) -> None:
+    def check_updates(self, num_updates: int) -> None:
         num_skipped = int(self.num_skipped.item())
-        all_skipped = num_skipped - self._num_skipped_before >= num_steps
+        all_skipped = num_skipped - self._num_skipped_before >= num_updates
         if all_skipped and (self.is_fixed or self.scale_tensor.item() <= _SMALLEST_SCALE):
             raise TrainingError(
-                f"no gradient of the last {num_steps} updates was finite in fp16 at loss scale "
+                f"no gradient of the last {num_updates} updates was finite in fp16 at loss scale "
                 f"{self.scale_tensor.item():g}; use --precision bf16 or fp32"
             )
         self._num_skipped_before = num_skipped

@@ -54,13 +54,13 @@ class Profiler(Callback):
         assert start.plan is not None, "only trainings in steps are traced"
         self._plan = start.plan
         self._has_ranking = start.selection_split is None
-        if start.plan.epochs * start.num_batches == 1:
+        if start.plan.epochs * start.num_steps_per_epoch == 1:
             self._begin(NUM_STEPS)
 
-    def stepped(self, epoch: int, step: int, num_steps: int) -> None:
-        is_last, is_last_epoch = step == num_steps, epoch == self._plan.epochs
+    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
+        is_last, is_last_epoch = step == num_steps_per_epoch, epoch == self._plan.epochs
         self._num_seen += 1
-        is_warm = self._num_seen >= NUM_SLOW_STEPS or num_steps - step <= NUM_STEPS
+        is_warm = self._num_seen >= NUM_SLOW_STEPS or num_steps_per_epoch - step <= NUM_STEPS
         if self._num_left:
             self._has_steps = True
             self._count(ends=is_last)

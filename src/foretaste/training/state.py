@@ -131,14 +131,14 @@ class TrainingState:
 
     @classmethod
     def begin(
-        cls, plan: TrainingPlan, *, num_batches: int, num_samples: int, device: torch.device
+        cls, plan: TrainingPlan, *, num_steps_per_epoch: int, num_samples: int, device: torch.device
     ) -> TrainingState:
         """Before the first update."""
-        loss_S = torch.zeros(num_batches, device=device)
+        loss_S = torch.zeros(num_steps_per_epoch, device=device)
         return cls(plan, num_samples, loss_S, EarlyStopping(plan))
 
     @property
-    def num_batches(self) -> int:
+    def num_steps_per_epoch(self) -> int:
         """Updates in an epoch."""
         return len(self.loss_S)
 
@@ -182,17 +182,18 @@ class TrainingState:
 
     def where(self) -> str:
         """The position, for people."""
-        return f"epoch {self.epoch}, step {self.num_done} of {self.num_batches}"
+        return f"epoch {self.epoch}, step {self.num_done} of {self.num_steps_per_epoch}"
 
     def what_is_done(self) -> str:
         """The updates before that position, for people; from the first update on."""
         if self.num_done == 0:
             return f"after epoch {self.epoch - 1}"
-        return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_batches}"
+        return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_steps_per_epoch}"
 
-    def num_steps(self) -> int:
+    @property
+    def global_step(self) -> int:
         """Updates since the start."""
-        return (self.epoch - 1) * self.num_batches + self.num_done
+        return (self.epoch - 1) * self.num_steps_per_epoch + self.num_done
 
     def report(
         self,
@@ -205,7 +206,7 @@ class TrainingState:
         """Report of the epoch whose updates are done."""
         return EpochReport(
             epoch=self.epoch,
-            step=self.num_steps(),
+            step=self.global_step,
             loss=loss,
             train_s=self.clock.running_s,
             samples_per_s=self.num_samples / self.clock.running_s,
@@ -232,7 +233,7 @@ class TrainingState:
 
     def _diverged(self, what: str, step: int) -> TrainingError:
         return TrainingError(
-            f"{what} in epoch {self.epoch}, step {step} of {self.num_batches}; "
+            f"{what} in epoch {self.epoch}, step {step} of {self.num_steps_per_epoch}; "
             f"lower --learning-rate (now {self.plan.learning_rate:g})"
         )
 

@@ -33,11 +33,12 @@ from foretaste.runs.loading import load_model, model_config
 from foretaste.runs.paths import CONFIG, resume_command
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
-from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary, logged
+from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions
 from foretaste.training.config import LogConfig
 from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 from foretaste.training.interruption import Interruption
+from foretaste.training.logs import logged
 from foretaste.training.loop import fit
 from foretaste.training.optimizer import optimizers_of
 from foretaste.training.precision import PrecisionPolicy
@@ -94,7 +95,7 @@ class Trainer:
         self.step = make_step(model, self.batches, self.plan)
         self.state = TrainingState.begin(
             self.plan,
-            num_batches=self.batches.num_batches,
+            num_steps_per_epoch=self.batches.num_batches,
             num_samples=self.batches.num_samples,
             device=model.device,
         )
@@ -174,7 +175,7 @@ class Trainer:
         state, plan = self.state, self.plan
         checkpoints = Checkpoints(run, self.step, state)
         is_resumed, resumed_at = self._restore(run, checkpoints)
-        start = self._start(plan, validation, state.num_batches, state.num_samples)
+        start = self._start(plan, validation, state.num_steps_per_epoch, state.num_samples)
         callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
 
         def checkpoint() -> None:
@@ -219,7 +220,11 @@ class Trainer:
         callback.finished(self._summary(validation, clock, num_samples, "fitted in one pass", None))
 
     def _start(
-        self, plan: TrainingPlan | None, validation: Validation, num_batches: int, num_samples: int
+        self,
+        plan: TrainingPlan | None,
+        validation: Validation,
+        num_steps_per_epoch: int,
+        num_samples: int,
     ) -> TrainingStart:
         """The event of a training that begins; the GPU's peak of memory is counted from here."""
         if self.model.device.type == "cuda":
@@ -235,7 +240,7 @@ class Trainer:
             num_interactions=self.dataset.train.num_interactions,
             num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             num_samples=num_samples,
-            num_batches=num_batches,
+            num_steps_per_epoch=num_steps_per_epoch,
             selection_split=validation.selection_split,
             started_from=self.started_from,
         )

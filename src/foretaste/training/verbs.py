@@ -25,7 +25,7 @@ from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
 from foretaste.runs.run import Run
 from foretaste.training.auto import resolve
-from foretaste.training.callbacks import Callback, check_logs, displayed, settled, without_copies
+from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.checkpoint import hardware_of
 from foretaste.training.config import (
     HEEDED_IN_ONE_PASS,
@@ -33,6 +33,7 @@ from foretaste.training.config import (
     PretrainingConfig,
     TrainingConfig,
 )
+from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.trainer import Trainer
 from foretaste.training.validation import check_candidates
 from foretaste.training.warm_start import (
@@ -139,7 +140,7 @@ def train(
     run = _new_run(trainer.begin(), dataset, place, runs_root)
     with run.in_training(), displayed(callback, asked) as shown:
         trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-    return settled(run, logs) if overwrite else run
+    return replace_run(run, logs) if overwrite else run
 
 
 def resume(
@@ -189,7 +190,7 @@ def resume(
                     f"{run.path} is finished: there is nothing to go on with; to train its weights "
                     f"further, begin a new run with --from {shlex.quote(str(run.path))}"
                 )
-    return settled(run, logs) if overwrite else run
+    return replace_run(run, logs) if overwrite else run
 
 
 def rerun_settings(run: Run) -> dict[str, Any]:
