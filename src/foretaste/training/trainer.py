@@ -175,7 +175,7 @@ class Trainer:
         state, plan = self.state, self.plan
         checkpoints = Checkpoints(run, self.step, state)
         is_resumed, resumed_at = self._restore(run, checkpoints)
-        start = self._start(plan, validation, state.num_steps_per_epoch, state.num_samples)
+        start = self._start(validation, state)
         callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
 
         def checkpoint() -> None:
@@ -210,7 +210,7 @@ class Trainer:
         model, num_samples, clock = self.model, len(self.histories), Clock()
         assert isinstance(model, ClosedFormModel)
         run.begin_anew()
-        start = self._start(None, validation, 1, num_samples)
+        start = self._start(validation, None)
         callback.started(replace(start, fitting=model.fitting_note()))
         clock.go()
         model.fit(self.histories)
@@ -219,13 +219,7 @@ class Trainer:
         run.save_weights(model.state_dict())
         callback.finished(self._summary(validation, clock, num_samples, "fitted in one pass", None))
 
-    def _start(
-        self,
-        plan: TrainingPlan | None,
-        validation: Validation,
-        num_steps_per_epoch: int,
-        num_samples: int,
-    ) -> TrainingStart:
+    def _start(self, validation: Validation, state: TrainingState | None) -> TrainingStart:
         """The event of a training that begins; the GPU's peak of memory is counted from here."""
         if self.model.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.model.device)
@@ -234,13 +228,13 @@ class Trainer:
             model=self.model.name,
             dataset=str(self.dataset.path),
             protocol=manifest.protocol,
-            plan=plan,
+            plan=state.plan if state else None,
             num_users=manifest.num_train_users,
             num_items=manifest.num_items,
             num_interactions=self.dataset.train.num_interactions,
             num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            num_samples=num_samples,
-            num_steps_per_epoch=num_steps_per_epoch,
+            num_samples=state.num_samples if state else len(self.histories),
+            num_steps_per_epoch=state.num_steps_per_epoch if state else 1,
             selection_split=validation.selection_split,
             started_from=self.started_from,
         )
