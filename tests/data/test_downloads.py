@@ -31,7 +31,7 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture
 def fetch(server: FileServer, tmp_path: Path) -> Callable[..., Path]:
-    """Downloads ``set.zip``; what was told meanwhile is kept in ``fetch.told``."""
+    """Function that downloads ``set.zip`` and returns its path."""
 
     def fetch(progress: Callable[[str], None] = lambda step: None, **changed: str) -> Path:
         target = tmp_path / "set.zip"
@@ -52,12 +52,12 @@ def test_a_file_comes_whole_and_says_how_far_it_is(
 ) -> None:
     monkeypatch.setattr(downloads, "_BLOCK_BYTES", 100_000)
     monkeypatch.setattr(downloads, "_BETWEEN_REPORTS_S", 0.0)
-    told: list[str] = []
-    assert fetch(told.append).read_bytes() == CONTENT
+    reports: list[str] = []
+    assert fetch(reports.append).read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["set.zip"]
     assert server.requests == [None]
-    assert told[-2:] == ["download set.zip: 0.4 of 0.4 MB", "check set.zip"]
-    assert len(told) > 4
+    assert reports[-2:] == ["download set.zip: 0.4 of 0.4 MB", "check set.zip"]
+    assert len(reports) > 4
 
 
 def test_reports_do_not_come_faster_than_they_can_be_read(
@@ -65,9 +65,9 @@ def test_reports_do_not_come_faster_than_they_can_be_read(
 ) -> None:
     monkeypatch.setattr(downloads, "_BLOCK_BYTES", 1_000)
     monkeypatch.setattr(downloads, "_BETWEEN_REPORTS_S", 1e9)
-    told: list[str] = []
-    fetch(told.append)
-    assert len(told) == 2
+    reports: list[str] = []
+    fetch(reports.append)
+    assert len(reports) == 2
 
 
 def test_a_cut_connection_is_taken_up_again(fetch: Callable[..., Path], server: FileServer) -> None:
@@ -163,18 +163,18 @@ def test_a_refusal_is_told_as_the_server_words_it(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("stall_after", "said"), [
+@pytest.mark.parametrize(("stall_after", "message"), [
     (0, r"nothing came for 0\.5 s\. 0\.0 MB"),
     (160_000, r"nothing came for 0\.5 s\. 0\.2 MB"),
 ])  # fmt: skip
 def test_a_server_that_falls_silent_is_given_up(
     fetch: Callable[..., Path], server: FileServer, monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path, stall_after: int, said: str,
+    tmp_path: Path, stall_after: int, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(downloads, "_SILENCE_S", 0.5)
     monkeypatch.setattr(downloads, "_MAX_ATTEMPTS", 1)
     server.stall_after = stall_after
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         fetch()
     assert part_of(tmp_path) == CONTENT[:stall_after]
 

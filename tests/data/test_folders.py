@@ -46,8 +46,8 @@ def test_a_column_of_the_file_goes_before_its_folder(tmp_path: Path, name: str) 
     plain = prepare(TABLE, tmp_path / "plain")
     prepared = prepare(tmp_path / "all", tmp_path / "out")
     assert prepared.manifest.digest == plain.manifest.digest
-    said = "names such as 'User_ID=999' are not read, as the files have that column"
-    assert ("folders", said) in open_dataset(tmp_path / "out").manifest.summary()
+    message = "names such as 'User_ID=999' are not read, as the files have that column"
+    assert ("folders", message) in open_dataset(tmp_path / "out").manifest.summary()
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv"])

@@ -63,7 +63,7 @@ def test_what_is_not_text_is_refused_with_what_makes_text_of_it(
 ) -> None:
     path = write(b"\x80\x04.", f"folder/{name}")
     refuse(path, message)
-    # Beside others, such as the reference's own numbering of ids, it is told before they are read.
+    # Beside others, such as the reference's numbering of ids, it is refused before they are read.
     write("{\n}", "folder/profile2id.json")
     refuse(path.parent, message)
 

@@ -55,11 +55,11 @@ def digest(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 TEXTS: dict[str, tuple[Callable[[pa.Table], bytes], str, dict[str, Any]]] = {
     "colons": (lambda table: text_of(table, "::").encode(), "raw.dat", {}),
-    "colons, said": (lambda table: text_of(table, "::").encode(), "raw.dat", {"delimiter": "::"}),
+    "colons, given": (lambda table: text_of(table, "::").encode(), "raw.dat", {"delimiter": "::"}),
     "pipes": (lambda table: text_of(table, "|").encode(), "raw.txt", {}),
     "spaces": (lambda table: text_of(table, " ").encode(), "raw.csv", {"delimiter": " "}),
     "arrows": (lambda table: text_of(table, " => ").encode(), "raw.csv", {"delimiter": " => "}),
-    "tab, said": (lambda table: text_of(table, "\t").encode(), "raw.tsv", {"delimiter": r"\t"}),
+    "tab, given": (lambda table: text_of(table, "\t").encode(), "raw.tsv", {"delimiter": r"\t"}),
     "headerless": (
         lambda table: text_of(table, header=False).encode(), "raw.csv", {"columns": COLUMNS},
     ),

@@ -34,7 +34,7 @@ def room_for(num_bytes: int) -> Iterator[None]:
 
 
 def refused(source: Path, output: Path) -> str:
-    """What is said; only the source is there afterwards."""
+    """The message; only the source is there afterwards."""
     with pytest.raises(DatasetError) as caught:
         prepare(source, output, PrepareConfig(protocol="none", threads=1))
     assert list(source.parent.iterdir()) == [source]
@@ -44,8 +44,8 @@ def refused(source: Path, output: Path) -> str:
 def test_a_part_that_does_not_fit(write: WriteFile, tmp_path: Path) -> None:
     source, output = write(ROWS), tmp_path / "datasets" / "out"
     with room_for(1_000):
-        said = refused(source, output)
-    assert said == f"{output}: cannot be written: File too large; make room, or write elsewhere"
+        message = refused(source, output)
+    assert message == f"{output}: cannot be written: File too large; make room, or write elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_manifest_that_cannot_be_written(
         raise OSError(number, os.strerror(number), str(directory / "manifest.json"))
 
     monkeypatch.setattr(Manifest, "write", fail)
-    said = refused(write(ROWS), tmp_path / "out")
-    assert said == f"{tmp_path}/out: cannot be written: {os.strerror(number)}; {advice}"
+    message = refused(write(ROWS), tmp_path / "out")
+    assert message == f"{tmp_path}/out: cannot be written: {os.strerror(number)}; {advice}"
 
 
 def test_a_source_that_cannot_be_read_again_is_named(

@@ -28,9 +28,9 @@ def shop(num_rows: int) -> pa.Table:
 
 
 def test_the_steps_are_told_in_order(tmp_path: Path) -> None:
-    told: list[str] = []
-    prepare(shop(2_000), tmp_path / "out", progress=told.append)
-    assert told == STEPS
+    reports: list[str] = []
+    prepare(shop(2_000), tmp_path / "out", progress=reports.append)
+    assert reports == STEPS
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -75,6 +75,6 @@ def test_an_interrupt_within_a_step_leaves_nothing(number: int, tmp_path: Path) 
     # In the midst of reading, which takes a second.
     time.sleep(0.1)
     running.send_signal(number)
-    _, said = running.communicate(timeout=60)
-    assert (running.returncode, said) == (128 + number, "interrupted\n")
+    _, message = running.communicate(timeout=60)
+    assert (running.returncode, message) == (128 + number, "interrupted\n")
     assert list(tmp_path.iterdir()) == [source]

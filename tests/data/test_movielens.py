@@ -64,8 +64,8 @@ def test_all_of_movielens_is_known() -> None:
 def test_one_command_downloads_unpacks_and_prepares(
     mirror: FileServer, tmp_path: Path, name: str
 ) -> None:
-    told: list[str] = []
-    dataset = prepare(name, config=PrepareConfig(), progress=told.append)
+    reports: list[str] = []
+    dataset = prepare(name, config=PrepareConfig(), progress=reports.append)
     manifest = dataset.manifest
     assert manifest.protocol == "leave-one-out"
     assert manifest.filters == {"min_user_interactions": 20}
@@ -75,8 +75,8 @@ def test_one_command_downloads_unpacks_and_prepares(
     users, items = dataset.users.ids(test.user_index), dataset.items.ids(test.target.item_index)
     assert items == [movielens.last_item(int(user)) for user in users]
     assert cached(tmp_path) == sorted(movielens.files(name))
-    assert told[0].startswith(f"download {name}.zip: 0.0 of 0.0 MB")
-    assert told[1:4] == [f"check {name}.zip", f"unpack {name}.zip", "checksum"]
+    assert reports[0].startswith(f"download {name}.zip: 0.0 of 0.0 MB")
+    assert reports[1:4] == [f"check {name}.zip", f"unpack {name}.zip", "checksum"]
     assert not (tmp_path / "outside.txt").exists()
 
 
@@ -109,14 +109,14 @@ def test_other_filters_may_be_asked_for(mirror: FileServer) -> None:
 
 
 def test_ml_20m_holds_out_as_many_users_as_the_reference() -> None:
-    def asked(name: str, **settings: object) -> int | None:
+    def heldout(name: str, **settings: object) -> int | None:
         config = PrepareConfig(**settings)  # type: ignore[arg-type]
         return NAMED_SETS[name].settings(config, with_items=True).num_heldout_users
 
-    assert asked("ml-20m", protocol="held-out-users") == 10_000
-    assert asked("ml-20m", protocol="held-out-users", num_heldout_users=7) == 7
-    assert asked("ml-20m") is None
-    assert asked("ml-1m", protocol="held-out-users") is None
+    assert heldout("ml-20m", protocol="held-out-users") == 10_000
+    assert heldout("ml-20m", protocol="held-out-users", num_heldout_users=7) == 7
+    assert heldout("ml-20m") is None
+    assert heldout("ml-1m", protocol="held-out-users") is None
 
 
 @pytest.mark.parametrize("depth", ["", "ml-1m", "archive"])

@@ -29,7 +29,7 @@ def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
 
 
 @pytest.mark.parametrize(
-    ("content", "said", "found"),
+    ("content", "message", "found"),
     [
         ("item_id,Name\n10,Ten\n20,\n99,Other\n", "'Name' of items.csv, for 1 of 3 items", 1),
         (
@@ -45,9 +45,11 @@ def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
         ),
     ],
 )
-def test_titles_are_said(titles: PrepareText, content: str, said: str, found: int | None) -> None:
+def test_titles_are_said(
+    titles: PrepareText, content: str, message: str, found: int | None
+) -> None:
     note, kept = titles(content)
-    assert note == said
+    assert note == message
     assert (None if kept is None else len([title for title in kept if title])) == found
 
 
@@ -84,9 +86,9 @@ def test_notes_are_said_again_where_the_dataset_is_there_already(
     source, items = write(PAIRS), write("item_id,title\n10,Ten\n", "items.csv")
     made = [open_or_prepare(source, ALL, tmp_path / "made", items=items) for _ in range(2)]
     assert made[0].path == made[1].path
-    said = ("titles", "'title' of items.csv, for 1 of 3 items")
-    assert [said in dataset.manifest.choices() for dataset in made] == [True, True]
-    assert said in open_dataset(made[0].path).manifest.summary()
+    message = ("titles", "'title' of items.csv, for 1 of 3 items")
+    assert [message in dataset.manifest.choices() for dataset in made] == [True, True]
+    assert message in open_dataset(made[0].path).manifest.summary()
 
 
 def test_ids_that_are_text_for_how_they_are_written(prepared: PrepareText) -> None:
@@ -130,7 +132,7 @@ NO_WEIGHTS = (
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({}, f"'stars', 'genre', 'Play Count'{NO_WEIGHTS}"),
         ({"min_rating": 1}, f"'genre', 'Play Count'{NO_WEIGHTS}"),
@@ -141,10 +143,10 @@ NO_WEIGHTS = (
     ],
 )  # fmt: skip
 def test_columns_that_are_not_used_are_said(
-    prepared: PrepareText, settings: dict[str, object], said: str | None
+    prepared: PrepareText, settings: dict[str, object], message: str | None
 ) -> None:
     text = WEIGHTED.partition("\n")[2] if "columns" in settings else WEIGHTED
-    assert prepared(text, **settings).manifest.notes.get("not used") == said
+    assert prepared(text, **settings).manifest.notes.get("not used") == message
 
 
 def test_columns_of_any_file_that_are_not_used_are_said_once(

@@ -328,9 +328,9 @@ def test_a_failure_leaves_no_new_parent_behind(write: WriteFile, tmp_path: Path)
 
 
 def test_steps_are_told_and_counts_summarised(table: pa.Table, tmp_path: Path) -> None:
-    told: list[str] = []
-    dataset = prepare(table, tmp_path / "out", progress=told.append)
-    assert told == ["checksum", "read", "filter", "collapse repeats", "split", "number", "write"]
+    reports: list[str] = []
+    dataset = prepare(table, tmp_path / "out", progress=reports.append)
+    assert reports == ["checksum", "read", "filter", "collapse repeats", "split", "number", "write"]
     summary = dict(dataset.manifest.summary())
     assert summary["protocol"] == "leave-one-out"
     assert summary["rows read"] == summary["interactions"] == "6,000"
@@ -382,11 +382,11 @@ def test_settings_are_no_dict(table: pa.Table, tmp_path: Path) -> None:
 def test_raw_files_are_prepared_once(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,1\n1,2\n", "shop.csv")
     config, root = PrepareConfig(protocol="none"), tmp_path / "datasets"
-    told: list[str] = []
+    reports: list[str] = []
     first = open_or_prepare(source, config, root)
-    again = open_or_prepare(source, config, root, progress=told.append)
+    again = open_or_prepare(source, config, root, progress=reports.append)
     assert again.path == first.path
-    assert told == ["checksum"]
+    assert reports == ["checksum"]
     assert first.path.parent == root
     assert first.path.name.startswith("shop-")
     assert open_or_prepare(first.path).path == first.path
@@ -433,8 +433,8 @@ def test_an_interrupt_leaves_nothing(table: pa.Table, tmp_path: Path) -> None:
         text=True,
     )
     assert process.stdout is not None
-    with process, process.stdout as told:
-        assert "write\n" in iter(told.readline, "")
+    with process, process.stdout as reports:
+        assert "write\n" in iter(reports.readline, "")
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)

@@ -38,8 +38,8 @@ nanos = st.one_of(
 moments = st.lists(nanos.flatmap(lambda at: st.sampled_from([at, at + 1, at - 1])), min_size=2)
 
 
-def places(values: Sequence[Any]) -> list[int]:
-    """The place of each value among the distinct ones, in order."""
+def ranks(values: Sequence[Any]) -> list[int]:
+    """The rank of each value among the distinct ones, in order."""
     return [sorted(set(values)).index(value) for value in values]
 
 
@@ -78,7 +78,7 @@ def iso(at: int, decimals: int = 9, offset_minutes: int | None = None, gap: str 
 def test_dates_and_times(write: WriteFile, at: list[int], decimals: int) -> None:
     texts = [iso(moment, decimals) for moment in at]
     cut = [moment // 10 ** (9 - decimals) for moment in at]
-    assert places(read_times(write(as_csv(texts)))) == places(cut)
+    assert ranks(read_times(write(as_csv(texts)))) == ranks(cut)
 
 
 @few
@@ -91,7 +91,7 @@ def test_times_with_offsets(write: WriteFile, at: list[int], offsets: list[int],
     texts = [
         iso(moment, 9, 15 * offsets[place % len(offsets)], gap) for place, moment in enumerate(at)
     ]
-    assert places(read_times(write(as_csv(texts)))) == places(at)
+    assert ranks(read_times(write(as_csv(texts)))) == ranks(at)
 
 
 def whole(at: int) -> str:
@@ -116,15 +116,15 @@ def now_and_then_in_half(at: int) -> str:
 @example(at=[BILLION**2, BILLION**2 + 1], written=now_and_then_in_half)
 def test_numbers(write: WriteFile, at: list[int], written: Callable[[int], str]) -> None:
     texts = [written(moment) for moment in at]
-    assert places(read_times(write(as_csv(texts)))) == places(list(map(Decimal, texts)))
+    assert ranks(read_times(write(as_csv(texts)))) == ranks(list(map(Decimal, texts)))
 
 
 @few
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2))
 def test_floating_point_numbers(write: WriteFile, at: list[float]) -> None:
-    expected = places(at)
-    assert places(read_times(write(as_csv(list(map(repr, at)))))) == expected
-    assert places(read_times(frame(at))) == expected
+    expected = ranks(at)
+    assert ranks(read_times(write(as_csv(list(map(repr, at)))))) == expected
+    assert ranks(read_times(frame(at))) == expected
 
 
 @few
@@ -139,7 +139,7 @@ def test_stored_times(tmp_path: Path, at: list[int], unit: str, zone: str | None
     for place, source in enumerate((table, table.to_pandas(), tmp_path / "x.parquet")):
         if place == 2:
             pq.write_table(table, source)
-        assert places(read_times(source)) == places(stored)
+        assert ranks(read_times(source)) == ranks(stored)
 
 
 @few
@@ -147,7 +147,7 @@ def test_stored_times(tmp_path: Path, at: list[int], unit: str, zone: str | None
 def test_times_as_old_versions_of_spark_store_them(tmp_path: Path, at: list[int]) -> None:
     table = frame(pa.array(at, pa.timestamp("ns")))
     pq.write_table(table, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
-    assert places(read_times(tmp_path / "x.parquet")) == places(at)
+    assert ranks(read_times(tmp_path / "x.parquet")) == ranks(at)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_times_as_old_versions_of_spark_store_them(tmp_path: Path, at: list[int]
 def test_stored_numbers_of_many_digits(tmp_path: Path, kind: pa.DataType) -> None:
     stored = [2**64 - 1, 2**64 - 2, 5, 2**64 - 3]
     values = stored if kind == pa.uint64() else list(map(Decimal, stored))
-    assert places(read_times(frame(pa.array(values, kind)))) == [3, 2, 0, 1]
+    assert ranks(read_times(frame(pa.array(values, kind)))) == [3, 2, 0, 1]
 
 
 def test_numbers_stored_as_several_types(write: WriteFile, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_numbers_stored_as_several_types(write: WriteFile, tmp_path: Path) -> No
     later = frame(pa.array([0.5, float(2**62)])).set_column(1, "item", pa.array([2, 3]))
     pq.write_table(later, tmp_path / "b.parquet")
     times = read_times([tmp_path / "a.parquet", tmp_path / "b.parquet"])
-    assert places(times) == [2, 1, 0, 1]
+    assert ranks(times) == [2, 1, 0, 1]
 
 
 def test_zones_by_name_and_spaces_at_the_end(write: WriteFile) -> None:
@@ -175,9 +175,9 @@ def test_zones_by_name_and_spaces_at_the_end(write: WriteFile) -> None:
         "2024-10-27 00:00:00Z",
         "2024-10-27 01:59:59 Europe/Berlin",
     ]
-    assert places(read_times(write(as_csv(zoned)))) == [4, 3, 2, 1, 0]
+    assert ranks(read_times(write(as_csv(zoned)))) == [4, 3, 2, 1, 0]
     plain = ["2024-10-27 10:00:00 ", "2024-10-27 10:00:00.5 ", "2024-10-27", "2024-10-27T10:00"]
-    assert places(read_times(write(as_csv(plain)))) == [1, 2, 0, 1]
+    assert ranks(read_times(write(as_csv(plain)))) == [1, 2, 0, 1]
 
 
 def test_an_hour_that_comes_twice(prepared: PrepareText) -> None:
@@ -243,10 +243,10 @@ FORMATS = [
 def test_times_of_a_format_of_their_own(
     write: WriteFile, format: str, texts: list[str], expected: list[int]
 ) -> None:
-    assert places(read_times(write(as_csv(texts)), format)) == expected
-    assert places(read_times(frame(texts), format)) == expected
+    assert ranks(read_times(write(as_csv(texts)), format)) == expected
+    assert ranks(read_times(frame(texts), format)) == expected
     lines = [json.dumps({"user": 1, "item": item, "time": text}) for item, text in enumerate(texts)]
-    assert places(read_times(write("\n".join(lines), "x.jsonl"), format)) == expected
+    assert ranks(read_times(write("\n".join(lines), "x.jsonl"), format)) == expected
 
 
 @pytest.mark.parametrize(
@@ -270,9 +270,9 @@ def test_dates_in_other_orders_are_met_with_the_option_that_reads_them(
     source = write(as_csv(rows))
     with pytest.raises(InputError) as error:
         prepare(source, tmp_path / "out")
-    said = str(error.value)
-    assert said.startswith(f"{source}, line 2: time {texts[0]!r} is not a number or a date such as")
-    assert f"; --time-format {format!r} reads {reads}" in said
+    text = str(error.value)
+    assert text.startswith(f"{source}, line 2: time {texts[0]!r} is not a number or a date such as")
+    assert f"; --time-format {format!r} reads {reads}" in text
     read = prepare(source, tmp_path / "out", PrepareConfig(time_format=format))
     assert read.manifest.config["time_format"] == format
 

@@ -128,7 +128,7 @@ def test_every_changed_file_is_named(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda values: values.pop("parts"), "is damaged"),
         (lambda values: values.update(format_version=99), "format version 99"),
@@ -138,14 +138,14 @@ def test_every_changed_file_is_named(dataset: Dataset) -> None:
     ],
 )
 def test_a_changed_manifest_is_named(
-    dataset: Dataset, change: Callable[[dict[str, Any]], None], said: str
+    dataset: Dataset, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     path = dataset.path / "manifest.json"
     values = json.loads(path.read_text())
     change(values)
     path.write_text(signed_text(values))
     found = verify_dataset(dataset.path)
-    assert any(said in problem for problem in found.problems)
+    assert any(message in problem for problem in found.problems)
 
 
 def test_a_manifest_without_training_is_refused(dataset: Dataset) -> None:
@@ -222,19 +222,19 @@ def test_users_and_items_that_training_lacks(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda ids: ids[:1].tolist() * len(ids), "an id is there more than once"),
         (lambda ids: [str(value) for value in ids], "ids are text, the manifest says integer"),
     ],
 )
 def test_ids_that_are_not_as_said(
-    dataset: Dataset, change: Callable[[Any], list[Any]], said: str
+    dataset: Dataset, change: Callable[[Any], list[Any]], message: str
 ) -> None:
     columns = columns_of(dataset, "items.parquet")
     columns["item_id"] = change(columns["item_id"])
     rewrite(dataset, "items.parquet", columns)
-    assert f"items.parquet: {said}" in only_problem(dataset)
+    assert f"items.parquet: {message}" in only_problem(dataset)
 
 
 def test_a_file_that_is_no_parquet(dataset: Dataset) -> None:

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from foretaste.errors import DatasetError
 
+Indexes = NDArray[np.integer]
+"""Dense indexes of users or items, of any integer type."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histories:
@@ -28,12 +31,7 @@ class Histories:
 
     @classmethod
     def from_pairs(
-        cls,
-        user_index: NDArray[np.integer],
-        item_index: NDArray[np.integer],
-        *,
-        num_users: int,
-        num_items: int,
+        cls, user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int
     ) -> Histories:
         """Histories of (user, item) pairs given in any order; repeated pairs count once.
 
@@ -52,11 +50,7 @@ class Histories:
 
     @classmethod
     def _from_sorted(
-        cls,
-        users: NDArray[np.integer],
-        items: NDArray[np.integer],
-        num_users: int,
-        num_items: int,
+        cls, users: Indexes, items: Indexes, num_users: int, num_items: int
     ) -> Histories:
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
@@ -98,7 +92,7 @@ class Histories:
         items = self.item_index[offsets[0] : offsets[-1]]
         return Histories(offsets=offsets - offsets[0], item_index=items, num_items=self.num_items)
 
-    def rows(self, index: NDArray[np.integer]) -> Histories:
+    def rows(self, index: Indexes) -> Histories:
         """The given rows, in the given order; a row may be given more than once."""
         starts = self.offsets[index]
         lengths = self.offsets[np.asarray(index) + 1] - starts
@@ -159,12 +153,7 @@ class Histories:
 
 
 def sorted_pairs(
-    user_index: NDArray[np.int32],
-    item_index: NDArray[np.int32],
-    *,
-    num_users: int,
-    num_items: int,
-    where: str,
+    user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int, where: str
 ) -> Histories:
     """Histories of pairs read from a file, which must come sorted, unique and within bounds.
 
@@ -178,7 +167,7 @@ def sorted_pairs(
     return Histories._from_sorted(user_index, item_index, num_users, num_items)
 
 
-def is_strictly_sorted(users: NDArray[np.integer], items: NDArray[np.integer]) -> bool:
+def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
     """True where pairs ascend by user, then item, without repeats."""
     same_user = users[1:] == users[:-1]
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
@@ -188,9 +177,7 @@ def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys[np.diff(keys, prepend=-1) > 0]
 
 
-def _out_of_bounds(
-    users: NDArray[np.integer], items: NDArray[np.integer], num_users: int, num_items: int
-) -> str | None:
+def _out_of_bounds(users: Indexes, items: Indexes, num_users: int, num_items: int) -> str | None:
     """The problem of an index that lies outside its bounds; None where neither does."""
     for name, index, bound in (("user_index", users, num_users), ("item_index", items, num_items)):
         if len(index) and (index.min() < 0 or index.max() >= bound):

@@ -107,7 +107,7 @@ class Manifest:
     """Every file of the dataset by its name."""
 
     notes: dict[str, str] = field(default_factory=dict)
-    """Notes for a person, by their subject: titles, odd ids, an empty test."""
+    """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
 
     format_version: int = FORMAT_VERSION
 

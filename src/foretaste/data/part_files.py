@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,6 @@ from numpy.typing import NDArray
 from foretaste._util.files import open_regular, real_path
 from foretaste.data.histories import Histories, is_strictly_sorted, sorted_pairs
 from foretaste.errors import DatasetError
-
-Value = TypeVar("Value")
 
 _PARQUET_END = b"PAR1"
 
@@ -30,7 +29,8 @@ _PAIRS = "user_index (int32), item_index (int32)"
 
 def check_part(path: Path, sha256: str) -> None:
     """DatasetError where a file is missing or is not the one that the manifest lists."""
-    found = _listed(path, lambda file: hashlib.file_digest(file, "sha256").hexdigest())
+    with _opened(path) as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     _compare(path, found, sha256)
 
 
@@ -39,12 +39,15 @@ def part_bytes(path: Path, sha256: str) -> pa.Buffer:
 
     Raises DatasetError as `check_part` does, also where the file was replaced since that.
     """
-    content = _listed(path, BufferedReader.read)
+    with _opened(path) as file:
+        content = file.read()
     _compare(path, hashlib.sha256(content).hexdigest(), sha256)
     return pa.py_buffer(content)
 
 
-def _listed(path: Path, read: Callable[[BufferedReader], Value]) -> Value:
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    """Yield a file that ends like Parquet; DatasetError where it is none or cannot be read."""
     if path.exists() and not path.is_file():
         raise DatasetError(f"{path}: is not a file; prepare the dataset again")
     try:
@@ -58,7 +61,7 @@ def _listed(path: Path, read: Callable[[BufferedReader], Value]) -> Value:
                     "like Parquet; prepare the dataset again"
                 )
             file.seek(0)
-            return read(file)
+            yield file
     except OSError as error:
         raise DatasetError(
             f"{path}: listed in the manifest, cannot be read: {error.strerror}; "

@@ -80,7 +80,7 @@ class Generated:
 def generate(config: GenerateConfig) -> Generated:
     """Interactions and items of the given shape; the same for the same settings."""
     catalogue = _Catalogue.draw(config)
-    histories = _histories(config, catalogue)
+    histories = _histories(catalogue)
     users = histories.row_index()
     rng = _rng(config, "times")
     start_U = rng.integers(_PERIOD_S, size=config.num_users)
@@ -107,12 +107,14 @@ def generate(config: GenerateConfig) -> Generated:
 
 def generate_histories(config: GenerateConfig) -> Histories:
     """The same interactions as arrays; user and item indexes are the ids less one."""
-    return _histories(config, _Catalogue.draw(config))
+    return _histories(_Catalogue.draw(config))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Catalogue:
     """Items in the order of their clusters, and what attracts users to a cluster."""
+
+    config: GenerateConfig
 
     genre_I: NDArray[np.int64]
     """Genre of each item, by item index."""
@@ -157,6 +159,7 @@ class _Catalogue:
         weight_end = np.concatenate(([0.0], np.cumsum(popularity_I[order])))
         cluster_end_C = np.cumsum(np.bincount(cluster_I, minlength=num_clusters))
         return cls(
+            config=config,
             genre_I=cluster_I // per_genre,
             item_by_cluster=order.astype(np.int32),
             weight_end=weight_end,
@@ -165,7 +168,8 @@ class _Catalogue:
         )
 
 
-def _histories(config: GenerateConfig, catalogue: _Catalogue) -> Histories:
+def _histories(catalogue: _Catalogue) -> Histories:
+    config = catalogue.config
     # Interactions of each user: lognormal, within bounds, exactly ``num_interactions`` in all.
     share_U = _rng(config, "activity").lognormal(sigma=_ACTIVITY_SIGMA, size=config.num_users)
     mean = config.num_interactions / config.num_users
@@ -184,7 +188,7 @@ def _histories(config: GenerateConfig, catalogue: _Catalogue) -> Histories:
     # Some users after the other, so that memory stays bounded.
     chunks = [
         _draw_users(
-            config, catalogue, lengths_U[start : start + _CHUNK_USERS], _rng(config, "users", start)
+            catalogue, lengths_U[start : start + _CHUNK_USERS], _rng(config, "users", start)
         )
         for start in range(0, config.num_users, _CHUNK_USERS)
     ]
@@ -192,12 +196,10 @@ def _histories(config: GenerateConfig, catalogue: _Catalogue) -> Histories:
 
 
 def _draw_users(
-    config: GenerateConfig,
-    catalogue: _Catalogue,
-    lengths: NDArray[np.int64],
-    rng: np.random.Generator,
+    catalogue: _Catalogue, lengths: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int32]:
     """Distinct items of each user of a chunk, ascending within a user."""
+    config = catalogue.config
     user_vector_UD = rng.standard_normal((len(lengths), _WIDTH)) * (config.taste / np.sqrt(_WIDTH))
     chance_UC: NDArray[np.float64] = np.exp(user_vector_UD @ catalogue.cluster_vector_CD.T)
     chance_UC *= np.diff(catalogue.cluster_bounds)

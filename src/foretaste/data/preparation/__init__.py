@@ -72,15 +72,15 @@ def prepare(
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
     (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
-    asked: Path | None = checked("output", output, AnyPath | None)
+    directory: Path | None = checked("output", output, AnyPath | None)
     overwrite = checked("overwrite", overwrite, bool)
-    if asked is not None:
+    if directory is not None:
         # What is prepared there already may be the same.
-        check_output(asked, overwrite=True)
+        check_output(directory, overwrite=True)
     with _reporting(progress) as report:
         inputs = Inputs.open(source, items, config, source_dir, report)
-        target = asked or inputs.default_output(DATASETS)
-        if not overwrite and (asked is None or inputs.is_prepared_in(target)):
+        target = directory or inputs.default_output(DATASETS)
+        if not overwrite and (directory is None or inputs.is_prepared_in(target)):
             return _open_or_prepare(inputs, target, report)
         return _prepare(inputs, target, report, overwrite=overwrite)
 
@@ -101,9 +101,9 @@ def open_or_prepare(
     prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
     """
     if (prepared := prepared_dataset(source)) is not None:
-        asked = given_or_default("config", config, PrepareConfig).content()
+        content = given_or_default("config", config, PrepareConfig).content()
         are_files_given = items is not None or source_dir is not None
-        if asked != PrepareConfig().content() or are_files_given:
+        if content != PrepareConfig().content() or are_files_given:
             raise SettingError(
                 f"{prepared.path}: is prepared already, and neither settings of preparation nor "
                 "items can change it; give the raw file instead"

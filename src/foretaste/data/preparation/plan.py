@@ -78,13 +78,15 @@ def make_plan(
     found = find_columns(first, config, (*PAIR, "rating", "time"))
     has_times = "time" in found
     protocol: str = config.protocol
+    has_validation = protocol != "none" and config.validation == "hold-out"
     if parts:
+        has_validation = any(part.startswith("validation") for part in parts)
         if config.protocol != "auto":
             raise SettingError(
                 f"protocol {config.protocol} would split what is split already; leave it out, or "
                 "train on all of it with none"
             )
-        if config.validation == "none" and any(part.startswith("validation") for part in parts):
+        if config.validation == "none" and has_validation:
             raise SettingError("validation is none, and a validation part is given; leave one out")
         protocol = "given"
     elif protocol == "auto":
@@ -115,9 +117,6 @@ def make_plan(
                 "files with the same columns, or a protocol that needs no times, such as "
                 "held-out-users"
             )
-    has_validation = protocol != "none" and config.validation == "hold-out"
-    if parts:
-        has_validation = any(part.startswith("validation") for part in parts)
     drops_unseen_targets = config.unseen_targets == "drop"
     if config.unseen_targets == "auto":
         drops_unseen_targets = config.filters == "reference" and protocol == "held-out-users"

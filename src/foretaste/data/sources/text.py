@@ -1,5 +1,5 @@
-"""Files of delimited text: what was said of them and what their first row shows, and their rows
-with line numbers."""
+"""Files of delimited text: their format, seen in the first row where it is not given, and their
+rows with line numbers."""
 
 from __future__ import annotations
 
