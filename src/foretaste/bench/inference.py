@@ -195,15 +195,15 @@ class PairScorer:
             for parameter in layer.parameters()
         )
         user_weight_HE, item_weight_HE = weight_HE.chunk(2, dim=1)
-        self._user_half = (user_weight_HE, None)
-        self._item_half = (item_weight_HE, bias_H)
-        self._user_tables = (model.user_factors.detach(), model.user_embedding.detach())
-        self._item_tables = (model.item_factors.detach(), model.item_embedding.detach())
+        user_tables = (model.user_factors.detach(), model.user_embedding.detach())
+        item_tables = (model.item_factors.detach(), model.item_embedding.detach())
+        self._users = partial(_projected, user_tables, user_weight_HE, None)
+        self._items = partial(_projected, item_tables, item_weight_HE, bias_H)
 
     @torch.no_grad()
     def project(self) -> InteractionInputs:
         """Every user and every item projected: what is computed once while the weights stay."""
-        return self._inputs(self._users(self._user_tables), self._items(self._item_tables))
+        return self._inputs(self._users(), self._items())
 
     @torch.no_grad()
     def projected(self, everyone: InteractionInputs, user_B: Tensor, item_B: Tensor) -> Tensor:
@@ -218,20 +218,18 @@ class PairScorer:
 
         The users and the items projected are those of the pairs, or all where those are fewer.
         """
-        item_tables = self._item_tables
         if len(item_B) < self.model.num_items:
-            item_tables = _rows(item_tables, item_B)
+            items = self._items(item_B)
             item_B = torch.arange(len(item_B), device=item_B.device)
-        items = self._items(item_tables)
+        else:
+            items = self._items()
         if len(user_B) >= self.model.num_users:
-            everyone = self._inputs(self._users(self._user_tables), items)
-            return self.projected(everyone, user_B, item_B)
-
-        def score(user_c: Tensor, item_c: Tensor) -> Tensor:
-            users = self._users(_rows(self._user_tables, user_c))
-            return self._logits(self._inputs(users, items), item_c)
-
-        return self._in_parts(score, user_B, item_B)
+            return self.projected(self._inputs(self._users(), items), user_B, item_B)
+        return self._in_parts(
+            lambda user_c, item_c: self._logits(self._inputs(self._users(user_c), items), item_c),
+            user_B,
+            item_B,
+        )
 
     def _in_parts(
         self, score: Callable[[Tensor, Tensor], Tensor], user_B: Tensor, item_B: Tensor
@@ -241,15 +239,6 @@ class PairScorer:
             return score(user_B, item_B)
         parts = zip(*(torch.split(index_B, at_once) for index_B in (user_B, item_B)), strict=True)
         return torch.cat([score(user_c, item_c) for user_c, item_c in parts])
-
-    def _users(self, tables: _Tables) -> _Tables:
-        return tables[0], self._projection(tables[1], *self._user_half)
-
-    def _items(self, tables: _Tables) -> _Tables:
-        return tables[0], self._projection(tables[1], *self._item_half)
-
-    def _projection(self, embedding_RE: Tensor, weight_HE: Tensor, bias_H: Tensor | None) -> Tensor:
-        return F.linear(embedding_RE.to(weight_HE.dtype), weight_HE, bias_H)
 
     def _inputs(self, users: _Tables, items: _Tables) -> InteractionInputs:
         output = self.model.output.weight.detach()[0]
@@ -274,6 +263,11 @@ class PairScorer:
         return logits_B1.squeeze(1)
 
 
-def _rows(tables: _Tables, index_B: Tensor) -> _Tables:
+def _projected(
+    tables: _Tables, weight_HE: Tensor, bias_H: Tensor | None, index_B: Tensor | None = None
+) -> _Tables:
+    """Factors and projected embeddings of all rows, or of those asked for."""
     factors, embedding = tables
-    return factors.index_select(0, index_B), embedding.index_select(0, index_B)
+    if index_B is not None:
+        factors, embedding = factors.index_select(0, index_B), embedding.index_select(0, index_B)
+    return factors, F.linear(embedding.to(weight_HE.dtype), weight_HE, bias_H)
