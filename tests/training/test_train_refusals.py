@@ -142,10 +142,29 @@ def test_negatives_that_cannot_be_kept_leave_no_run(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("batch", "advice"),
+    [(10**9, "lower evaluation_batch, or leave it out"), (None, "give a smaller evaluation_batch")],
+)
 def test_a_validation_that_does_not_fit_leaves_no_run(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    batch: int | None,
+    advice: str,
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("foretaste.evaluation.ranking.free_on", lambda device: 0)
-    with pytest.raises(UnsupportedError, match=r"users at once .*; lower evaluation_batch"):
-        run_of("gmf", dataset, tmp_path / "run", evaluation_batch=10**9)
+    with pytest.raises(UnsupportedError, match=rf"users at once .*; {advice}"):
+        run_of("gmf", dataset, tmp_path / "run", evaluation_batch=batch)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_validation_is_counted_beside_what_training_keeps(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking = 12 * dataset.manifest.num_users * dataset.manifest.num_items
+    monkeypatch.setattr("foretaste.evaluation.ranking.free_on", lambda device: ranking)
+    run_of("ease", dataset, tmp_path / "fits")
+    with pytest.raises(UnsupportedError, match="users at once"):
+        run_of("gmf", dataset, tmp_path / "run")
+    run_of("gmf", dataset, tmp_path / "sampled", candidates="sampled-3")

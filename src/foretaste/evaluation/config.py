@@ -70,7 +70,8 @@ class EvaluationConfig:
     """Lengths of the lists: each metric is given at each of them."""
 
     evaluation_batch: Count | None = None
-    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given."""
+    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given.
+    Ranking takes three times that."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -186,7 +186,7 @@ class _Ranker:
             num_candidates = most_targets + most_negatives
             self._at_once = max(1, _CANDIDATES_AT_ONCE // num_candidates)
         if batch is not None:
-            check_ranking_fits(min(batch, heldout.num_users), num_candidates, model.device)
+            check_ranking_fits(batch, heldout.num_users, num_candidates, model.device)
             self._at_once = batch
 
     def run(self, progress: Callable[[int, int], None] | None) -> TargetRanks:

@@ -33,13 +33,19 @@ _BYTES_PER_SCORE = 12
 """Of a batch's scores: float32, as they come, with known items out, and ordered."""
 
 
-def check_ranking_fits(num_users: int, num_candidates: int, device: torch.device) -> None:
-    """UnsupportedError where so many users cannot be ranked at once on a device."""
+def check_ranking_fits(
+    batch: int | None, num_users: int, num_candidates: int, device: torch.device, kept: int = 0
+) -> None:
+    """UnsupportedError where a batch cannot be ranked on a device, beside ``kept`` bytes.
+
+    ``batch`` is the number of users ranked at once, None for that of `users_at_once`.
+    """
+    at_once = min(batch or users_at_once(num_candidates, device), num_users)
     require_memory(
-        num_users * num_candidates * _BYTES_PER_SCORE,
-        free_on(device),
-        f"ranking {num_candidates:,} items for {num_users:,} users at once",
-        "lower evaluation_batch, or leave it out",
+        at_once * num_candidates * _BYTES_PER_SCORE,
+        max(0, free_on(device) - kept),
+        f"ranking {num_candidates:,} items for {at_once:,} users at once",
+        "lower evaluation_batch, or leave it out" if batch else "give a smaller evaluation_batch",
     )
 
 

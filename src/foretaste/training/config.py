@@ -84,7 +84,8 @@ class TrainingConfig:
     """Validation uses at most this many users, chosen by hash; final numbers use everyone."""
 
     evaluation_batch: Count | None = None
-    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given."""
+    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given.
+    Ranking takes three times that. It is counted before training begins."""
 
     checkpoint_every_s: Annotated[float, Range(at_least=0)] = 60.0
     """Seconds from one saved state of the training to the next, for --resume; 0 saves after every

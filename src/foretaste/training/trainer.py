@@ -15,7 +15,7 @@ import torch
 from foretaste._util.memory import peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
-from foretaste.evaluation.ranking import check_ranking_fits, to_device
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import (
     ClosedFormModel,
     ComposedModel,
@@ -44,7 +44,7 @@ from foretaste.training.optimizer import optimizers_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
 from foretaste.training.step import Step, SweepStep, check_compiler
-from foretaste.training.validation import Validation
+from foretaste.training.validation import Validation, check_evaluation_fits
 from foretaste.training.warm_start import WarmStart
 
 
@@ -70,14 +70,12 @@ class Trainer:
             )
         device = resolve_device(config.resolved["device"])
         self.histories = to_device(dataset.train, device)
-        if (at_once := config.asked["evaluation_batch"]) is not None:
-            num_users = min(at_once, dataset.manifest.num_users)
-            check_ranking_fits(num_users, dataset.manifest.num_items, device)
         settings = model_config(config, config_path)
         made_of = (config.model, settings, len(self.histories), self.histories.num_items)
         check_model_fits(*made_of, device, to_train=True)
         self.model = build_model(*made_of).to(device)
         self.model.count_items(self.histories)
+        check_evaluation_fits(self.model, dataset, config.asked)
         self.has_begun = False
         self.started_from: dict[str, Any] = {}
         """Origin of the first weights, as logged; empty for weights by seed."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
+from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.base import RecommenderModel
+from foretaste.models.base import IterativeModel, RecommenderModel
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
@@ -30,6 +32,22 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
                 "train with full or sampled-99, and see foretaste evaluate --candidates fixed for "
                 "parts that have them"
             )
+
+
+def check_evaluation_fits(
+    model: RecommenderModel, dataset: Dataset, asked: Mapping[str, Any]
+) -> None:
+    """UnsupportedError where the catalogue cannot be ranked beside what training keeps.
+
+    ``asked`` are the settings of the training.
+    """
+    batch, manifest = asked["evaluation_batch"], dataset.manifest
+    if batch is None and (manifest.protocol == "none" or asked["candidates"] != "full"):
+        return
+    kept = 0
+    if isinstance(model, IterativeModel):  # gradients and moments come with the first step
+        kept = model.training_bytes(model.device) - model.weight_bytes()
+    check_ranking_fits(batch, manifest.num_users, model.num_items, model.device, kept)
 
 
 @dataclass
