@@ -89,7 +89,7 @@ class Dataset:
     @cached_property
     def train(self) -> Histories:
         """The training part: one row per training user, over the catalogue."""
-        return self._pairs("train.parquet", self.manifest.num_train_users, self.manifest.num_items)
+        return self.pairs("train.parquet", self.manifest.num_train_users)
 
     @cached_property
     def users(self) -> IdTable:
@@ -100,6 +100,18 @@ class Dataset:
     def items(self) -> IdTable:
         """Ids of all items, the catalogue first, and the item columns that were given."""
         return self._ids("items.parquet", self.manifest.num_all_items)
+
+    def pairs(self, name: str, num_users: int | None = None) -> Histories:
+        """The pairs of one file, with a row for each of all users unless ``num_users`` says less;
+        DatasetError where they are unsorted or out of bounds."""
+        # Only held-out interactions have items beyond the catalogue.
+        is_held_out = name not in ("train.parquet", _candidates_file("test"))
+        return read_pairs(
+            self.path / name,
+            self._content(name),
+            num_users=self.manifest.num_users if num_users is None else num_users,
+            num_items=self.manifest.num_all_items if is_held_out else self.manifest.num_items,
+        )
 
     def has_split(self, split: Split) -> bool:
         """True where anything was held out as ``validation`` or ``test``."""
@@ -122,8 +134,7 @@ class Dataset:
             known = history.union(earlier.within(self.manifest.num_items))
         candidates = None
         if self.has_candidates(split):
-            bounds = (self.manifest.num_users, self.manifest.num_items)
-            candidates = self._pairs(_candidates_file(split), *bounds).rows(user_index)
+            candidates = self.pairs(_candidates_file(split)).rows(user_index)
         return HeldOut(
             split=split,
             user_index=user_index,
@@ -178,14 +189,7 @@ class Dataset:
         return [name for name in names if name in self.manifest.parts]
 
     def _held_pairs(self, files: list[str]) -> Histories:
-        manifest = self.manifest
-        parts = [self._pairs(name, manifest.num_users, manifest.num_all_items) for name in files]
-        return reduce(Histories.union, parts)
-
-    def _pairs(self, name: str, num_users: int, num_items: int) -> Histories:
-        return read_pairs(
-            self.path / name, self._content(name), num_users=num_users, num_items=num_items
-        )
+        return reduce(Histories.union, map(self.pairs, files))
 
     def _content(self, name: str) -> pa.Buffer:
         return part_bytes(self.path / name, self.manifest.parts[name].sha256)

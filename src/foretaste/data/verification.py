@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset
-from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable, Kind
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import (
@@ -22,7 +21,6 @@ from foretaste.data.part_files import (
     content_digest,
     is_in_order,
     part_bytes,
-    read_pairs,
 )
 from foretaste.errors import DatasetError, ForetasteError, RunError
 
@@ -159,15 +157,8 @@ def _check_part(path: Path, manifest: Manifest) -> str:
 
 def _check_together(path: Path, manifest: Manifest) -> str:
     """Ranges and overlaps of all parts with pairs, and what training has of users and items."""
-    pairs: dict[str, Histories] = {}
-    for name in manifest.parts:
-        if name not in _ID_FILES:
-            unseen = name not in ("train.parquet", _CANDIDATES)
-            num_items = manifest.num_all_items if unseen else manifest.num_items
-            content = part_bytes(path / name, manifest.parts[name].sha256)
-            pairs[name] = read_pairs(
-                path / name, content, num_users=manifest.num_users, num_items=num_items
-            )
+    dataset = Dataset(path, manifest)
+    pairs = {name: dataset.pairs(name) for name in manifest.parts if name not in _ID_FILES}
     pairs.pop(_CANDIDATES, None)
     train = seen = pairs["train.parquet"]
     for name, part in pairs.items():
@@ -187,20 +178,16 @@ def _check_together(path: Path, manifest: Manifest) -> str:
                 f"{path / name}: {num_known:,} of its users are in training too; prepare the "
                 "dataset again"
             )
-    _check_training(path, manifest, train)
-    return "indexes within range, no pair in two parts, all users and items of training"
-
-
-def _check_training(path: Path, manifest: Manifest, train: Histories) -> None:
-    """Training has the first users, and every item of the catalogue."""
+    # Training has the first users, and every item of the catalogue.
     users = np.flatnonzero(train.lengths())
-    items = np.unique(train.item_index)
-    parts = np.array(Dataset(path, manifest).users.column("part")) == "train"
     expected = np.arange(manifest.num_train_users)
-    if len(items) != manifest.num_items:
-        problem = f"lacks {manifest.num_items - len(items):,} items of the catalogue"
-    elif not np.array_equal(users, expected) or not np.array_equal(np.flatnonzero(parts), users):
+    listed = np.flatnonzero(np.array(dataset.users.column("part")) == "train")
+    num_missing = manifest.num_items - len(np.unique(train.item_index))
+    problem = None
+    if num_missing:
+        problem = f"lacks {num_missing:,} items of the catalogue"
+    elif not np.array_equal(users, expected) or not np.array_equal(listed, expected):
         problem = f"its users are not the first {manifest.num_train_users:,} of users.parquet"
-    else:
-        return
-    raise DatasetError(f"{path / 'train.parquet'}: {problem}; prepare the dataset again")
+    if problem is not None:
+        raise DatasetError(f"{path / 'train.parquet'}: {problem}; prepare the dataset again")
+    return "indexes within range, no pair in two parts, all users and items of training"

@@ -41,7 +41,7 @@ class Pipeline:
     """One preparation: its engine, inputs, plan and settings, and the counts of its steps."""
 
     def __init__(self, engine: Engine, inputs: Inputs, plan: Plan) -> None:
-        self.counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._engine = engine
         self._inputs = inputs
         self._plan = plan
@@ -49,7 +49,7 @@ class Pipeline:
 
     def run(self, directory: Path, progress: Progress) -> Manifest:
         """Run every step and write the files of the dataset into ``directory``; its manifest."""
-        engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self.counts
+        engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self._counts
         progress("read")
         kinds = read_raw(engine, inputs.interactions, plan.columns, self._config.time_format)
         names = [name for source in inputs.interactions for name in source.columns]
@@ -95,7 +95,7 @@ class Pipeline:
 
         Raises InputError with the count of every step where nothing is left.
         """
-        engine, filters, counts = self._engine, self._plan.filters, self.counts
+        engine, filters, counts = self._engine, self._plan.filters, self._counts
         rows, num_rows = "raw", engine.count("raw")
         counts["num_rows_read"] = num_rows
         for setting, column, sql, label in _FILTERS:
@@ -133,10 +133,10 @@ class Pipeline:
             engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
         engine.make("pairs", steps.PAIRS.format(previous=rows))
         engine.drop(rows)
-        self.counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
+        self._counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
         for number, num_pairs in num_given:
             num_left = engine.count(f"pairs WHERE time = {number}")
-            self.counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
+            self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
     def split_pairs(self) -> None:
         """Make ``held`` and ``train`` by the protocol.
@@ -159,7 +159,7 @@ class Pipeline:
             num_below = engine.count(
                 f"(SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) < {least})"
             )
-            self.counts[f"num_users_with_fewer_than_{least}_items"] = num_below
+            self._counts[f"num_users_with_fewer_than_{least}_items"] = num_below
             if plan.protocol == "held-out-users":
                 num_test = self._num_heldout_users(num_users - num_below)
         elif plan.protocol == "temporal":
@@ -234,15 +234,15 @@ class Pipeline:
                     "--unseen-targets keep (unseen_targets='keep' in Python) counts them as misses"
                 )
             num_dropped = engine.count(f"held {rows}") - engine.count(f"seen {rows}")
-            self.counts[f"num_{split}_targets_dropped_as_unseen"] = num_dropped
+            self._counts[f"num_{split}_targets_dropped_as_unseen"] = num_dropped
             num_left = engine.count(users.format("held")) - num_users
-            self.counts[f"num_{split}_users_left_without_target"] = num_left
+            self._counts[f"num_{split}_users_left_without_target"] = num_left
         engine.drop("held")
         engine.run("ALTER TABLE seen RENAME TO held")
 
     def count_parts(self) -> None:
         """Count users, items and interactions of the finished dataset and of each of its parts."""
-        engine, plan, counts = self._engine, self._plan, self.counts
+        engine, plan, counts = self._engine, self._plan, self._counts
         counts["num_users"] = engine.count("users")
         counts["num_items"] = engine.count("items")
         counts["num_interactions"] = engine.count("train") + engine.count("held")
@@ -268,7 +268,7 @@ class Pipeline:
 
     def describe_limits(self) -> dict[str, str]:
         """Notes on parts that nothing can be learned from or measured on, by their names."""
-        counts = self.counts
+        counts = self._counts
         notes: dict[str, str] = {}
         if counts["num_train_users"] == 1:
             notes["training"] = "nothing can be learned from one user alone"
@@ -319,7 +319,7 @@ class Pipeline:
     def _manifest(
         self, kinds: Mapping[str, Kind], parts: dict[str, Part], notes: dict[str, str]
     ) -> Manifest:
-        plan, config, counts = self._plan, self._config, self.counts
+        plan, config, counts = self._plan, self._config, self._counts
         validation: str = config.validation
         if plan.parts:
             validation = "hold-out" if plan.has_validation else "none"
