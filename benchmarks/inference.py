@@ -43,7 +43,7 @@ def record_beside(
     if plain is not None:
         case.calls.append(plain)
     found = measure_calls(session, options, case)
-    for call in reversed(case.calls):
+    for call in sorted(case.calls, key=lambda call: call.side != PLAIN):
         if plain not in (None, call):
             add_ratio(found[call], found[plain], f"{case.unit}_per_s")
         session.add(call.side, {**case.case, **call.differs}, call.clock, found[call])

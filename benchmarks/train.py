@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 import torch
@@ -69,8 +69,17 @@ def _measure_case(
         options.plain_chunk,
         torch.get_num_threads(),
     )
-    with closing(PlainProcess(plain_case)) as plain:
-        case, ours = measure_training(session, part, plan, options.warmup, plain.train_epoch)
+    with ExitStack() as stack:
+
+        @cache  # begun after our first epoch: its memory is not there yet when ours is built
+        def process() -> PlainProcess:
+            return stack.enter_context(closing(PlainProcess(plain_case)))
+
+        def after_epoch(is_warmup: bool) -> None:
+            process().train_epoch(is_warmup)
+
+        case, ours = measure_training(session, part, plan, options.warmup, after_epoch)
+        plain = process()
     plain_numbers, numbers = (side.as_numbers(session.unit) for side in (plain.epochs, ours))
     add_ratio(numbers, plain_numbers, f"{session.unit}_per_s")
     if session.sampling is not None and session.sampling.verified_negatives:
