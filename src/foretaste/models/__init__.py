@@ -1,4 +1,4 @@
-"""What is learned: the models behind one seam, and their names."""
+"""The models behind one seam, and their names."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _UNCOUNTABLE = 2**63
 
 @dataclass(frozen=True, eq=False)
 class UserState:
-    """What a model knows of B users; opaque to callers, sliced by user (``state[a:b]``).
+    """Knowledge of a model about B users; opaque to callers, sliced by user (``state[a:b]``).
 
     ``has_history_B`` is False for users nothing is known of: they are answered in popularity order.
     """
@@ -118,7 +118,7 @@ class RecommenderModel(nn.Module, ABC):
         return vectors_ID[item_index_B] @ vectors_ID.T
 
     def item_vectors(self) -> Tensor:
-        """What the model learned of each item, [I, D]."""
+        """Learned vectors of the items, [I, D]."""
         raise UnsupportedError(
             f"{self.name} learns nothing about items that could be compared; "
             "train neumf, vae or ease for similar items"
@@ -238,7 +238,7 @@ class NeuralModel(IterativeModel):
         return super().train(mode)
 
     def waits_for_device(self, num_samples: int) -> bool:
-        """Whether the loss of so many samples takes what only the device knows: a shape, say.
+        """True where the loss of so many samples takes what only the device knows: a shape, say.
 
         Then the host waits for a GPU in every step, which cannot be recorded as a CUDA graph.
         """

@@ -35,7 +35,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """How NeuMF, GMF and MLP see what users did *not* touch."""
+    """Negatives of NeuMF, GMF and MLP: items that users did *not* touch."""
 
     negatives: Count = 4
     """Items sampled per interaction that the user has not interacted with."""

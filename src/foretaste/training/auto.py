@@ -47,7 +47,7 @@ class TrainingPlan:
         check_settings(self)
 
     def evaluates(self, epoch: int) -> bool:
-        """Whether an epoch, counted from 1, ends with an evaluation."""
+        """True of an epoch, counted from 1, that ends with an evaluation."""
         is_due = epoch > self.eval_after and epoch % self.eval_every == 0
         return is_due or epoch == self.epochs
 

@@ -1,4 +1,4 @@
-"""How a training runs: what may be asked, ``auto`` included. `resolve` turns it into numbers."""
+"""Settings of a training, ``auto`` included, which `resolve` turns into numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LossScale = Annotated[float | None, Range(above=0, at_most=2**32)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How long, how fast and on what a neural model is trained."""
+    """Settings of a training: length, speed, device and validation."""
 
     epochs: Annotated[int | Auto, Range(at_least=1)] = "auto"
     """Passes over the training data, at most: early stopping may end it sooner."""
@@ -109,7 +109,7 @@ HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
 
 @dataclass(frozen=True, kw_only=True)
 class LogConfig:
-    """What a training writes beside its run directory's log, and where."""
+    """Files that a training writes beside its run directory's log."""
 
     log_path: Path | None = None
     """Copy metrics.jsonl to this file as it is written. Its folder is made; what another training

@@ -28,7 +28,7 @@ class Recorder(Protocol):
         ...
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """What does the work as often as it is called; RuntimeError if it cannot be recorded."""
+        """A function that does the work at every call; RuntimeError if it cannot be recorded."""
         ...
 
 

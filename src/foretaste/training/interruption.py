@@ -1,18 +1,22 @@
-"""Ctrl-C, SIGTERM and SIGHUP in a training: it ends where its state is whole."""
+"""Ends of a training before its end: Ctrl-C, SIGTERM, SIGHUP and errors; each says how to go on."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from foretaste._util.signals import CaughtSignals
-from foretaste.errors import Interrupted
+from foretaste.errors import Interrupted, RunError, TrainingError
 from foretaste.runs.paths import resume_command
+from foretaste.runs.run import Run
 
 
 class Interruption(CaughtSignals):
-    """Signals are noted while the block runs, for whoever may stop there to `check`.
+    """Signals noted while the block runs; `check` ends the training where its state is whole.
 
-    A second one acts at once, as it would have without us.
+    A second signal acts at once, as it would have without us.
     """
 
     def __init__(self, run_path: Path) -> None:
@@ -24,3 +28,21 @@ class Interruption(CaughtSignals):
         if self.last is not None:
             command = resume_command(self.run_path)
             raise Interrupted(f"interrupted {where}; go on with: {command}", self.last)
+
+
+@contextmanager
+def errors_say_how_to_go_on(run: Run) -> Iterator[None]:
+    """Have errors name the files kept and the way to go on."""
+    try:
+        yield
+    except TrainingError as error:
+        kept = "No epoch was evaluated before it, so no weights are kept"
+        if run.has_weights:
+            path = shlex.quote(str(run.path))
+            kept = (
+                f"The weights of the best epoch before it are kept: --from {path} starts from them"
+            )
+        raise TrainingError(f"{error}. {kept}") from error
+    except RunError as error:
+        command = resume_command(run.path)
+        raise RunError(f"{error}; once that is mended, go on with: {command}") from error

@@ -44,10 +44,20 @@ class PrecisionPolicy:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        _check_device(self.precision, self.device)
-        if self.loss_scale is None:
-            return
-        if self.precision != "fp16":
+        if self.precision == "tf32" and self.device.type != "cuda":
+            raise SettingError(
+                f"precision is tf32, which {self.device.type} does not compute: it is a mode of "
+                "NVIDIA GPUs from compute capability 8.0 on; use fp32 or bf16"
+            )
+        if self.precision in ("tf32", "bf16") and self.device.type == "cuda":
+            capability = torch.cuda.get_device_capability(self.device)
+            if capability < _AMPERE:
+                raise SettingError(
+                    f"precision is {self.precision}, which needs compute capability 8.0; "
+                    f"{torch.cuda.get_device_name(self.device)} has "
+                    f"{capability[0]}.{capability[1]}: use fp16 or fp32"
+                )
+        if self.loss_scale is not None and self.precision != "fp16":
             raise SettingError(
                 f"loss_scale is {self.loss_scale:g}, but precision is {self.precision}; "
                 "only fp16 scales its loss: use --precision fp16 or leave the scale out"
@@ -83,23 +93,5 @@ def half_precision(device: torch.device) -> str:
 
 
 def computes_tf32(device: torch.device) -> bool:
-    """Whether the device computes products in tf32."""
+    """True of a device that computes products in tf32."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _AMPERE
-
-
-def _check_device(precision: str, device: torch.device) -> None:
-    if device.type != "cuda":
-        if precision == "tf32":
-            raise SettingError(
-                f"precision is tf32, which {device.type} does not compute: it is a mode of NVIDIA "
-                "GPUs from compute capability 8.0 on; use fp32 or bf16"
-            )
-        return
-    if precision in ("tf32", "bf16"):
-        capability = torch.cuda.get_device_capability(device)
-        if capability < _AMPERE:
-            raise SettingError(
-                f"precision is {precision}, which needs compute capability 8.0; "
-                f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}: "
-                "use fp16 or fp32"
-            )

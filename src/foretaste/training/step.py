@@ -63,7 +63,7 @@ class Step:
 
     @property
     def begins_cold(self) -> bool:
-        """Whether its first epoch takes longer, since kernels are compiled as they are met."""
+        """True where the first epoch takes longer: kernels are compiled as they are met."""
         return self.model.device.type == "cuda"
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -30,14 +28,14 @@ from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import RunConfig
 from foretaste.runs.loading import load_model, model_config
-from foretaste.runs.paths import CONFIG, resume_command
+from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions
 from foretaste.training.config import LogConfig
 from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
-from foretaste.training.interruption import Interruption
+from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
 from foretaste.training.optimizer import optimizers_of
@@ -82,7 +80,14 @@ class Trainer:
         if isinstance(self.model, IterativeModel):
             self._set_up_epochs(self.model)
         if isinstance(self.model, ComposedModel):
-            self._compose(self.model)
+            runs = [Run.open(path) for path in self.model.run_paths()]
+            for run in runs:
+                if run.config.dataset.digest != dataset.manifest.digest:
+                    raise SettingError(
+                        f"{run.path} was trained on another dataset than {dataset.path}, so "
+                        f"{config.model} cannot be made of it; name runs of this one"
+                    )
+            self.model.compose([load_model(run, device) for run in runs])
 
     def _set_up_epochs(self, model: IterativeModel) -> None:
         self.plan: TrainingPlan = self._settings(TrainingPlan, self.config.resolved)
@@ -97,16 +102,6 @@ class Trainer:
             num_samples=self.batches.num_samples,
             device=model.device,
         )
-
-    def _compose(self, model: ComposedModel) -> None:
-        runs = [Run.open(path) for path in model.run_paths()]
-        for run in runs:
-            if run.config.dataset.digest != self.dataset.manifest.digest:
-                raise SettingError(
-                    f"{run.path} was trained on another dataset than {self.dataset.path}, so "
-                    f"{model.name} cannot be made of it; name runs of this one"
-                )
-        model.compose([load_model(run, model.device) for run in runs])
 
     def begin(self) -> RunConfig:
         """Take the first weights; returns the config with all that a new run is to keep.
@@ -183,7 +178,7 @@ class Trainer:
         evaluate = None
         if validation.selection_split is not None:
             evaluate = partial(validation.select, self.model, plan.select_by)
-        with _advice(run):
+        with errors_say_how_to_go_on(run):
             try:
                 reason = fit(
                     self.step,
@@ -310,7 +305,7 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
 
 
 def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:
-    """Whether the step of a full batch, of so many samples, becomes a CUDA graph."""
+    """True where the step of a full batch, of so many samples, becomes a CUDA graph."""
     if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
         return False
     # With several optimizers, equal shapes may be steps of different ones.
@@ -323,21 +318,3 @@ def peak_memory_mib(device: torch.device) -> float | None:
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = peak_of_process()
     return None if peak is None else peak / 2**20
-
-
-@contextmanager
-def _advice(run: Run) -> Iterator[None]:
-    """Have errors name the files kept and the way to go on."""
-    try:
-        yield
-    except TrainingError as error:
-        kept = "No epoch was evaluated before it, so no weights are kept"
-        if run.has_weights:
-            path = shlex.quote(str(run.path))
-            kept = (
-                f"The weights of the best epoch before it are kept: --from {path} starts from them"
-            )
-        raise TrainingError(f"{error}. {kept}") from error
-    except RunError as error:
-        command = resume_command(run.path)
-        raise RunError(f"{error}; once that is mended, go on with: {command}") from error

@@ -40,7 +40,7 @@ _SIZES = ("factors", "layers", "hidden", "latent")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Match:
-    """Where the rows of a new table are in an old one."""
+    """Rows of a new table in an old one."""
 
     row_N: NDArray[np.int64]
     """The old row of each new one; -1 where there is none."""
@@ -111,19 +111,16 @@ class Origin:
             for tensors in (self.weights.items(), model.named_parameters())
         )
         if found != expected:
-            raise SettingError(
-                f"{self.run.path} has other sizes than this {model.name}: "
-                f"{self._differing_sizes(model)}; give those of the run, or none: --from "
-                "(start_from=... in Python) takes them from it"
+            ours, theirs = vars(model.config), self.run.config.model_config
+            sizes = ", ".join(
+                f"{name} is {_spaced(theirs[name])} there and {_spaced(ours[name])} here"
+                for name in _SIZES
+                if name in ours and name in theirs and _spaced(theirs[name]) != _spaced(ours[name])
             )
-
-    def _differing_sizes(self, model: IterativeModel) -> str:
-        ours, theirs = vars(model.config), self.run.config.model_config
-        return ", ".join(
-            f"{name} is {_spaced(theirs[name])} there and {_spaced(ours[name])} here"
-            for name in _SIZES
-            if name in ours and name in theirs and _spaced(theirs[name]) != _spaced(ours[name])
-        )
+            raise SettingError(
+                f"{self.run.path} has other sizes than this {model.name}: {sizes}; give those of "
+                "the run, or none: --from (start_from=... in Python) takes them from it"
+            )
 
     @torch.no_grad()
     def copy(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
@@ -140,7 +137,7 @@ class Origin:
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:
-        """How the rows of a parameter were matched; None where they are no users or items."""
+        """The match of a parameter's rows; None where they are no users or items."""
         if name in model.user_rows:
             return self.matches["users"]
         return self.matches["items"] if name in model.item_rows else None
@@ -176,7 +173,7 @@ class WarmStart:
         return cls(origins=origins, alpha=record.get("alpha"))
 
     def record(self) -> dict[str, Any]:
-        """What ``config.json`` keeps of it."""
+        """Runs and digests, as ``config.json`` keeps them."""
         runs = {
             role: {"path": str(origin.run.path.resolve()), "weights_sha256": origin.digest}
             for role, origin in self.origins.items()
@@ -202,7 +199,7 @@ class WarmStart:
 def warm_start_record(
     model: str, start_from: Run | Path | str | None, pretraining: PretrainingConfig | None
 ) -> dict[str, Any]:
-    """What `WarmStart.open` takes, of the arguments of `train`; empty for weights by seed."""
+    """The record for `WarmStart.open` of the arguments of `train`; empty for weights by seed."""
     if start_from is not None and pretraining is not None:
         raise SettingError("start_from and pretraining are both given; name one start only")
     if start_from is not None:

@@ -11,10 +11,7 @@ from foretaste.models.config import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PopularityConfig(ModelConfig):
-    """What most users have, for everyone: the floor.
-
-    Other models must beat it.
-    """
+    """Popularity: items that most users have, for everyone. Other models must beat it."""
 
     has_epochs = False
     has_large_products = False

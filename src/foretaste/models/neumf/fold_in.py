@@ -38,7 +38,7 @@ _INTERACTIONS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class UserPrior:
-    """What trained users look like: mean row [1, width] and variance around it, table by table."""
+    """Mean row [1, width] of trained users and variance around it, table by table."""
 
     means: list[Tensor]
     variances: list[Tensor]
@@ -147,7 +147,7 @@ def _history_keys(histories: HistoryTensors, row_index_N: Tensor) -> Tensor:
 
 
 def _shares(histories: HistoryTensors) -> Iterator[tuple[int, int]]:
-    """Consecutive users whose interactions together stay within the memory set aside."""
+    """Consecutive users whose interactions together stay within the memory for them."""
     ends = histories.offsets[1:].cpu()
     start = 0
     while start < len(ends):
