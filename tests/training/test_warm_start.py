@@ -20,7 +20,7 @@ from foretaste.runs import Run, load_model
 from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resume, train
 from foretaste.training.callbacks import TrainingStart
 from foretaste.training.verbs import rerun_settings
-from foretaste.training.warm_start import WarmStart
+from foretaste.training.warm_start import Origin, WarmStart
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
@@ -354,7 +354,7 @@ def test_a_warm_start_is_resumed(
 
 
 def test_a_run_replaced_meanwhile_is_recorded_as_it_was(
-    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"
     shutil.copytree(trained["gmf"].path, source)
@@ -363,12 +363,14 @@ def test_a_run_replaced_meanwhile_is_recorded_as_it_was(
     assert isinstance(model, NeuralModel)
     old, digest = parameters(trained["gmf"]), digest_of(trained["gmf"])
 
-    warm_start = WarmStart.open({"from": {"path": str(source)}}, model, dataset)
-    Run.open(source).save_weights({name: tensor + 1 for name, tensor in old.items()})
+    def replaced(*_: Any) -> None:
+        Run.open(source).save_weights({name: tensor + 1 for name, tensor in old.items()})
 
-    warm_start.apply(model)
+    monkeypatch.setattr(Origin, "check_sizes", replaced)
+    record, _ = WarmStart(runs={"from": Run.open(source)}).apply(model, dataset)
     assert torch.equal(model.state_dict()["item_factors"], old["item_factors"])
-    assert warm_start.record()["from"]["weights_sha256"] == digest
+    assert record["from"]["weights_sha256"] == digest
+    assert digest_of(Run.open(source)) != digest
 
 
 def test_it_does_not_begin_again_with_other_weights(

@@ -174,8 +174,9 @@ def _train(
 
     if place.run is not None and not place.overwrite:
         check_is_new(place.run)
+    start = None if start_from is None else Run.open(start_from)
     halves = (pretraining.pretrained_gmf, pretraining.pretrained_mlp) if pretraining else ()
-    for path in (start_from, *halves):
+    for path in halves:
         if path is not None:
             Run.open(path)
     dataset = (raw or RawData()).open(sources, quiet=logs.quiet)
@@ -194,7 +195,7 @@ def _train(
             model,
             dataset,
             config=config,
-            start_from=start_from,
+            start_from=start,
             pretraining=pretraining,
             run_path=place.run,
             overwrite=place.overwrite,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from foretaste._util.settings import Count, Seed, check_settings
+from foretaste._util.settings import Count, check_settings
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import metric_name, parse_metric
-from foretaste.training.config import Kernels, Precision, TrainingConfig
+from foretaste.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from foretaste.models.base import IterativeModel, TrainingSize
@@ -16,34 +16,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingPlan:
-    """A `TrainingConfig` without any ``auto`` left: what one training does."""
+class TrainingPlan(TrainingConfig):
+    """Training settings without any ``auto`` left: those that one training follows."""
 
     epochs: Count
     batch_size: Count
     learning_rate: float
     beta1: float
     beta2: float
-    eps: float
-    seed: Seed
-    device: str
-    precision: Precision
-    loss_scale: float | None
-    compile: bool
-    kernels: Kernels
-    cuda_graphs: bool
     eval_every: Count
-    eval_after: int
-    warm_up_epochs: int
     patience: int
-    target: float | None
-    select_by: str
-    validation_users: Count
-    evaluation_batch: Count | None
-    checkpoint_every_s: float
-    candidates: str
 
     def __post_init__(self) -> None:
+        # Not the checks of what is asked for: on a CPU, `resolve` itself chooses chunked kernels,
+        # with compile too.
         check_settings(self)
 
     def evaluates(self, epoch: int) -> bool:

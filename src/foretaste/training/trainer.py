@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from foretaste._util.memory import peak_of_process
 from foretaste.data.dataset import Dataset
-from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
+from foretaste.errors import Interrupted, SettingError, TrainingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import (
     ClosedFormModel,
@@ -22,18 +20,16 @@ from foretaste.models.base import (
     check_model_fits,
 )
 from foretaste.models.batches import Batches
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.registry import build_model
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs.config import RunConfig
-from foretaste.runs.loading import load_model, model_config
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions
-from foretaste.training.config import LogConfig
+from foretaste.training.config import LogConfig, TrainingConfig
 from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
@@ -47,74 +43,70 @@ from foretaste.training.warm_start import WarmStart
 
 
 class Trainer:
-    """Trains the model of a run's config on a dataset.
+    """Trains a model on a dataset.
 
     Args:
-        config_path: the file that the config was read from.
+        config: the settings of the training, as a `TrainingPlan` for a model with epochs.
+        sampling: the negatives of a model that samples them.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
     """
 
     def __init__(
-        self, config: RunConfig, dataset: Dataset, config_path: Path = Path(CONFIG)
+        self,
+        dataset: Dataset,
+        model: str,
+        model_config: ModelConfig,
+        config: TrainingConfig,
+        sampling: SamplingConfig | None,
     ) -> None:
-        self.config = config
-        self.config_path = config_path
         self.dataset = dataset
+        self.config = config
         if dataset.train.num_interactions == 0:
             raise TrainingError(
                 f"{dataset.path}: the training part is empty, nothing to learn from"
             )
-        device = resolve_device(config.resolved["device"])
+        device = resolve_device(config.device)
         self.histories = to_device(dataset.train, device)
-        settings = model_config(config, config_path)
-        made_of = (config.model, settings, len(self.histories), self.histories.num_items)
+        made_of = (model, model_config, len(self.histories), self.histories.num_items)
         check_model_fits(*made_of, device, to_train=True)
         self.model = build_model(*made_of).to(device)
         self.model.count_items(self.histories)
-        check_evaluation_fits(self.model, dataset, config.asked)
+        check_evaluation_fits(self.model, dataset, config)
         self.has_begun = False
         self.started_from: dict[str, Any] = {}
         """Origin of the first weights, as logged; empty for weights by seed."""
         if isinstance(self.model, IterativeModel):
-            self._set_up_epochs(self.model)
+            assert isinstance(config, TrainingPlan)
+            self.batches = make_batches(self.model, self.histories, sampling, config)
+            self.step = make_step(self.model, self.batches, config)
+            self.state = TrainingState.begin(
+                config,
+                num_steps_per_epoch=self.batches.num_batches,
+                num_samples=self.batches.num_samples,
+                device=device,
+            )
         if isinstance(self.model, ComposedModel):
             runs = [Run.open(path) for path in self.model.run_paths()]
             for run in runs:
                 if run.config.dataset.digest != dataset.manifest.digest:
                     raise SettingError(
                         f"{run.path} was trained on another dataset than {dataset.path}, so "
-                        f"{config.model} cannot be made of it; name runs of this one"
+                        f"{model} cannot be made of it; name runs of this one"
                     )
             self.model.compose([load_model(run, device) for run in runs])
 
-    def _set_up_epochs(self, model: IterativeModel) -> None:
-        self.plan: TrainingPlan = self._settings(TrainingPlan, self.config.resolved)
-        sampling = None
-        if model.config_class.samples_negatives:
-            sampling = self._settings(SamplingConfig, self.config.asked)
-        self.batches = make_batches(model, self.histories, sampling, self.plan)
-        self.step = make_step(model, self.batches, self.plan)
-        self.state = TrainingState.begin(
-            self.plan,
-            num_steps_per_epoch=self.batches.num_batches,
-            num_samples=self.batches.num_samples,
-            device=model.device,
-        )
+    def begin(self, warm_start: WarmStart) -> dict[str, Any]:
+        """Take the first weights; returns the record of the warm start for ``config.json``.
 
-    def begin(self) -> RunConfig:
-        """Take the first weights; returns the config with all that a new run is to keep.
-
-        Raises what `WarmStart.open` raises.
+        Raises what `WarmStart.apply` raises.
         """
         self.has_begun = True
         if not isinstance(self.model, IterativeModel):
-            return self.config
-        warm_start = WarmStart.open(self.config.start, self.model, self.dataset)
-        warm_start.apply(self.model)
-        self.started_from = warm_start.summary()
-        return replace(self.config, start=warm_start.record())
+            return {}
+        record, self.started_from = warm_start.apply(self.model, self.dataset)
+        return record
 
     def train(self, run: Run, logs: LogConfig, callback: Callback) -> None:
         """Train from the state of the run to the end; no other process may train it.
@@ -122,20 +114,13 @@ class Trainer:
         Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
         SIGHUP; RunError, with the run as it was, where its saved state does not fit.
         """
-        asked = self.config.asked
         with Interruption(run.path) as interruption, logged(run, logs, callback) as callbacks:
 
             def progress(split: str, num_done: int, num_users: int) -> None:
                 callbacks.evaluating(split, num_done, num_users)
                 interruption.check(f"while ranking the {split} part")
 
-            validation = Validation(
-                dataset=self.dataset,
-                candidates=asked["candidates"],
-                validation_users=asked["validation_users"],
-                evaluation_batch=asked["evaluation_batch"],
-                progress=progress,
-            )
+            validation = Validation(self.dataset, self.config, progress)
             if isinstance(self.model, IterativeModel):
                 self._fit_epochs(run, validation, callbacks, interruption)
             else:
@@ -156,7 +141,7 @@ class Trainer:
             return True, self.state.where() + note
         position = None
         if not self.has_begun:
-            self.begin()
+            self.begin(WarmStart.of_record(run.config.start))
             position = "epoch 1: it had ended before a state was saved"
         run.begin_anew()
         return False, position
@@ -165,7 +150,7 @@ class Trainer:
         self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
     ) -> None:
         """Fit epoch by epoch, up to the best epoch's weights."""
-        state, plan = self.state, self.plan
+        state, plan = self.state, self.state.plan
         checkpoints = Checkpoints(run, self.step, state)
         is_resumed, resumed_at = self._restore(run, checkpoints)
         start = self._start(validation, state)
@@ -259,16 +244,6 @@ class Trainer:
             test=test,
             **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
         )
-
-    def _settings(self, kind: type[Any], values: Mapping[str, Any]) -> Any:
-        """An instance of a settings class from those of ``values`` that are its fields."""
-        try:
-            return kind(**{item.name: values[item.name] for item in fields(kind)})
-        except (KeyError, SettingError) as error:
-            raise RunError(
-                f"{self.config_path} does not say what this foretaste needs to know ({error}); "
-                "go on with the version that began the run"
-            ) from error
 
 
 def make_batches(

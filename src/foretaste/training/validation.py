@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.training.config import TrainingConfig
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
@@ -35,14 +35,11 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
 
 
 def check_evaluation_fits(
-    model: RecommenderModel, dataset: Dataset, asked: Mapping[str, Any]
+    model: RecommenderModel, dataset: Dataset, config: TrainingConfig
 ) -> None:
-    """UnsupportedError where the catalogue cannot be ranked beside what training keeps.
-
-    ``asked`` are the settings of the training.
-    """
-    batch, manifest = asked["evaluation_batch"], dataset.manifest
-    if batch is None and (manifest.protocol == "none" or asked["candidates"] != "full"):
+    """UnsupportedError where the catalogue cannot be ranked beside what training keeps."""
+    batch, manifest = config.evaluation_batch, dataset.manifest
+    if batch is None and (manifest.protocol == "none" or config.candidates != "full"):
         return
     kept = 0
     if isinstance(model, IterativeModel):  # gradients and moments come with the first step
@@ -55,9 +52,7 @@ class Validation:
     """Ranks the held-out users of a dataset for one training."""
 
     dataset: Dataset
-    candidates: str
-    validation_users: int
-    evaluation_batch: int | None
+    config: TrainingConfig
     progress: Callable[[str, int, int], None]
     """Called while users are ranked, with the part and how many of its users are done."""
 
@@ -90,7 +85,7 @@ class Validation:
         if split == "test":
             return heldout, None
         seed = self.dataset.manifest.seed
-        return heldout, validation_rows(heldout, self.validation_users, seed=seed)
+        return heldout, validation_rows(heldout, self.config.validation_users, seed=seed)
 
     def _evaluate(
         self,
@@ -105,10 +100,10 @@ class Validation:
             heldout,
             num_train_users=manifest.num_train_users,
             protocol=manifest.protocol,
-            candidates=self.candidates,
+            candidates=self.config.candidates,
             k=k,
             seed=manifest.seed,
             users=users,
-            batch=self.evaluation_batch,
+            batch=self.config.evaluation_batch,
             progress=partial(self.progress, heldout.split),
         )

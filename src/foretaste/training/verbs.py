@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, fields_of, given_or_default
@@ -16,15 +16,16 @@ from foretaste.data.dataset import Dataset
 from foretaste.data.preparation import open_or_prepare
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel, TrainingSize
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.registry import MODELS, config_class, model_class
 from foretaste.ops.device import resolve_device
 from foretaste.runs.config import DatasetReference, RunConfig, recorded
-from foretaste.runs.loading import dataset_of, model_config
+from foretaste.runs.loading import dataset_of
+from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
 from foretaste.runs.run import Run
-from foretaste.training.auto import resolve
+from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.checkpoint import hardware_of
 from foretaste.training.config import (
@@ -36,21 +37,14 @@ from foretaste.training.config import (
 from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.trainer import Trainer
 from foretaste.training.validation import check_candidates
-from foretaste.training.warm_start import (
-    settings_to_start_with,
-    warm_start_arguments,
-    warm_start_record,
-)
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from foretaste.training.warm_start import WarmStart, warm_start_arguments
 
 
 def train(
     model: str,
     dataset: Dataset | Path | str | Any,
     *,
-    model_config: DataclassInstance | None = None,
+    model_config: ModelConfig | None = None,
     config: TrainingConfig | None = None,
     sampling: SamplingConfig | None = None,
     start_from: Run | Path | str | None = None,
@@ -97,8 +91,11 @@ def train(
     """
     model = checked("model", model, str)
     kind = config_class(model)
-    if model_config is None:
-        model_config = settings_to_start_with(model, start_from)
+    if start_from is not None:
+        start_from = checked("start_from", start_from, Run | Path)
+        start_from = start_from if isinstance(start_from, Run) else Run.open(start_from)
+        if model_config is None and start_from.config.model == model:
+            model_config = recorded_model_config(start_from.config, start_from.path / CONFIG)
     config, model_config, sampling, pretraining, logs, preparation = routed(
         train,
         {
@@ -117,27 +114,28 @@ def train(
     check_settings_act(model, asked, sampling, settings)
     if kind.samples_negatives:
         sampling = sampling or SamplingConfig()
-    warm_start = warm_start_record(model, start_from, pretraining)
-    if warm_start and not kind.has_epochs:
-        raise SettingError(f"{model} is fitted in one pass: it has no first weights to begin with")
+    warm_start = WarmStart.of_arguments(model, start_from, pretraining)
     place: Path | None = checked("run_path", run_path, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
     if place is not None:
         place = place_to_train(place, overwrite=overwrite)
     device = resolve_device(asked.device)
     dataset = open_or_prepare(dataset, preparation)
+    chosen = _resolved(model, asked, dataset, sampling, str(device))
+    resolved = {"device": chosen.device, "candidates": chosen.candidates}
+    model_config = model_config or kind()
+    trainer = Trainer(dataset, model, model_config, chosen, sampling)
     run_config = RunConfig(
         model=model,
-        model_config=asdict(model_config or kind()),
+        model_config=asdict(model_config),
         asked=asdict(asked) | (asdict(sampling) if sampling else {}),
-        resolved=_resolved(model, asked, dataset, sampling, str(device)),
+        resolved=asdict(chosen) if kind.has_epochs else resolved,
         seed=asked.seed,
         dataset=DatasetReference.of(dataset),
-        start=warm_start,
+        start=trainer.begin(warm_start),
         hardware=hardware_of(device),
     )
-    trainer = Trainer(run_config, dataset)
-    run = _new_run(trainer.begin(), dataset, place, runs_root)
+    run = _new_run(run_config, dataset, place, runs_root)
     with run.in_training(), displayed(callback, asked) as shown:
         trainer.train(run, without_copies(logs) if overwrite else logs, shown)
     return replace_run(run, logs) if overwrite else run
@@ -180,7 +178,7 @@ def resume(
         check_logs(logs, has_epochs=has_epochs, run=run, overwrite=overwrite)
         if not run.is_finished:
             _check_device(run)
-            trainer = Trainer(run.config, dataset_of(run, dataset_path), run.path / CONFIG)
+            trainer = _recorded_trainer(run, dataset_of(run, dataset_path))
             with displayed(callback, asked_settings(run)) as shown:
                 trainer.train(run, without_copies(logs) if overwrite else logs, shown)
         else:
@@ -214,7 +212,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     sampling = fields_of(SamplingConfig, asked)
     return {
         "model": run.config.model,
-        "model_config": model_config(run.config, path),
+        "model_config": recorded_model_config(run.config, path),
         "config": recorded(TrainingConfig, chosen, path),
         "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
         **warm_start_arguments(run.config.start),
@@ -258,8 +256,8 @@ def _resolved(
     dataset: Dataset,
     sampling: SamplingConfig | None,
     device: str,
-) -> dict[str, Any]:
-    """The settings without any ``auto``, as ``config.json`` keeps them."""
+) -> TrainingConfig:
+    """The settings with the device that was found; of a model with epochs, without any ``auto``."""
     manifest = dataset.manifest
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:
@@ -270,13 +268,38 @@ def _resolved(
     check_candidates(dataset, asked.candidates)
     kind = model_class(model)
     if not issubclass(kind, IterativeModel):
-        return {"device": device, "candidates": asked.candidates}
+        return replace(asked, device=device)
     size = TrainingSize(
         num_interactions=manifest.num_interactions,
         num_users=manifest.num_train_users,
         protocol=manifest.protocol,
     )
-    return asdict(resolve(asked, kind, size, sampling=sampling, device=device))
+    return resolve(asked, kind, size, sampling=sampling, device=device)
+
+
+def _recorded_trainer(run: Run, dataset: Dataset) -> Trainer:
+    """Trainer with the settings that a run began with; RunError where its config lacks some."""
+    record, path = run.config, run.path / CONFIG
+    settings = recorded_model_config(record, path)
+    config, sampling = asked_settings(run), None
+    try:
+        if settings.has_epochs:
+            config = _settings_from(TrainingPlan, record.resolved)
+        else:
+            config = replace(config, device=record.resolved["device"])
+        if settings.samples_negatives:
+            sampling = _settings_from(SamplingConfig, record.asked)
+    except (KeyError, SettingError) as error:
+        raise RunError(
+            f"{path} does not say what this foretaste needs to know ({error}); "
+            "go on with the version that began the run"
+        ) from error
+    return Trainer(dataset, record.model, settings, config, sampling)
+
+
+def _settings_from(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """The settings of a kind from ``values``; KeyError where one of them is not there."""
+    return kind(**{item.name: values[item.name] for item in fields(kind)})
 
 
 def _new_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:

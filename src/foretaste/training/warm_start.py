@@ -8,28 +8,22 @@ optimizer begins anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODELS, config_class
-from foretaste.runs.loading import model_config
-from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.config import PretrainingConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SAME = "from"
 """The role of a run of the same model, beside its pretrained parts."""
@@ -145,92 +139,89 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WarmStart:
-    """First weights from a run of the same model or from NeuMF's halves; from nowhere if empty."""
+    """Runs whose weights a training begins with; no run for weights by seed."""
 
-    origins: dict[str, Origin]
-    """By role: ``from``, or ``gmf`` and ``mlp``."""
-    alpha: float | None
+    runs: dict[str, Run] = field(default_factory=dict)
+    """By role: ``from`` for a run of the same model, or ``gmf`` and ``mlp``."""
+    alpha: float | None = None
+    digests: dict[str, str] = field(default_factory=dict)
+    """By role: of the weights, where a training has begun with them before."""
 
     @classmethod
-    def open(cls, record: Mapping[str, Any], model: IterativeModel, dataset: Dataset) -> WarmStart:
-        """Open the runs of a `record`, those of a run's config or new ones without digests.
+    def of_arguments(
+        cls, model: str, start_from: Run | None, pretraining: PretrainingConfig | None
+    ) -> WarmStart:
+        """Open the runs that `train` is to begin with; SettingError where the model cannot."""
+        if start_from is not None and pretraining is not None:
+            raise SettingError("start_from and pretraining are both given; name one start only")
+        if start_from is None and pretraining is None:
+            return cls()
+        kind = config_class(model)
+        if pretraining is not None and not kind.pretrained_parts:
+            able = ", ".join(name for name in MODELS if config_class(name).pretrained_parts)
+            raise SettingError(f"{model} has no halves to be pretrained; only {able} has")
+        if not kind.has_epochs:
+            raise SettingError(
+                f"{model} is fitted in one pass: it has no first weights to begin with"
+            )
+        if pretraining is None:
+            assert start_from is not None
+            return cls(runs={_SAME: start_from})
+        paths = {"gmf": pretraining.pretrained_gmf, "mlp": pretraining.pretrained_mlp}
+        return cls(
+            runs={role: Run.open(str(path)) for role, path in paths.items()},
+            alpha=pretraining.pretrained_alpha,
+        )
 
-        Raises SettingError where they do not fit the model, RunError where they are no runs, have
-        no weights or have others than recorded.
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> WarmStart:
+        """Open the runs that ``config.json`` names."""
+        named = _named_runs(record)
+        return cls(
+            runs={role: Run.open(run["path"]) for role, run in named.items()},
+            alpha=record.get("alpha"),
+            digests={role: run["weights_sha256"] for role, run in named.items()},
+        )
+
+    def apply(
+        self, model: IterativeModel, dataset: Dataset
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Replace the first weights of ``model`` by those that the runs have.
+
+        Returns the record for ``config.json`` and, by run, how many users and items were found
+        there, are new, or are gone. Raises SettingError where a run does not fit the model,
+        RunError where it has no weights or others than before.
         """
         origins = {}
-        for role, named in _runs(record):
-            kind = model.name if role == _SAME else role
-            origin = Origin.open(Run.open(named["path"]), kind, model, dataset)
-            if origin.digest != named.get("weights_sha256", origin.digest):
+        for role, run in self.runs.items():
+            origin = Origin.open(run, model.name if role == _SAME else role, model, dataset)
+            if origin.digest != self.digests.get(role, origin.digest):
                 raise RunError(
-                    f"{origin.run.path} has other weights than when this training began with them, "
+                    f"{run.path} has other weights than when this training began with them, "
                     "so it cannot begin again; train anew"
                 )
             origins[role] = origin
         for role, origin in origins.items():
             origin.check_sizes(model, _prefixes(model, role))
-        return cls(origins=origins, alpha=record.get("alpha"))
-
-    def record(self) -> dict[str, Any]:
-        """Runs and digests, as ``config.json`` keeps them."""
-        runs = {
-            role: {"path": str(origin.run.path.resolve()), "weights_sha256": origin.digest}
-            for role, origin in self.origins.items()
-        }
-        return runs if self.alpha is None else runs | {"alpha": self.alpha}
-
-    def summary(self) -> dict[str, Any]:
-        """By run: how many users and items were found there, are new, or are gone."""
-        return {
-            str(origin.run.path): {kind: match.counts() for kind, match in origin.matches.items()}
-            for origin in self.origins.values()
-        }
-
-    def apply(self, model: IterativeModel) -> None:
-        """Replace the first weights of ``model`` by what the runs know."""
-        for role, origin in self.origins.items():
+        for role, origin in origins.items():
             origin.copy(model, _prefixes(model, role))
+        record: dict[str, Any] = {
+            role: {"path": str(origin.run.path.resolve()), "weights_sha256": origin.digest}
+            for role, origin in origins.items()
+        }
         if self.alpha is not None:
-            weights = {role: origin.weights for role, origin in self.origins.items()}
-            model.join(weights, self.alpha)
-
-
-def warm_start_record(
-    model: str, start_from: Run | Path | str | None, pretraining: PretrainingConfig | None
-) -> dict[str, Any]:
-    """The record for `WarmStart.open` of the arguments of `train`; empty for weights by seed."""
-    if start_from is not None and pretraining is not None:
-        raise SettingError("start_from and pretraining are both given; name one start only")
-    if start_from is not None:
-        start = checked("start_from", start_from, Run | Path)
-        return {_SAME: {"path": str(start.path if isinstance(start, Run) else start)}}
-    if pretraining is None:
-        return {}
-    if not config_class(model).pretrained_parts:
-        able = ", ".join(name for name in MODELS if config_class(name).pretrained_parts)
-        raise SettingError(f"{model} has no halves to be pretrained; only {able} has")
-    return {
-        "gmf": {"path": str(pretraining.pretrained_gmf)},
-        "mlp": {"path": str(pretraining.pretrained_mlp)},
-        "alpha": pretraining.pretrained_alpha,
-    }
-
-
-def settings_to_start_with(model: str, start_from: Run | Path | str | None) -> Any:
-    """The settings of the model of the run to start from, which hold where none are given.
-
-    None where there is no run, or one of another model, which `Origin.open` refuses.
-    """
-    if start_from is None:
-        return None
-    run = start_from if isinstance(start_from, Run) else Run.open(start_from)
-    return model_config(run.config, run.path / CONFIG) if run.config.model == model else None
+            model.join({role: origin.weights for role, origin in origins.items()}, self.alpha)
+            record["alpha"] = self.alpha
+        found = {
+            str(origin.run.path): {kind: match.counts() for kind, match in origin.matches.items()}
+            for origin in origins.values()
+        }
+        return record, found
 
 
 def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `train` that a record was made of."""
-    paths = {role: Path(named["path"]) for role, named in _runs(record)}
+    paths = {role: Path(run["path"]) for role, run in _named_runs(record).items()}
     pretraining = None
     if "alpha" in record:
         pretraining = PretrainingConfig(
@@ -251,5 +242,5 @@ def _spaced(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _runs(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((role, named) for role, named in record.items() if role != "alpha")
+def _named_runs(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {role: run for role, run in record.items() if role != "alpha"}
