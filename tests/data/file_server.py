@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """What is served, how it fails, and what it was asked for."""
+    """Server of files, with its failures and the requests that came."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)

@@ -92,7 +92,7 @@ def test_rows_of_users_and_items_are_candidates_too(triple: Path, tmp_path: Path
 
 
 def test_rows_of_candidates_need_no_column_but_users_and_items(tmp_path: Path) -> None:
-    """Whatever else was named of the interactions."""
+    """Further columns that are named are those of the interactions."""
     split = GivenSplit(
         train=pd.DataFrame([(1, 10, 5), (1, 11, 4), (2, 12, 5)], columns=["user", "item", "liked"]),
         test=pd.DataFrame([(1, 12, 5), (2, 10, 4)], columns=["user", "item", "liked"]),

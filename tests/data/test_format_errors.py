@@ -1,4 +1,4 @@
-"""What is wrong with how a file is written is said with the file and what to do."""
+"""Errors in the format of a file come with the file and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a file holds or is, reading it ends with the rows that are in it or one clear error."""
+"""Reading any file, whatever is in it, ends with its rows or one clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an input is said with its file, line and an example."""
+"""Errors in an input come with its file, line and an example."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_a_column_of_several_types(output: Path) -> None:
 def test_threads_that_have_no_room_are_refused_or_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the address space is limited: the engine ends the process if one cannot be started."""
+    """A limited address space: the engine ends the process if a thread cannot be started."""
     monkeypatch.setattr("foretaste.data.preparation.engine.address_space_left", lambda: 300 << 20)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     with Engine(tmp_path / "scratch", None, None) as engine:

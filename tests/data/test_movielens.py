@@ -43,7 +43,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 
 def cached(tmp_path: Path) -> list[str]:
-    """What is kept in the cache, besides locks."""
+    """Names of the files in the cache, besides locks."""
     found = (tmp_path / "cache" / "foretaste").rglob("*")
     return sorted(path.name for path in found if path.is_file() and path.suffix != ".lock")
 

@@ -1,4 +1,4 @@
-"""What a preparation says besides: titles, odd ids, parts that nothing can be done with."""
+"""Notes of a preparation: titles, suspicious ids, parts that nothing can be done with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked of a file of a dataset once the engine has written it."""
+"""Checks of a file of a dataset once the engine has written it."""
 
 from __future__ import annotations
 

@@ -445,7 +445,7 @@ def test_an_interrupt_leaves_nothing(table: pa.Table, tmp_path: Path) -> None:
 def test_the_same_bytes_read_in_another_way_are_another_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read as a header in one file is an interaction in the other."""
+    """The header of one file is an interaction in the other."""
     monkeypatch.chdir(tmp_path)
     text = "uid\tmovie\tstars\tts\n" + "1\t2\t3\t4\n1\t3\t3\t5\n1\t4\t3\t6\n"
     config = PrepareConfig(protocol="none")

@@ -1,4 +1,4 @@
-"""What holds for every split, whatever the interactions."""
+"""Properties of every split, whatever the interactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is changed in a dataset directory is found, and the file named."""
+"""Every change in a dataset directory is found, and the file named."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class FileFormat:
     """The column names of files without a header line."""
 
     encoding: Encoding = "utf-8"
-    """How characters are stored."""
+    """Encoding of the characters."""
 
     quote: Quote = "double"
-    """Whether a field may stand in double quotes."""
+    """``double`` where a field may stand in double quotes."""
 
     prefix: str = ""
     """The beginning of the names of the settings that these came from."""

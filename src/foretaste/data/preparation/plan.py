@@ -41,10 +41,10 @@ class Plan:
     """The columns to read, by role."""
 
     has_validation: bool
-    """Whether a part is held out for choosing the best epoch."""
+    """True where a part is held out for choosing the best epoch."""
 
     drops_unseen_targets: bool
-    """Whether held-out items that training never saw are left out."""
+    """True where held-out items that training never saw are left out."""
 
     parts: tuple[str, ...]
     """The parts of a source that comes split, training first; none where it does not."""

@@ -54,7 +54,7 @@ class TextFile(Source):
     delimiter: str
 
     has_quotes: bool
-    """Whether a field may stand in double quotes."""
+    """True where a field may stand in double quotes."""
 
     names: tuple[str, ...]
     """The name of every field, in order."""
