@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ _RESET_PEAK = "5"
 
 @dataclass(frozen=True)
 class Spread:
-    """Several measurements of one quantity."""
+    """Measurements of one quantity."""
 
     values: tuple[float, ...]
 
@@ -102,21 +103,16 @@ def latencies(
     found: dict[Side, list[tuple[float, ...]]] = {name: [] for name in calls}
     for turn in range(turns):
         for name, call in calls.items():
-            found[name].append(_turn(call, turn * each, each, seconds / turns, device))
+            first = turn * each
+            call(first)
+            ends_at = time.perf_counter() + seconds / turns
+            times: list[float] = []
+            for number in range(first, first + each):
+                if times and time.perf_counter() >= ends_at:
+                    break
+                times.append(timed(partial(call, number), device))
+            found[name].append(tuple(times))
     return {name: Latency(tuple(turns_of_side)) for name, turns_of_side in found.items()}
-
-
-def _turn(
-    call: Callable[[int], object], first: int, num_calls: int, seconds: float, device: torch.device
-) -> tuple[float, ...]:
-    call(first)
-    ends_at = time.perf_counter() + seconds
-    times = [timed(lambda: call(first), device)]
-    for number in range(first + 1, first + num_calls):
-        if time.perf_counter() >= ends_at:
-            break
-        times.append(timed(lambda number=number: call(number), device))  # type: ignore[misc]
-    return tuple(times)
 
 
 class PeakMemory:

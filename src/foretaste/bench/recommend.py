@@ -90,10 +90,9 @@ def recommend_cases(
                 clock = (
                     f"histories of item ids on the host to answers with {options.k} ids on the host"
                 )
-                asked = [histories.rows(users) for users in drawn]
                 queries = [
                     [items.tolist() for items in np.split(rows.item_index, rows.offsets[1:-1])]
-                    for rows in asked
+                    for rows in map(histories.rows, drawn)
                 ]
                 function = recommender.recommend_for
             inputs = [(query, options.k) for query in queries]

@@ -37,7 +37,7 @@ class CandidateRule:
 
     kind: Literal["full", "fixed", "sampled", "nvidia"]
     num_negatives: int
-    """How many are drawn for each user; 0 where none are."""
+    """Number drawn for each user; 0 where none are."""
 
     def num_draws(self, num_items: int) -> int:
         """Number of draws from so many items: distinct ones come to an end."""
@@ -62,7 +62,7 @@ class EvaluationConfig:
     """Settings of `evaluate`."""
 
     candidates: str = "full"
-    """What a held-out item is ranked against: `full` (the catalogue without the user's known
+    """Items that a held-out one is ranked against: `full` (the catalogue without the user's known
     items), `sampled-N` (N distinct negatives), `nvidia-N` (N drawn with replacement, repeats
     left out) or `fixed` (those that came with the dataset)."""
 

@@ -113,7 +113,7 @@ class TopK:
     candidate_BK: Tensor
     """Column of the candidate, int64."""
     num_at_last_B: Tensor
-    """How many of all candidates score as the last of the list does, int64."""
+    """Number of all candidates that score as the last of the list does, int64."""
 
 
 def top_k(score_BC: Tensor, k: int) -> TopK:

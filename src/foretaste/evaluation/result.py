@@ -129,10 +129,10 @@ class Evaluation:
     """`validation` or `test`."""
 
     protocol: str
-    """How the dataset was split."""
+    """Protocol of the dataset's split."""
 
     candidates: str
-    """What held-out items were ranked against."""
+    """Items that held-out ones were ranked against."""
 
     metrics: dict[str, Metric]
     """By name: ``metrics["ndcg@10"]``."""
@@ -168,7 +168,7 @@ class Evaluation:
     """Each metric's value for each of these users, [num_users]; not kept by `as_dict`."""
 
     matching: Matching | None = None
-    """How the run was matched with a dataset it was not trained on; None on its own."""
+    """Counts of matching the run with a dataset it was not trained on; None on its own."""
 
     dataset_digest: str = field(default="", repr=False, compare=False)
     """Content digest of the dataset that the users are of; not kept by `as_dict`."""

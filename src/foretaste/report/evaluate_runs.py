@@ -107,7 +107,7 @@ class Comparison:
     """By label, in the order given."""
 
     differences: dict[str, dict[str, Difference]]
-    """How much higher each later run is than the first, by label and metric."""
+    """Each later run less the first, by label and metric."""
 
     paths: dict[str, Path]
     """The run behind each label."""

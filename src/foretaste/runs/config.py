@@ -44,11 +44,11 @@ class DatasetReference:
     name: str
     """Name of its directory."""
     path: str
-    """Where it was at the time of training."""
+    """Its place at the time of training."""
     digest: str
     """Content digest of the whole dataset, from its manifest."""
     protocol: str
-    """How it is split, as printed."""
+    """Name of its split, as printed."""
     seed: int
     """Seed of the split."""
     num_users: int
@@ -123,7 +123,7 @@ class RunConfig:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     """Parts of the machine that decide its numbers: name of the GPU, or number of CPU threads."""
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    """When the run began, ISO 8601 in UTC."""
+    """Time when the run began, ISO 8601 in UTC."""
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
     """Each file written with the run and never changed; filled in by ``Run.create``."""
 

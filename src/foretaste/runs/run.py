@@ -57,7 +57,7 @@ class SavedState:
     position: dict[str, Any]
     """The rest of it, as JSON values."""
     log_bytes: int
-    """How long the log was then."""
+    """Length of the log then."""
 
 
 class Run:
@@ -112,7 +112,8 @@ class Run:
         if not os.path.lexists(path / CONFIG):
             raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
         run = cls(path, read_run_config(path / CONFIG))
-        run.check_is_there(METRICS)
+        with reading(run.log.path), open_regular(run.log.path):
+            pass  # the log is there; it is read once it is asked for
         for name in (USERS, ITEMS, HISTORIES):
             run.check_is_unchanged(name)
         return run
@@ -269,11 +270,6 @@ class Run:
         """Remove the saved training state, which nobody needs any more."""
         with writing(self.path / STATE):
             (self.path / STATE).unlink(missing_ok=True)
-
-    def check_is_there(self, name: str) -> None:
-        """RunError where a file of the directory is missing, is no regular file or not readable."""
-        with reading(self.path / name), open_regular(self.path / name):
-            pass
 
     def check_is_unchanged(self, name: str) -> None:
         """RunError where a file that was written with the run is missing or not as it was."""
