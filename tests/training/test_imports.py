@@ -1,4 +1,4 @@
-"""What neither training nor answering needs is not imported."""
+"""Libraries that neither training nor answering needs, which are not imported."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ from foretaste.data import Dataset
 def test_a_training_that_is_watched_by_others_needs_no_terminal_library() -> None:
     code = "import sys; sys.modules['rich'] = None; import foretaste.training.verbs"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_training_on_a_prepared_dataset_does_not_import_duckdb(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from foretaste.cli.app import main;"
+        "main(['train', 'gmf', *sys.argv[1:], '--epochs', '1', '--device', 'cpu', '--quiet']);"
+        "sys.exit('duckdb' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(dataset.path), "--run", str(tmp_path / "run")]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert (tmp_path / "run" / "best.safetensors").is_file()
 
 
 def test_training_and_folding_in_do_not_import_the_compiler(

@@ -30,7 +30,6 @@ from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions
 from foretaste.training.config import LogConfig, TrainingConfig
-from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
@@ -274,6 +273,8 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
     optimizers = optimizers_of(model, plan)
     num_samples = batches.samples_per_batch
     if is_recorded(model, plan, num_samples):
+        from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
+
         recorder = CudaGraphRecorder(model.device)
         return RecordedStep(model, optimizers, precision, recorder, num_samples)
     return Step(model, optimizers, precision)

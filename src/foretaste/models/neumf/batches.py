@@ -44,13 +44,7 @@ class InteractionBatch:
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in the order of the fields."""
-        return (
-            self.user_index_B,
-            self.item_index_BK,
-            self.label_BK,
-            self.weight_BK,
-            self.dropout_key,
-        )
+        return tuple(vars(self).values())
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
         """Such a batch of other `tensors`."""
@@ -92,7 +86,13 @@ class InteractionBatches:
         return -(-self.num_rows // self.rows_per_batch)
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[InteractionBatch]:
-        negatives_NK = self._negatives(number)
+        key = stream_key(self.seed, Purpose.NEGATIVES, number)
+        num_negatives = self.sampling.negatives
+        if self.sampling.verified_negatives:
+            negatives_NK = sample_negatives(self.complement, self.user_index_N, num_negatives, key)
+        else:
+            num_items = self.complement.num_items
+            negatives_NK = sample_items(num_items, self.user_index_N, num_negatives, key)
         device = negatives_NK.device
         order = permutation(stream_key(self.seed, Purpose.SHUFFLE, number), self.num_rows, device)
         grouped = self.sampling.batch_layout == "grouped"
@@ -101,17 +101,8 @@ class InteractionBatches:
         updates = torch.arange(first_update, first_update + self.num_batches, device=device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
         rows = torch.split(order, self.rows_per_batch)
-        for row_B, key in zip(rows[first_batch:], keys[first_batch:], strict=True):
-            yield make(row_B, negatives_NK, key)
-
-    def _negatives(self, epoch: int) -> Tensor:
-        key = stream_key(self.seed, Purpose.NEGATIVES, epoch)
-        if self.sampling.verified_negatives:
-            return sample_negatives(
-                self.complement, self.user_index_N, self.sampling.negatives, key
-            )
-        num_items = self.complement.num_items
-        return sample_items(num_items, self.user_index_N, self.sampling.negatives, key)
+        for row_B, dropout_key in zip(rows[first_batch:], keys[first_batch:], strict=True):
+            yield make(row_B, negatives_NK, dropout_key)
 
     def _grouped(self, row_B: Tensor, negatives_NK: Tensor, key: Tensor) -> InteractionBatch:
         """An interaction and its negatives side by side, the interaction in column 0."""

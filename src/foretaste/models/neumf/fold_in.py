@@ -124,7 +124,12 @@ def _samples(histories: HistoryTensors, row_index_N: Tensor) -> Samples:
     draw_NK = position_N[:, None] * NUM_NEGATIVES + torch.arange(
         NUM_NEGATIVES, device=row_index_N.device
     )
-    word_NK = hash_words(_history_keys(histories, row_index_N)[row_index_N, None], draw_NK)
+    # A key for each history, of its items alone: the sum of their hashes.
+    item_key = stream_key(0, Purpose.FOLD_IN_NEGATIVES)
+    item_word_N = hash_words(item_key, histories.item_index.long())
+    key_B = torch.zeros(len(histories), dtype=torch.int64, device=item_word_N.device)
+    key_B.index_add_(0, row_index_N, item_word_N)
+    word_NK = hash_words(key_B[row_index_N, None], draw_NK)
     rank_NK = bounded(word_NK, num_negatives_B[row_index_N, None])
     negative_NK = Complement.of(histories).select(row_index_N[:, None], rank_NK)
     item_index_NK = torch.cat(
@@ -136,14 +141,6 @@ def _samples(histories: HistoryTensors, row_index_N: Tensor) -> Samples:
     weight_BK[:, 1:] *= (num_negatives_B > 0)[:, None]
     weight_BK /= (weight_BK.sum(1) * lengths_B).clamp_(min=1.0)[:, None]
     return Samples(item_index_NK, label_K, weight_BK.index_select(0, row_index_N))
-
-
-def _history_keys(histories: HistoryTensors, row_index_N: Tensor) -> Tensor:
-    """A key for each history, of its items alone: sum of their hashes, int64 [B]."""
-    item_key = stream_key(0, Purpose.FOLD_IN_NEGATIVES)
-    item_word_N = hash_words(item_key, histories.item_index.long())
-    key_B = torch.zeros(len(histories), dtype=torch.int64, device=item_word_N.device)
-    return key_B.index_add_(0, row_index_N, item_word_N)
 
 
 def _shares(histories: HistoryTensors) -> Iterator[tuple[int, int]]:

@@ -73,7 +73,13 @@ class HistoryBatches:
         self.num_samples = len(histories)
         self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
-        self.num_entries = _padded_size(self.length_U, batch_size) if padded else 0
+        self.num_entries = 0
+        """Entries of a padded batch, which shuffled users all but never exceed."""
+        if padded:
+            lengths = self.length_U.double()
+            deviation = float(lengths.std(correction=0)) * math.sqrt(batch_size)
+            room = batch_size * float(lengths.mean()) + _DEVIATIONS * deviation
+            self.num_entries = min(math.ceil(room), int(self.length_U.sum()))
 
     @property
     def num_batches(self) -> int:
@@ -110,11 +116,3 @@ class HistoryBatches:
         if len(user_B) == self.batch_size and num_entries < self.num_entries:
             item_index_N = F.pad(item_index_N, (0, self.num_entries - num_entries))
         return HistoryTensors(offsets, item_index_N, histories.num_items)
-
-
-def _padded_size(length_U: Tensor, batch_size: int) -> int:
-    """Entries that a batch of shuffled users all but never exceeds; one that does is larger."""
-    lengths = length_U.double()
-    deviation = float(lengths.std(correction=0)) * math.sqrt(batch_size)
-    room = batch_size * float(lengths.mean()) + _DEVIATIONS * deviation
-    return min(math.ceil(room), int(length_U.sum()))

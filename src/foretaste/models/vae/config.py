@@ -14,13 +14,7 @@ Activation = Literal["tanh", "relu"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VAEConfig(ModelConfig):
-    """Mult-VAE: a variational autoencoder over histories.
-
-    Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
-    any length.
-    """
-
+class _Network(ModelConfig):
     hidden: Widths = (600,)
     """Widths of the encoder's hidden layers; the decoder mirrors them."""
 
@@ -33,6 +27,14 @@ class VAEConfig(ModelConfig):
     activation: Activation = "tanh"
     """Activation of the hidden layers: tanh or relu."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden:
+            raise wrong("hidden", self.hidden, "one width or more, such as 600")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Annealing(ModelConfig):
     anneal_cap: Weight = 0.1
     """Largest weight of the KL term; 0 leaves it out."""
 
@@ -42,6 +44,9 @@ class VAEConfig(ModelConfig):
     anneal_epochs: Annotated[float | None, Range(above=0)] = None
     """The same in epochs, in place of anneal_steps: the batch size then does not matter."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class _Loss(ModelConfig):
     l2: Weight = 0.0
     """Weight of the squared norm of all weight matrices, added to the loss."""
 
@@ -49,39 +54,20 @@ class VAEConfig(ModelConfig):
     """Approximation for huge catalogues: train on this many sampled items, beside those of the
     batch's users, instead of all items; by default the loss is exact."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_hidden(self.hidden)
+
+# Fields come in the order of help and config.json from the last parent to the first.
+@dataclass(frozen=True, kw_only=True)
+class VAEConfig(_Loss, _Annealing, _Network):
+    """Mult-VAE: a variational autoencoder over histories.
+
+    Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
+    any length.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAEConfig(ModelConfig):
+class DAEConfig(_Loss, _Network):
     """Mult-DAE: the autoencoder without the variational part."""
-
-    hidden: Widths = (600,)
-    """Widths of the encoder's hidden layers; the decoder mirrors them."""
-
-    latent: Count = 200
-    """Width of the latent user vector."""
-
-    dropout: Dropout = 0.5
-    """Share of a history's items hidden from the encoder in training."""
 
     activation: Activation = "tanh"
     """Activation of the hidden layers and the latent one: tanh or relu."""
-
-    l2: Weight = 0.0
-    """Weight of the squared norm of all weight matrices, added to the loss."""
-
-    sampled_softmax: Count | None = None
-    """Approximation for huge catalogues: train on this many sampled items, beside those of the
-    batch's users, instead of all items; by default the loss is exact."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_hidden(self.hidden)
-
-
-def _check_hidden(hidden: tuple[int, ...]) -> None:
-    if not hidden:
-        raise wrong("hidden", hidden, "one width or more, such as 600")

@@ -107,7 +107,20 @@ class MultVAE(NeuralModel):
         dropout = self.config.dropout if self.training else 0.0
         code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
         latent_BL, divergence = self._latent(code_BC, batch)
-        loss = self._likelihood(self._decode(latent_BL), batch)
+        likelihood: Callable[..., Tensor] = softmax_loss.loss
+        if self.training and self.config.sampled_softmax is not None:
+            key = stream_keys(batch.dropout_key, Purpose.NEGATIVES)
+            likelihood = partial(sampled_loss, num_samples=self.config.sampled_softmax, key=key)
+        loss = likelihood(
+            self._decode(latent_BL),
+            self.output.weight,
+            self.output.bias,
+            batch.histories,
+            scale=1.0 / len(batch.histories),
+            compute_dtype=self.compute_dtype,
+            buffers=self._memory,
+            implementation=self.implementation,
+        )
         if divergence is not None:
             loss = loss + divergence
         if self.config.l2 > 0.0:
@@ -136,23 +149,6 @@ class MultVAE(NeuralModel):
         if self.config.anneal_epochs is not None:
             steps = self.config.anneal_epochs * updates_per_epoch
         return steps
-
-    def _likelihood(self, hidden_BD: Tensor, batch: HistoryBatch) -> Tensor:
-        """Minus the mean log-likelihood; in training over a sample of the items if so asked."""
-        likelihood: Callable[..., Tensor] = softmax_loss.loss
-        if self.training and self.config.sampled_softmax is not None:
-            key = stream_keys(batch.dropout_key, Purpose.NEGATIVES)
-            likelihood = partial(sampled_loss, num_samples=self.config.sampled_softmax, key=key)
-        return likelihood(
-            hidden_BD,
-            self.output.weight,
-            self.output.bias,
-            batch.histories,
-            scale=1.0 / len(batch.histories),
-            compute_dtype=self.compute_dtype,
-            buffers=self._memory,
-            implementation=self.implementation,
-        )
 
     def item_vectors(self) -> Tensor:
         return self.output.weight
