@@ -85,13 +85,13 @@ DIALECT = re.compile(
 )
 """Words for which the field has others, such as callback, validation, item filter, ranks."""
 
-MAX_CALLED_ONCE = 13
+MAX_CALLED_ONCE = 10
 """Private functions that are called once, for every thousand lines of code."""
 
-MAX_SMALL_MODULES = 3
-MAX_RELATIVE = 65
-MAX_DIALECT = 65
-MAX_IMPORTED = 129
+MAX_SMALL_MODULES = 1
+MAX_RELATIVE = 0
+MAX_DIALECT = 2
+MAX_IMPORTED = 118
 
 HEAVY = {"torch", "duckdb", "pyarrow", "numpy", "pandas", "fastapi", "uvicorn", "cyclopts", "rich"}
 
