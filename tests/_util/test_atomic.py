@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,3 +268,64 @@ def test_parents_that_were_made_for_a_directory_go_with_it(tmp_path: Path) -> No
     with pytest.raises(OSError, match="full"), atomic_directory(path):
         raise OSError("the disk is full")
     assert [found.name for found in tmp_path.iterdir()] == ["shop"]
+
+
+def write(path: Path, *, replace: bool) -> None:
+    with atomic_directory(path, replace=replace) as temporary:
+        (temporary / "new.txt").touch()
+
+
+@pytest.mark.parametrize("place", [".", "", "..", "inner/.."])
+def test_the_working_directory_is_not_replaced(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.txt").touch()
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner" if place == ".." else tmp_path)
+    with pytest.raises(FileExistsError):
+        write(Path(place), replace=True)
+    assert {file.name for file in tmp_path.iterdir()} == {"mine.txt", "inner"}
+
+
+def test_a_link_stays_and_its_directory_is_replaced(tmp_path: Path) -> None:
+    directory, link = tmp_path / "directory", tmp_path / "link"
+    directory.mkdir()
+    (directory / "old.txt").touch()
+    link.symlink_to("directory")
+    write(link, replace=True)
+    assert link.readlink() == Path("directory")
+    assert [file.name for file in directory.iterdir()] == ["new.txt"]
+
+
+def test_links_that_lead_in_a_circle_are_refused(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("link")
+    for path, replace in ((link, False), (link, True), (link / "more", False)):
+        with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+            write(path, replace=replace)
+    assert [*tmp_path.iterdir()] == [link]
+
+
+def test_a_link_to_nothing_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with pytest.raises(FileExistsError), atomic_directory(path):
+        path.symlink_to("nowhere")
+    assert path.is_symlink()
+
+
+def test_folders_that_another_writer_takes_along_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one had made them, and fails between our finding them and our writing there."""
+    make = tempfile.mkdtemp
+    folder = tmp_path / "shop" / "runs"
+
+    def make_too_late(**arguments: Any) -> str:
+        monkeypatch.setattr(tempfile, "mkdtemp", make)
+        folder.rmdir()
+        folder.parent.rmdir()
+        return make(**arguments)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_too_late)
+    write(folder / "one", replace=False)
+    assert [file.name for file in (folder / "one").iterdir()] == ["new.txt"]

@@ -59,6 +59,13 @@ def test_values_are_checked_as_ever() -> None:
         route({"latent": 0})
 
 
+def test_unknown_names_go_before_wrong_values() -> None:
+    with pytest.raises(SettingError, match="no setting 'colour' here"):
+        route({"latent": 0, "colour": 1})
+    with pytest.raises(SettingError, match="no setting 'colour' here"):
+        route({"colour": 1}, model_config={"latent": 7})
+
+
 def test_a_config_of_another_kind_is_refused() -> None:
     with pytest.raises(SettingError, match=r"model_config is .*; it must be VAEConfig\(\.\.\.\)"):
         route({"latent": 5}, model_config={"latent": 7})

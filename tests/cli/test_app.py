@@ -88,7 +88,11 @@ def test_models_have_exactly_the_options_that_act(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["train", "ease", "--help"], ["demo", "--help"]]
+    "arguments",
+    [
+        *(["--help"], ["train", "--help"], ["train", "ease", "--help"], ["demo", "--help"]),
+        *(["recommend", "--help"], ["similar", "--help"]),
+    ],
 )
 def test_help_waits_for_nothing_heavy(arguments: list[str]) -> None:
     code = (
@@ -99,7 +103,7 @@ def test_help_waits_for_nothing_heavy(arguments: list[str]) -> None:
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert done.returncode == 0, done.stderr
     assert "cyclopts" in loaded
-    assert not loaded & {"torch", "duckdb", "pyarrow"}
+    assert not loaded & {"torch", "duckdb", "pyarrow", "numpy"}
 
 
 @pytest.mark.parametrize(

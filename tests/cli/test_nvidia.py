@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from foretaste.cli.nvidia import modern
-from foretaste.cli.nvidia_paths import NCF_MODELS, VAE_MODELS
+from foretaste.cli.nvidia_line import NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.errors import ForetasteError
 from foretaste.runs import Run
@@ -66,6 +66,10 @@ def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatc
         ("bench inference vae --inference_benchmark", ""),
         ("bench recommend vae --top_results 50", "--k 50"),
         ("bench recommend neumf --data data --topk 5", "--shape SHAPE --k 5"),
+        ("bench recommend vae --data data --topk 5", "--shape SHAPE --k 5"),
+        ("bench inference vae --data data", "--shape SHAPE"),
+        ("bench train vae --data data", "--shape SHAPE"),
+        ("bench inference neumf --data_dir .", "--shape SHAPE"),
     ],
 )
 def test_options_of_benchmarks(
@@ -88,6 +92,32 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
     assert row["case"]["batch_size"] == 1
     assert row["shape"]["num_users"] < 1000, "those of the dataset, not of MovieLens 20M"
     assert "| foretaste | fp32 | 1 | new users |" in done.out
+
+
+@pytest.mark.parametrize("name", ["--checkpoint_dir", "--load-checkpoint-path"])
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("runs/none", "runs/none is not a run directory"),
+        ("runs/gmf", "runs/gmf is a run of gmf, not of vae"),
+        ("data", "data is not a run directory"),
+    ],
+)
+def test_a_benchmark_refuses_a_checkpoint_that_is_no_run_of_its_model(
+    name: str, place: str, message: str, foretaste: Foretaste
+) -> None:
+    done = foretaste(f"bench recommend vae {name} {place}")
+    assert done.status == 2
+    assert message in done.err
+
+
+def test_a_benchmark_names_an_idle_checkpoint(foretaste: Foretaste) -> None:
+    line, notes = translated("bench inference vae --load-checkpoint-path runs/vae/model.ckpt")
+    assert line == "bench inference vae"
+    assert notes == [
+        "--load-checkpoint-path: changes nothing about what is measured; answers are computed in "
+        "fp32"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +167,8 @@ def test_the_vae_prepares_movielens_20m(tmp_path: Path) -> None:
             "-n and --negative-samples both say what --negatives is",
         ),
         ("train neumf data --amp --precision fp32", "--precision and --amp both say"),
+        ("train neumf data --fp16 --precision fp32", "--precision and --fp16 both say"),
+        ("train neumf data --topk 5 --xla --no_compile", "--no_compile and --xla both say"),
         (
             "train neumf data --loss-scale 8 --precision bf16",
             "loss_scale is 8, but precision is bf16",
@@ -195,6 +227,15 @@ def test_one_clear_error(foretaste: Foretaste, tmp_path: Path, line: str, messag
         "train",
         "train --resume runs/x --verbose",
         "train popularity data --data x",
+        "train popularity data --run runs/popularity --train",
+        "train popularity data --mode train",
+        "train ease data --test",
+        "train ease --inference-benchmark",
+        "train data --train",
+        "train data --amp --mode train",
+        "train runs/vae --checkpoint-dir runs/vae --test",
+        "bench train runs/vae --beta1 0.9",
+        "bench recommend gmf --topk 5",
         "recommend runs/gmf --topk 5",
         "prepare --train a.csv --test b.csv",
         "bench scaling vae --lam 1",
@@ -205,9 +246,25 @@ def test_everything_else_stays_as_it_is(line: str) -> None:
     assert modern(line.split()) == ([line.split()], [])
 
 
+def test_a_model_of_neither_script_is_never_written_over(foretaste: Foretaste) -> None:
+    before = Path("runs", "popularity", "config.json").read_bytes()
+    for option in ("--train", "--mode train"):
+        done = foretaste(f"train popularity data --run runs/popularity {option}")
+        assert done.status == 2
+        assert f"Unknown option: {option.split()[0]}" in done.err
+    assert Path("runs", "popularity", "config.json").read_bytes() == before
+
+
+def test_a_forgotten_model_is_missed(foretaste: Foretaste) -> None:
+    done = foretaste("train data --train")
+    assert done.status == 2
+    assert 'Unknown command "data". Available commands: ' in done.err
+
+
 def test_both_names_of_half_precision_are_one() -> None:
     found = ours("train neumf data --amp --fp16 --device cpu")
     assert found == "train neumf data --device cpu --precision bf16"
+    assert ours("bench train neumf --loss_scale 8 --amp") == "bench train neumf --precision fp16"
 
 
 PROTOCOLS = ("leave-one-out", "held-out-users", "temporal")

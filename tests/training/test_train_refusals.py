@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
 from foretaste.models.config import SamplingConfig
 from foretaste.models.vae.config import VAEConfig
-from foretaste.training import TrainingConfig, train
+from foretaste.training import LogConfig, TrainingConfig, resume, train
 from tests.training.trainings import run_of
 
 
@@ -168,3 +170,31 @@ def test_a_validation_is_counted_beside_what_training_keeps(
     with pytest.raises(UnsupportedError, match="users at once"):
         run_of("gmf", dataset, tmp_path / "run")
     run_of("gmf", dataset, tmp_path / "sampled", candidates="sampled-3")
+
+
+def test_a_callback_is_a_callback(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="callback is 3; it must be a Callback"):
+        train("ease", dataset, run_path=tmp_path / "run", callback=3)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+    run = train("ease", dataset, run_path=tmp_path / "run")
+    with pytest.raises(SettingError, match="callback is 3; it must be a Callback"):
+        resume(run, callback=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_links_that_lead_in_a_circle_are_refused(
+    overwrite: bool, dataset: Dataset, tmp_path: Path
+) -> None:
+    loop, run = tmp_path / "loop", tmp_path / "run"
+    loop.symlink_to("loop")
+    reason = os.strerror(errno.ELOOP)
+    with pytest.raises(RunError, match=rf"loop cannot be written: {reason}"):
+        train("ease", dataset, run_path=loop, overwrite=overwrite)
+    for logs in (
+        LogConfig(log_path=loop),
+        LogConfig(log_path=loop / "log"),
+        LogConfig(results_dir=loop),
+    ):
+        with pytest.raises(SettingError, match=rf"is .*loop.*, which cannot be written: {reason}"):
+            train("ease", dataset, run_path=run, logs=logs, overwrite=overwrite)
+    assert not run.exists()

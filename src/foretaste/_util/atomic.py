@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from foretaste._util.files import locked_file
+from foretaste._util.files import followed, locked_file
 
 _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
 """Errors of file systems that flush files only."""
@@ -50,17 +50,19 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
     All of it is on the disk before that. An exception leaves ``path`` as it was, and none of the
     folders above it that were made for it. Raises FileExistsError when ``path`` is there and not an
-    empty directory, or when someone else made it meanwhile, unless it is to ``replace`` it.
+    empty directory, or when someone else made it meanwhile, unless it is to ``replace`` it. A link
+    stays, and what it leads to is replaced.
     """
+    is_named = path.name not in ("", "..")
+    # A directory that somebody works in is not exchanged below them.
+    replace = replace and is_named
     if path.exists() and not replace and not is_empty_directory(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    if path.is_symlink() or path.name in ("", ".."):
-        path = path.resolve()
+    if path.is_symlink() or not is_named:
+        path = followed(path)
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
-        with suppress(FileExistsError):
-            path.parent.mkdir(parents=True)
-        with _held(path) as temporary:
+        with _held(path, makes_parents=True) as temporary:
             temporary.mkdir()
             yield temporary
             for file in temporary.iterdir():
@@ -68,10 +70,11 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
             flush(temporary)
             _put(temporary, path, temporary, replace=replace)
             _flush_parent(path)
-    finally:
+    except BaseException:
         for parent in new_parents:
             with suppress(OSError):
                 parent.rmdir()  # only where nothing came to be in it
+        raise
 
 
 def replace_directory(new: Path, path: Path) -> None:
@@ -150,17 +153,27 @@ def _flush_parent(path: Path) -> None:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[Path]:
+def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
     """Yield a path of the same name in a holder, which is gone afterwards.
 
     Errors within the block that name it, or what is beside it, come to name ``path``.
     """
     remove_leftovers(path)
+
+    def make() -> Path:
+        if makes_parents:
+            with suppress(FileExistsError):
+                path.parent.mkdir(parents=True)
+        parent = os.path.realpath(path.parent)
+        return Path(tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent))
+
     try:
         lock = None
         while lock is None:  # where another process took it for a leftover before it was locked
-            parent = path.parent.resolve()
-            holder = Path(tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent))
+            try:
+                holder = make()
+            except FileNotFoundError:  # a writer that failed took along the folders it had made
+                holder = make()
             try:
                 lock = locked_file(holder / _lock_name(path), without_locks=True)
             finally:
@@ -196,7 +209,7 @@ def _remove(holder: Path, lock: int) -> None:
 
 def _name_path(error: Exception, path: Path) -> None:
     """Have an error name ``path`` where it names a path in a holder."""
-    parent, name = re.escape(str(path.parent.resolve()).rstrip(os.sep)), re.escape(path.name)
+    parent, name = re.escape(os.path.realpath(path.parent).rstrip(os.sep)), re.escape(path.name)
     temporary = re.compile(rf"{parent}[/\\]\.\w{{8}}\.tmp\.{name}([/\\]{name}(\.lock)?)?")
 
     def named(value: object) -> object:
@@ -220,7 +233,7 @@ def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
     try:
         new.rename(path)
     except OSError as error:
-        if not path.exists():
+        if not os.path.lexists(path):
             raise
         if not replace:
             raise FileExistsError(path) from error

@@ -65,6 +65,13 @@ def real_path(path: Path | str) -> str:
     return os.path.realpath(path)
 
 
+def followed(path: Path) -> Path:
+    """The path from the root that links lead to; OSError where they lead in a circle."""
+    with suppress(FileNotFoundError):
+        path.stat()  # Path.resolve raises a RuntimeError, or nothing, by the version of Python
+    return Path(os.path.realpath(path))
+
+
 def why_not_written(error: OSError, elsewhere: str) -> str:
     """The message about a path that cannot be written; ``elsewhere`` says how to choose another."""
     advice = f"make room, or {elsewhere}" if error.errno in _NO_ROOM else elsewhere

@@ -34,6 +34,10 @@ def routed(
     replaces the value in a given config. An argument without either stays None. Raises SettingError
     for a setting that none has: where it belongs, or which was meant.
     """
+    kinds = [kind for kind, _ in arguments.values()]
+    for name in settings:
+        if not any(name in _names(kind) for kind in kinds):
+            raise SettingError(_misplaced(name, function, kinds))
     left = dict(settings)
     configs = []
     for argument, (kind, given) in arguments.items():
@@ -43,9 +47,6 @@ def routed(
             configs.append(replace(given, **own) if own else given)
         else:
             configs.append(kind(**own) if own else None)
-    if left:
-        kinds = [kind for kind, _ in arguments.values()]
-        raise SettingError(_misplaced(next(iter(left)), function, kinds))
     return configs
 
 

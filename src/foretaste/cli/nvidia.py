@@ -13,8 +13,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from foretaste.cli import nvidia_paths as paths
-from foretaste.cli.nvidia_line import Command, Line, take_options
-from foretaste.cli.nvidia_paths import NCF_MODELS, VAE_MODELS
+from foretaste.cli.nvidia_line import (
+    NCF_MODELS,
+    VAE_MODELS,
+    Command,
+    Line,
+    canonical,
+    take_options,
+)
 from foretaste.errors import SettingError
 
 Converter = Callable[[Line, str, str], str]
@@ -39,7 +45,7 @@ def run_has(line: Line, written: str, value: str) -> None:
 
 def half_precision(line: Line, written: str, value: str) -> None:
     """bf16 where the device computes it, else fp16; a fixed loss scale asks for fp16."""
-    if line.written_for("--precision") == "--loss-scale":
+    if canonical(line.written_for("--precision") or "") == "--loss-scale":
         return
     from foretaste.ops.device import resolve_device
     from foretaste.training.precision import half_precision as computed_on
@@ -93,33 +99,35 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--warm-up-epochs": Row(bench_train="--warmup {}"),
         "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
         "--xla": Row("--compile", bench_train="--compile"),
-        "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
+        "--checkpoint-dir": Row(
+            "--run {}", ("RUN {}", paths.run), idle, paths.idle_run, paths.idle_run
+        ),
+        "--load-checkpoint-path": Row(
+            None, ("RUN {}", paths.run), idle, paths.idle_run, paths.idle_run
+        ),
+        "--data": _alike(None, ("--dataset {}", paths.dataset), ("--shape {}", paths.shape)),
+        "--data-dir": _alike(
+            None, ("--dataset {}", paths.dataset_in), ("--shape {}", paths.shape_in)
+        ),
+        "--topk --top-results": Row(None, "--k {}", idle, "--k {}"),
         "--log-path": _alike(None, None, "--output {}"),
     },
     NCF_MODELS: {
-        "--data": _alike(
-            ("DATASET {}", paths.dataset),
-            ("--dataset {}", paths.dataset),
-            ("--shape {}", paths.shape),
-        ),
-        "--load-checkpoint-path": Row(("--from {}", paths.run), ("RUN {}", paths.run)),
+        "--data": _alike(("DATASET {}", paths.dataset), None, None),
+        "--load-checkpoint-path": _alike(("--from {}", paths.run), None, None),
         "--amp --fp16": Row(half_precision, idle, half_precision, idle, half_precision),
         "--valid-users-per-batch": _EVALUATION_BATCH,
         "--valid-negative": Row(_CANDIDATES, _CANDIDATES),
         "--negative-samples": Row("--negatives {}", bench_train="--negatives {}"),
         "-n": Row(bench_train=None),
         "--no-neg-trick": Row("--verified-negatives", bench_train="--verified-negatives"),
-        "--topk": Row(_HITS, "--k {}", idle, "--k {}"),
+        "--topk": _alike(_HITS, None, None),
         "-k": Row(_HITS, None, idle, None),
         "-b1": Row("--beta1 {}"),
         "-b2": Row("--beta2 {}"),
     },
     VAE_MODELS: {
-        "--data-dir": _alike(
-            ("DATASET {}", paths.dataset_in),
-            ("--dataset {}", paths.dataset_in),
-            ("--shape {}", paths.shape_in),
-        ),
+        "--data-dir": _alike(("DATASET {}", paths.dataset_in), None, None),
         "--amp --fp16": Row(half_precision, idle, half_precision, idle, idle),
         "--batch-size-train": Row("--batch-size {}", bench_train="--batch-size {}"),
         "--batch-size-validation": _EVALUATION_BATCH,
@@ -128,10 +136,10 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--anneal-cap": Row(bench_train=None),
         "--lam": Row("--l2 {}", bench_train="--l2 {}"),
         "--lr": Row("--learning-rate {}"),
-        "--top-results": Row("--select-by ndcg@{}", "--k {}", idle, "--k {}"),
+        "--top-results": _alike("--select-by ndcg@{}", None, None),
     },
 }
-"""The scripts' options, by the models of their script."""
+"""The scripts' options, by the models of their script; other commands take those of either."""
 
 _FIRST = ("--loss-scale", "--warm-up-epochs")
 """Options that the converters of others look for."""

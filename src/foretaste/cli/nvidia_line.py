@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from foretaste.cli.arguments import SHORT_NAMES, is_metric, is_numbers, take_numbers
@@ -18,7 +18,21 @@ _FLAGS = frozenset(
 )
 """Options of the scripts, and of ours beside them, that take no value."""
 
+NCF_MODELS = ("neumf", "gmf", "mlp")
+VAE_MODELS = ("vae", "dae")
+"""Models of the two scripts."""
+
 _NUM_WORDS = {"train": 2, "bench": 3, "evaluate": 1, "prepare": 1}
+
+_MODELS: Mapping[str, tuple[str | None, ...]] = {
+    "train": (*NCF_MODELS, *VAE_MODELS),
+    **dict.fromkeys(("bench train", "bench inference", "bench recommend"), ("neumf", "vae")),
+    **dict.fromkeys(("evaluate", "prepare"), (None,)),
+}
+"""Models of the commands that the scripts had, by verb; None where a command names no model."""
+
+_SAME_OPTION = {"--amp", "--fp16"}
+"""Two names of one option of theirs."""
 
 _LONG_NAMES = {short: f"--{name.replace('_', '-')}" for name, short in SHORT_NAMES.items()}
 
@@ -38,7 +52,8 @@ class Command:
         words = tokens[: _NUM_WORDS.get(tokens[0], 0)] if tokens else ()
         if not words or any(word.startswith("-") for word in words):
             return None
-        return cls(words[0]) if len(words) == 1 else cls(" ".join(words[:-1]), words[-1])
+        found = cls(words[0]) if len(words) == 1 else cls(" ".join(words[:-1]), words[-1])
+        return found if found.model in _MODELS.get(found.verb, ()) else None
 
     @property
     def words(self) -> list[str]:
@@ -113,9 +128,9 @@ class Line:
     def __post_init__(self) -> None:
         for number, token in enumerate(self.kept):
             if token.startswith("-"):
-                _, equals, value = token.partition("=")
+                written, equals, value = token.partition("=")
                 following = next(iter(self.kept[number + 1 :]), None)
-                entry = (canonical(token), value if equals else following)
+                entry = (written, value if equals else following)
                 self._options.setdefault(long_name(token), entry)
 
     def has(self, option: str) -> bool:
@@ -161,9 +176,9 @@ class Line:
                 raise SettingError(f"{written} {value} and {taken} name two; leave out one of them")
             self.place = value if taken is None else self.place
             return
-        # Two names of one option of theirs.
-        written = "--amp" if written == "--fp16" else written
-        if self._options.get(option) == (written, value):
+        before, value_before = self._options.get(option, (written, None))
+        is_same = before == written or {before, written} == _SAME_OPTION
+        if self.has(option) and is_same and value_before == value:
             return
         for name in (option, f"--no-{option.removeprefix('--')}"):
             if other := self.written_for(name):

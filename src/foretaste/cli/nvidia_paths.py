@@ -8,13 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from foretaste.cli.nvidia_line import Line, long_name
+from foretaste.cli.nvidia_line import VAE_MODELS, Line, long_name
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.errors import RunError, SettingError
-
-NCF_MODELS = ("neumf", "gmf", "mlp")
-VAE_MODELS = ("vae", "dae")
-"""Models of the two scripts."""
 
 DATA = Path("/data")
 """The scripts' own folder of data, mounted in their containers."""
@@ -44,6 +40,18 @@ def run(line: Line, written: str, path: str) -> str:
             "again, on the same data, and name the run's directory"
         )
     return str(checkpoint.parent) if named and not checkpoint.exists() else path
+
+
+def idle_run(line: Line, written: str, path: str) -> None:
+    """Nothing but a note: weights change nothing about speed.
+
+    RunError where no run is there, SettingError for one of another model.
+    """
+    place = run(line, written, path)
+    model, _ = _settings_of_run(place)
+    if model != line.command.model:
+        raise SettingError(f"{written} {place} is a run of {model}, not of {line.command.model}")
+    line.idle.append(written)
 
 
 def dataset(line: Line, written: str, path: str) -> str:

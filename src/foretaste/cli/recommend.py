@@ -15,7 +15,7 @@ from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
-from foretaste.recommend.inputs import Unknown
+from foretaste.recommend import Unknown
 
 if TYPE_CHECKING:
     from foretaste.recommend import Export

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from foretaste._util.lazy import lazy_names
 
@@ -34,5 +34,8 @@ __all__ = [
     "to_table",
 ]
 
+# Here, where the command line reads it without NumPy and Arrow.
+Unknown = Literal["error", "skip", "popular"]
+"""Treatment of users that a run does not know: refused, left out or in popularity order."""
 
 __getattr__ = lazy_names(__name__, _MODULE_OF)

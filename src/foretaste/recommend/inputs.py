@@ -21,6 +21,7 @@ from foretaste._util.formatting import counted, did_you_mean, shown
 from foretaste._util.settings import AnyPath, checked, wrong
 from foretaste.data.histories import Histories
 from foretaste.errors import InputError, SettingError, UnknownIdError
+from foretaste.recommend import Unknown
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -30,8 +31,6 @@ Ids = Id | Iterable[Id]
 """Ids, or a single one."""
 GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[Id]
 """Item ids of users by name, without names, or of one user."""
-Unknown = Literal["error", "skip", "popular"]
-"""Treatment of users that a run does not know: refused, left out or in popularity order."""
 
 NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
 UNKNOWN_USER = "popularity order: the run does not know this user"

@@ -16,6 +16,7 @@ from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.models.base import RecommenderModel, UserState
+from foretaste.recommend import Unknown
 from foretaste.recommend.answers import COLUMNS, Answer, SimilarUsers, make_answers
 from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.inputs import (
@@ -25,7 +26,6 @@ from foretaste.recommend.inputs import (
     Ids,
     RequestedHistories,
     RequestedUsers,
-    Unknown,
     catalogue_index,
     examples,
 )

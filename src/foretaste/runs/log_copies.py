@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import read_document
+from foretaste._util.files import followed, read_document
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs.metrics_log import (
     event_of,
@@ -43,7 +43,7 @@ def check_log_path(path: Path, lines: Collection[str] = (), *, overwrite: bool =
     """
     if path.is_dir():
         raise SettingError(f"log_path is {path}, which is a directory; name a file")
-    _check_can_be_made(path.parent, f"log_path is {path}")
+    _check_can_be_made(path, path.absolute().parents, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
     known = set(lines)
@@ -62,7 +62,8 @@ def check_results_dir(directory: Path, run: Run | None = None, *, overwrite: boo
 
     ``run`` is that of a training that goes on. Results may be replaced with ``overwrite``.
     """
-    _check_can_be_made(directory, f"results_dir is {directory}")
+    folders = (directory, *directory.absolute().parents)
+    _check_can_be_made(directory, folders, f"results_dir is {directory}")
     found = results_in(directory)
     if found and not overwrite and not (run and _has_results_of(run, directory)):
         raise SettingError(
@@ -76,11 +77,17 @@ def results_in(directory: Path) -> list[str]:
     return [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
 
 
-def _check_can_be_made(directory: Path, setting: str) -> None:
-    """SettingError, which begins with the ``setting``, where a file stands in the way."""
-    found = next(part for part in (directory, *directory.absolute().parents) if part.exists())
+def _check_can_be_made(path: Path, folders: Iterable[Path], setting: str) -> None:
+    """SettingError, which begins with the ``setting``, where a file or link stands in the way."""
+    found = next(part for part in folders if part.exists())
     if not found.is_dir():
         raise SettingError(f"{setting}, but {found} is not a directory")
+    try:
+        followed(path)
+    except OSError as error:
+        raise SettingError(
+            f"{setting}, which cannot be written: {error.strerror}; name another"
+        ) from error
 
 
 def _has_results_of(run: Run, directory: Path) -> bool:

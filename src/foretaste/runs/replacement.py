@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foretaste._util.atomic import is_empty_directory, replace_directory
+from foretaste._util.files import followed
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT
 from foretaste.runs.lock import training_lock
@@ -32,7 +33,13 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
     being trained into, or a finished run waits to be put there. Nothing is removed yet.
     """
-    path = path.resolve() if path.is_symlink() else path
+    if path.is_symlink():
+        try:
+            path = followed(path)
+        except OSError as error:
+            raise RunError(
+                f"{path} cannot be written: {error.strerror}; name another directory"
+            ) from error
     if place_to_take(path) is not None:
         raise RunError(
             f"{path} is named as what replaces {place_to_take(path)} in the end; name another"

@@ -110,6 +110,7 @@ def train(
     )
     asked, logs = config or TrainingConfig(), logs or LogConfig()
     overwrite = checked("overwrite", overwrite, bool)
+    callback = checked("callback", callback, Callback | None)
     check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
     check_settings_act(model, asked, sampling, settings)
     if kind.samples_negatives:
@@ -171,6 +172,7 @@ def resume(
         run = Run.open(run)
     logs = given_or_default("logs", logs, LogConfig)
     overwrite = checked("overwrite", overwrite, bool)
+    callback = checked("callback", callback, Callback | None)
     with run.in_training():
         replaces = place_to_take(run.path) is not None
         overwrite = overwrite or replaces
