@@ -353,6 +353,26 @@ def test_a_warm_start_is_resumed(
     assert weights_of(run) == weights_of(whole)
 
 
+def test_a_run_to_start_from_is_opened_once(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, open_run = [], Run.open
+
+    def counted(path: Path | str) -> Run:
+        opened.append(Path(path))
+        return open_run(path)
+
+    monkeypatch.setattr(Run, "open", counted)
+    train(
+        "gmf",
+        dataset,
+        config=TrainingConfig(epochs=1, device="cpu"),
+        start_from=trained["gmf"].path,
+        run_path=tmp_path / "run",
+    )
+    assert opened == [trained["gmf"].path]
+
+
 def test_a_run_replaced_meanwhile_is_recorded_as_it_was(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
