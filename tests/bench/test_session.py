@@ -30,6 +30,13 @@ def test_the_cache_gives_back_what_was_generated(histories: Histories, tmp_path:
     assert len(list((tmp_path / "data").iterdir())) == 1
 
 
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "cache"
+    with pytest.raises(SettingError, match=f"data_cache {cache} cannot be written: Not a dir"):
+        load_histories(SHAPE, cache)
+
+
 @pytest.mark.parametrize("wanted", [1, 7, 499, 500, 900, 10**20])
 def test_interactions_are_kept_to_the_number(histories: Histories, wanted: int) -> None:
     part = keep_interactions(histories, wanted, seed=3)

@@ -77,6 +77,16 @@ def test_what_to_type_next_works(
         assert call(*command.split()).status == 0
 
 
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = call("demo", "--output", tmp_path / "file" / "demo", "--quiet")
+    assert done.status == 2
+    assert done.err == (
+        f"error: output {tmp_path}/file/demo cannot be written: Not a directory; name another "
+        "directory with --output\n"
+    )
+
+
 @pytest.mark.slow
 def test_neural_models_clearly_beat_popularity(tmp_path: Path) -> None:
     done = call("demo", "--output", tmp_path)

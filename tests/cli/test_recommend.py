@@ -225,10 +225,32 @@ def without_score(row: str) -> str:
 
 def test_ids_with_commas_between_them_are_no_single_id(foretaste: Foretaste) -> None:
     done = foretaste("recommend runs/gmf --history 1,5 -k 3")
-    assert "nothing in the history was seen in training: '1,5'; did you mean" in done.out
-    assert "; did you mean --history 1 5?)\n" in done.out
+    assert done.status == 2
+    assert done.err == "error: no item has the id '1,5'; did you mean --history 1 5?\n"
+    done = foretaste("recommend runs/gmf --history 7 1,5 -k 3")
+    assert done.err == "error: no item has the id '1,5'; did you mean --history 1 5?\n"
     done = foretaste("recommend runs/gmf --history 1,nope -k 3")
     assert "'1,nope'; the run's item ids are integers such as" in done.out
+
+
+def test_an_id_with_a_comma_is_an_id(foretaste: Foretaste, tmp_path: Path) -> None:
+    items = ["1", "5", "1,5", "7"]
+    rows = [f'{user},"{item}"' for user in range(8) for item in items if user % 4 != len(item)]
+    (tmp_path / "commas.csv").write_text("\n".join(["user_id,item_id", *rows]))
+    for line in (
+        f"prepare {tmp_path}/commas.csv --output {tmp_path}/data",
+        f"train popularity {tmp_path}/data --run {tmp_path}/run",
+    ):
+        done = foretaste(line)
+        assert done.status == 0, done.err
+    done = foretaste(f"recommend {tmp_path}/run --history 1,5 -k 2")
+    assert (done.status, done.err) == (0, "")
+
+
+def test_an_output_that_is_no_text_is_refused(foretaste: Foretaste) -> None:
+    done = foretaste("recommend runs/gmf --all --output \udcff.csv")
+    assert done.status == 2
+    assert "its name is not UTF-8 text; name another" in done.err
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc here")

@@ -181,6 +181,12 @@ def test_a_callback_is_a_callback(dataset: Dataset, tmp_path: Path) -> None:
         resume(run, callback=3)  # type: ignore[arg-type]
 
 
+def test_a_name_that_is_no_text_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="its name is not UTF-8 text; name another"):
+        train("ease", dataset, run_path=tmp_path / "\udcff" / "run")
+    assert not [path for path in tmp_path.iterdir() if path.name != "data"]
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_links_that_lead_in_a_circle_are_refused(
     overwrite: bool, dataset: Dataset, tmp_path: Path

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from foretaste._util.files import why_not_written
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import load_libraries
 from foretaste.bench.rows import Row, environment
@@ -92,14 +94,24 @@ def load_histories(shape: GenerateConfig, cache: Path | None = None) -> Historie
     path = cache / name
     if not path.is_file():
         histories = generate_histories(shape)
-        cache.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{os.getpid()}-{name}")
-        np.savez(unfinished, offsets=histories.offsets, item_index=histories.item_index)
-        unfinished.replace(path)
+        with _writing("data_cache", cache):
+            cache.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_name(f".{os.getpid()}-{name}")
+            np.savez(unfinished, offsets=histories.offsets, item_index=histories.item_index)
+            unfinished.replace(path)
     with np.load(path) as arrays:
         return Histories(
             offsets=arrays["offsets"], item_index=arrays["item_index"], num_items=shape.num_items
         )
+
+
+@contextmanager
+def _writing(option: str, path: Path) -> Iterator[None]:
+    """SettingError, which names the option, where ``path`` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingError(f"{option} {path} {why_not_written(error, 'name another')}") from error
 
 
 class Session:
@@ -194,6 +206,8 @@ class Session:
         settings = asdict(self.model) | (asdict(self.sampling) if self.sampling else {})
         document = asdict(row) | {"shape": asdict(self.shape) if shape is None else shape}
         document |= self._environment | {"settings": settings, "options": options}
-        self.options.output.parent.mkdir(parents=True, exist_ok=True)
-        with self.options.output.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(document, allow_nan=False) + "\n")
+        output = self.options.output
+        with _writing("output", output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            with output.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(document, allow_nan=False) + "\n")

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from foretaste._util.files import why_not_written
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console
 from foretaste.data.synthetic_config import GenerateConfig
+from foretaste.errors import SettingError
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training.config import TrainingConfig
@@ -105,7 +107,12 @@ def _prepare(
 
     _title(console, "Make up people with tastes, and what they watched")
     generated = generate(config)
-    source.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.touch()
+    except OSError as error:
+        reason = why_not_written(error, "name another directory with --output")
+        raise SettingError(f"output {source.parent} {reason}") from error
     for table, path in ((generated.table, source), (generated.items, items)):
         pyarrow.csv.write_csv(table, path)
         say(console, f"{path}: {table.num_rows:,} rows of {', '.join(table.column_names)}")

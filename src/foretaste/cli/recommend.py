@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from foretaste.errors import SettingError
 from foretaste.recommend import Unknown
 
 if TYPE_CHECKING:
+    from foretaste.data.ids import IdTable
     from foretaste.recommend import Export
 
 _USERS_AT_ONCE = 4096
@@ -136,6 +138,7 @@ def recommend(
     # Files that are misspelled need not wait for torch.
     histories, user_ids = request.histories(), request.user_ids()
     recommender = options.open(run)
+    _check_commas(recommender.items, request.history)
     if options.output is not None:
         export: Callable[..., Export]
         if histories is None:
@@ -161,6 +164,16 @@ def recommend(
         parts = _parts(users.ids())
         options.print(
             answer for part in parts for answer in recommender.recommend(part, **arguments)
+        )
+
+
+def _check_commas(items: IdTable, history: Sequence[str]) -> None:
+    """SettingError where items with commas between them were given as one that is none."""
+    joined = [given for given in history if "," in given and items.lookup([given])[0] < 0]
+    parts = [part.strip() for given in joined for part in given.split(",")]
+    if joined and (items.lookup(parts) >= 0).all():
+        raise SettingError(
+            f"no item has the id {joined[0]!r}; did you mean --history {shlex.join(parts)}?"
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from foretaste._util.atomic import atomic_file
+from foretaste._util.files import is_name_text
 from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError
 
@@ -40,6 +41,8 @@ class Output:
     def __post_init__(self) -> None:
         check_settings(self)
         path = self.path
+        if not is_name_text(path):
+            raise SettingError(f"output {path}: its name is not UTF-8 text; name another")
         if path.suffix not in _WRITERS:
             raise SettingError(
                 f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format"

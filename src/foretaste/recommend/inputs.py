@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -217,13 +216,13 @@ class RequestedHistories:
         )
         is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
         remarks = [
-            _remarks(items, num_items, len(ids), list(compress(ids, flags)))
+            _remarks(items, len(ids), list(compress(ids, flags)))
             for ids, flags in zip(given, is_ignored[: len(given)], strict=True)
         ]
         return known, remarks
 
 
-def _remarks(items: IdTable, num_items: int, num_given: int, ignored: Sequence[Id]) -> list[str]:
+def _remarks(items: IdTable, num_given: int, ignored: Sequence[Id]) -> list[str]:
     """Remarks on a history of which some items were ignored, or that was empty."""
     if num_given == 0:
         return ["popularity order: the history is empty"]
@@ -232,14 +231,7 @@ def _remarks(items: IdTable, num_items: int, num_given: int, ignored: Sequence[I
     if len(ignored) < num_given:
         number = counted(len(ignored), "item")
         return [f"{number} of the history ignored, never seen in training: {named(ignored)}"]
-    hint = examples(items)
-    # ids with commas between them may have been taken for one id
-    parts = [part.strip() for given in ignored for part in str(given).split(",")]
-    if len(parts) > len(ignored):
-        index = items.lookup(parts)
-        if ((index >= 0) & (index < num_items)).all():
-            hint = f"did you mean --history {shlex.join(parts)}?"
-    return [f"{NOTHING_KNOWN}: {named(ignored)}; {hint}"]
+    return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
 
 
 def read_ids(path: Path | str) -> list[Id]:
