@@ -184,6 +184,8 @@ def test_a_callback_is_a_callback(dataset: Dataset, tmp_path: Path) -> None:
 def test_a_name_that_is_no_text_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="its name is not UTF-8 text; name another"):
         train("ease", dataset, run_path=tmp_path / "\udcff" / "run")
+    with pytest.raises(RunError, match="its name is not UTF-8 text; name another"):
+        train("ease", dataset, runs_root=tmp_path / "\udcff")
     assert not [path for path in tmp_path.iterdir() if path.name != "data"]
 
 

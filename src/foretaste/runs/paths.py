@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from foretaste._util.atomic import atomic_directory, is_empty_directory
+from foretaste._util.files import is_name_text
 from foretaste.errors import RunError
 
 CONFIG = "config.json"
@@ -21,7 +22,9 @@ def resume_command(path: Path) -> str:
 
 
 def check_is_new(path: Path) -> None:
-    """RunError where ``path`` exists, unless it is an empty directory."""
+    """RunError where ``path`` exists, unless it is an empty directory, or is no UTF-8 text."""
+    if not is_name_text(path):
+        raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
     if path.exists() and not is_empty_directory(path):
         raise RunError(
             f"{path} exists already, and a run is never written over without --overwrite "
@@ -35,6 +38,7 @@ def new_run_directory(path: Path) -> Iterator[Path]:
 
     Raises RunError when ``path`` exists and is not an empty directory, or cannot be written.
     """
+    check_is_new(path)
     try:
         with atomic_directory(path) as temporary:
             yield temporary

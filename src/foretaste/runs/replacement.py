@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foretaste._util.atomic import is_empty_directory, replace_directory
-from foretaste._util.files import followed, is_name_text
+from foretaste._util.files import followed
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT
 from foretaste.runs.lock import training_lock
@@ -33,8 +33,6 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
     being trained into, or a finished run waits to be put there. Nothing is removed yet.
     """
-    if not is_name_text(path):
-        raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
     if path.is_symlink():
         try:
             path = followed(path)
