@@ -14,8 +14,8 @@ import pyarrow as pa
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked
 from foretaste.data.config import PrepareConfig
-from foretaste.data.dataset import Dataset
-from foretaste.data.preparation import open_or_prepare, prepare, prepared_dataset
+from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
+from foretaste.data.preparation import prepare
 from foretaste.errors import ForetasteError, Interrupted, SettingError
 from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import config_class

@@ -26,9 +26,8 @@ from benchmarks.fuzz_targets import (
     check_whole,
     corpus,
 )
-from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
+from foretaste.data import GivenSplit, PrepareConfig, open_dataset, open_or_prepare, prepare
 from foretaste.data.config import FileFormat
-from foretaste.data.preparation import open_or_prepare
 from foretaste.data.sources import open_sources
 from foretaste.errors import DatasetError, ForetasteError, InputError
 from foretaste.recommend import read_ids

@@ -8,11 +8,11 @@ from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.data.config import PairsConfig, PrepareConfig
-    from foretaste.data.dataset import Dataset, HeldOut, open_dataset
+    from foretaste.data.dataset import Dataset, HeldOut, open_dataset, open_or_prepare
     from foretaste.data.histories import Histories
     from foretaste.data.ids import IdTable
     from foretaste.data.manifest import Manifest
-    from foretaste.data.preparation import open_or_prepare, prepare, read_histories
+    from foretaste.data.preparation import prepare, read_histories
     from foretaste.data.preparation.inputs import GivenSplit
     from foretaste.data.synthetic import Generated, generate, generate_histories
     from foretaste.data.synthetic_config import GenerateConfig, ml_20m_shape
@@ -35,7 +35,7 @@ _MODULE_OF = {
     "generate_histories": "synthetic",
     "ml_20m_shape": "synthetic_config",
     "open_dataset": "dataset",
-    "open_or_prepare": "preparation",
+    "open_or_prepare": "dataset",
     "prepare": "preparation",
     "read_histories": "preparation",
     "verify_dataset": "verification",

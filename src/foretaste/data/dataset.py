@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import bring_back
 from foretaste._util.formatting import did_you_mean
-from foretaste._util.settings import AnyPath, checked
+from foretaste._util.settings import AnyPath, checked, given_or_default
+from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import check_part, part_bytes, read_pairs
-from foretaste.errors import DatasetError
+from foretaste.errors import DatasetError, SettingError
 
 Split = Literal["validation", "test"]
+
+DATASETS = Path("datasets")
+"""Folder of the datasets that are prepared without a place given."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -217,3 +221,46 @@ def open_dataset(path: Path | str) -> Dataset:
     for name, part in manifest.parts.items():
         check_part(path / name, part.sha256)
     return Dataset(path, manifest)
+
+
+def open_or_prepare(
+    source: Any,
+    config: PrepareConfig | None = None,
+    root: Path | str = DATASETS,
+    *,
+    items: Any = None,
+    source_dir: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """The dataset ``source`` is or whose directory it names; else ``source`` prepared.
+
+    Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
+    found there the next time. Raises SettingError where settings are given for a dataset that is
+    prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
+    """
+    prepared = prepared_dataset(source)
+    if prepared is None:
+        # What is prepared already is opened without what preparing needs.
+        from foretaste.data.preparation import prepare_under
+
+        root = checked("root", root, Path)
+        return prepare_under(
+            root, source, config, items=items, source_dir=source_dir, progress=progress
+        )
+    content = given_or_default("config", config, PrepareConfig).content()
+    if content != PrepareConfig().content() or items is not None or source_dir is not None:
+        raise SettingError(
+            f"{prepared.path}: is prepared already, and neither settings of preparation nor "
+            "items can change it; give the raw file instead"
+        )
+    return prepared
+
+
+def prepared_dataset(source: Any) -> Dataset | None:
+    """The dataset that ``source`` is or whose directory it names; None for raw interactions."""
+    if isinstance(source, str | Path):
+        bring_back(Path(source))
+        # Unlike Path's, this raises nothing, however odd or long a name is.
+        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+            return open_dataset(source)
+    return source if isinstance(source, Dataset) else None

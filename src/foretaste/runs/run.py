@@ -32,7 +32,6 @@ from foretaste.runs.checkpoint_files import (
     read_tensors,
 )
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
-from foretaste.runs.history import RunHistory, final_evaluation
 from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import CONFIG, METRICS, new_run_directory, reading, writing
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from foretaste.data.dataset import Dataset
     from foretaste.evaluation.result import Evaluation
+    from foretaste.runs.history import RunHistory
 
 USERS = "users.parquet"
 ITEMS = "items.parquet"
@@ -155,11 +155,15 @@ class Run:
         Those of the validation part where nothing else was held out; None before the training is
         finished, and where nothing was held out at all.
         """
+        from foretaste.runs.history import final_evaluation
+
         return final_evaluation(self.log.read())
 
     @property
     def history(self) -> RunHistory:
         """The epochs so far, with losses, times and evaluations; none of a closed-form model."""
+        from foretaste.runs.history import RunHistory
+
         return RunHistory(self.log.read())
 
     @property

@@ -12,8 +12,7 @@ from typing import Any
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, fields_of, given_or_default
 from foretaste.data.config import PrepareConfig
-from foretaste.data.dataset import Dataset
-from foretaste.data.preparation import open_or_prepare
+from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel, TrainingSize
 from foretaste.models.config import ModelConfig, SamplingConfig

@@ -6,19 +6,18 @@ opened without.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from foretaste._util.atomic import atomic_directory, bring_back
+from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import why_not_written
 from foretaste._util.keywords import routed
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PairsConfig, PrepareConfig, Progress
-from foretaste.data.dataset import Dataset, open_dataset
+from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.manifest import FILE_NAME, check_output
 from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.inputs import Inputs
@@ -26,9 +25,7 @@ from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.plan import make_plan
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_sources
-from foretaste.errors import DatasetError, SettingError
-
-DATASETS = Path("datasets")
+from foretaste.errors import DatasetError
 
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
 
@@ -85,44 +82,19 @@ def prepare(
         return _prepare(inputs, target, report, overwrite=overwrite)
 
 
-def open_or_prepare(
+def prepare_under(
+    root: Path,
     source: Any,
-    config: PrepareConfig | None = None,
-    root: Path | str = DATASETS,
+    config: PrepareConfig | None,
     *,
-    items: Any = None,
-    source_dir: Path | str | None = None,
-    progress: Progress | None = None,
+    items: Any,
+    source_dir: Path | str | None,
+    progress: Progress | None,
 ) -> Dataset:
-    """The dataset ``source`` is or whose directory it names; else ``source`` prepared.
-
-    Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
-    found there the next time. Raises SettingError where settings are given for a dataset that is
-    prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
-    """
-    if (prepared := prepared_dataset(source)) is not None:
-        content = given_or_default("config", config, PrepareConfig).content()
-        are_files_given = items is not None or source_dir is not None
-        if content != PrepareConfig().content() or are_files_given:
-            raise SettingError(
-                f"{prepared.path}: is prepared already, and neither settings of preparation nor "
-                "items can change it; give the raw file instead"
-            )
-        return prepared
-    root = checked("root", root, Path)
+    """``source`` prepared under ``root/<name>-<digest>``, or what is there of an earlier time."""
     with _reporting(progress) as report:
         inputs = Inputs.open(source, items, config, source_dir, report)
         return _open_or_prepare(inputs, inputs.default_output(root), report)
-
-
-def prepared_dataset(source: Any) -> Dataset | None:
-    """The dataset that ``source`` is or whose directory it names; None for raw interactions."""
-    if isinstance(source, str | Path):
-        bring_back(Path(source))
-        # Unlike Path's, this raises nothing, however odd or long a name is.
-        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
-            return open_dataset(source)
-    return source if isinstance(source, Dataset) else None
 
 
 def read_histories(
