@@ -25,7 +25,7 @@ from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_negatives
-from foretaste.ops.random import Purpose, permutation, stream_key
+from foretaste.ops.random import Permutation, Purpose, stream_key
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.optimizer import adam
 
@@ -169,7 +169,8 @@ def drawn_samples(
     item_NK = torch.cat([histories.item_index[:, None], negative_NK], dim=1)
     label_NK = torch.zeros(item_NK.shape, device=histories.device)
     label_NK[:, 0] = 1.0
-    order_S = permutation(stream_key(seed, Purpose.SHUFFLE, 0), item_NK.numel(), histories.device)
+    key = stream_key(seed, Purpose.SHUFFLE, 0)
+    order_S = Permutation.keyed(key, item_NK.numel(), histories.device).values()
     user_S = user_N[order_S // item_NK.shape[1]].long()
     return user_S, item_NK.view(-1)[order_S].long(), label_NK.view(-1)[order_S]
 

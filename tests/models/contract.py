@@ -49,7 +49,7 @@ RECIPES = {
         settings=_NEUMF, model_config=NeuMFConfig(factors=4, layers=(8, 16, 8), dropout=0.1)
     ),
     "gmf": Recipe(settings=_NEUMF, model_config=GMFConfig(factors=4)),
-    "mlp": Recipe(settings=_NEUMF, model_config=MLPConfig(layers=(8, 16, 8), dropout=0.1)),
+    "mlp": Recipe(settings=_NEUMF, model_config=MLPConfig(layers=(16, 16, 8), dropout=0.1)),
     "vae": Recipe(settings=_VAE, model_config=VAEConfig(hidden=(16,), latent=4)),
     "dae": Recipe(settings=_VAE, model_config=DAEConfig(hidden=(16,), latent=4)),
 }

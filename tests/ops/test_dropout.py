@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from foretaste.ops.dropout import LayerMasks, drop_threshold, keep_mask, keep_rate
-from foretaste.ops.random import hash_words
+from foretaste.ops.random import from_row, hash_words
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.25, 0.5, 0.8, 0.99])
 def test_the_kept_share_is_the_quantised_rate(rate: float, device: torch.device) -> None:
-    mask = keep_mask(21, 0, 4000, 50, rate, device)
+    mask = keep_mask(21, 4000, 50, rate, device)
     expected = keep_rate(rate)
     spread = math.sqrt(expected * (1 - expected) / mask.numel())
     assert abs(mask.double().mean().item() - expected) <= 4 * spread
@@ -23,18 +23,19 @@ def test_the_kept_share_is_the_quantised_rate(rate: float, device: torch.device)
 
 
 def test_nothing_is_dropped_at_rate_zero_and_never_everything() -> None:
-    assert keep_mask(1, 0, 300, 16, 0.0, CPU).all()
+    assert keep_mask(1, 300, 16, 0.0, CPU).all()
     assert drop_threshold(0.9999) == 255
     assert keep_rate(0.9999) == 1 / 256
-    assert keep_mask(1, 0, 300, 16, 0.9999, CPU).any()
+    assert keep_mask(1, 300, 16, 0.9999, CPU).any()
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 9, 130])
 @pytest.mark.parametrize("chunk", [1, 13, 64])
 def test_masks_do_not_depend_on_chunks(width: int, chunk: int) -> None:
-    whole = keep_mask(7, 0, 100, width, 0.5, CPU)
+    key = torch.tensor(7)
+    whole = keep_mask(key, 100, width, 0.5, CPU)
     parts = [
-        keep_mask(7, start, min(chunk, 100 - start), width, 0.5, CPU)
+        keep_mask(from_row(key, start), min(chunk, 100 - start), width, 0.5, CPU)
         for start in range(0, 100, chunk)
     ]
     assert whole.shape == (100, width)
@@ -42,20 +43,21 @@ def test_masks_do_not_depend_on_chunks(width: int, chunk: int) -> None:
 
 
 def test_a_decision_is_one_byte_of_the_words() -> None:
-    width, rate, key, first = 11, 0.3, -17, 5
-    mask = keep_mask(key, first, 6, width, rate, CPU)
+    width, rate, key = 11, 0.3, -17
+    mask = keep_mask(key, 6, width, rate, CPU)
     for sample in range(6):
         for column in range(width):
-            counter = torch.tensor([(first + sample) * 2 + column // 8])
+            counter = torch.tensor([(sample << 32) + column // 8])
             word = hash_words(key, counter).item() & ((1 << 64) - 1)
             byte = (word >> (8 * (column % 8))) & 0xFF
             assert bool(mask[sample, column]) == (byte >= drop_threshold(rate))
 
 
-def test_streams_are_independent() -> None:
-    one, other = (keep_mask(key, 0, 2000, 32, 0.5, CPU) for key in (1, 2))
-    agreement = (one == other).double().mean().item()
-    assert abs(agreement - 0.5) < 4 * 0.5 / math.sqrt(one.numel())
+def test_streams_rows_and_columns_are_independent() -> None:
+    one, other = (keep_mask(key, 2000, 32, 0.5, CPU) for key in (1, 2))
+    for pair in ((one, other), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1])):
+        agreement = (pair[0] == pair[1]).double().mean().item()
+        assert abs(agreement - 0.5) < 4 * 0.5 / math.sqrt(pair[0].numel())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -68,7 +70,8 @@ def test_masks_of_several_layers_at_once_are_those_of_each(
     for first, size in [(0, 6), (6, 6), (1_000_000, 4)]:
         for key, width, drawn in zip(keys, widths, masks.draw(first, size), strict=True):
             activation = torch.rand(size, width, device=device).to(dtype) + 1
-            keep = keep_mask(key, first, size, width, rate, device)
+            stream = from_row(torch.tensor(key, device=device), first)
+            keep = keep_mask(stream, size, width, rate, device)
             expected = torch.where(keep, activation, 0.0)
             assert torch.equal(masks.drop_(activation, drawn), expected)
             assert torch.equal(activation, expected)

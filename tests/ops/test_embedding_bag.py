@@ -10,10 +10,10 @@ import torch
 
 from foretaste.ops import segments
 from foretaste.ops.buffers import Buffers
-from foretaste.ops.embedding_bag import encode
+from foretaste.ops.embedding_bag import Implementation, encode
 from foretaste.ops.embedding_bag.reference import encode as encode_reference
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import hash_words
+from foretaste.ops.random import from_row, hash_words
 from tests.ops.cases import histories_of, random_histories
 
 NUM_ITEMS = 31
@@ -78,12 +78,24 @@ def test_an_entry_is_dropped_by_its_word(dropout: float) -> None:
     encoded = encode(torch.eye(NUM_ITEMS), histories_of(rows, NUM_ITEMS), dropout=dropout, key=9)
     threshold = round(dropout * 65536)
     expected = torch.zeros(len(rows), NUM_ITEMS)
-    entries = [(row, item) for row, items in enumerate(rows) for item in sorted(items)]
-    for entry, (row, item) in enumerate(entries):
-        word = int(hash_words(9, torch.tensor([entry // 4])).item())
-        if (word >> (16 * (entry % 4))) & 0xFFFF >= threshold:
-            expected[row, item] = len(rows[row]) ** -0.5 / (1 - threshold / 65536)
+    for row, items in enumerate(rows):
+        for entry, item in enumerate(sorted(items)):
+            word = int(hash_words(9, torch.tensor([(row << 32) + entry // 4])).item())
+            if (word >> (16 * (entry % 4))) & 0xFFFF >= threshold:
+                expected[row, item] = len(items) ** -0.5 / (1 - threshold / 65536)
     torch.testing.assert_close(encoded, expected)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "chunked"])
+def test_rows_encode_on_their_own_as_among_others(
+    histories: HistoryTensors, table: torch.Tensor, implementation: Implementation
+) -> None:
+    settings = {"dropout": 0.5, "implementation": implementation}
+    key = torch.tensor(4)
+    whole = encode(table, histories, key=key, **settings)
+    for rows in (slice(0, 1), slice(1, 5), slice(5, 12)):
+        found = encode(table, histories[rows], key=from_row(key, rows.start), **settings)
+        torch.testing.assert_close(found, whole[rows])
 
 
 def test_dropout_keeps_the_mean_and_its_rate() -> None:

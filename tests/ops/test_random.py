@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretaste.ops.random import (
+    Permutation,
     Purpose,
     bounded,
     hash_words,
     logical_shift_right,
     mix_,
     normals,
-    permutation,
     stream_key,
     stream_keys,
 )
@@ -180,44 +181,74 @@ def test_normal_does_not_depend_on_chunks() -> None:
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-6, atol=1e-6)
 
 
-@given(st.integers(0, 5000), words)
-def test_permutation_is_a_bijection(size: int, key: int) -> None:
-    order = permutation(key, size, "cpu")
-    assert order.dtype == torch.int64
-    assert torch.equal(order.sort().values, torch.arange(size))
+def order_of(size: int, key: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    return Permutation.keyed(key, size, device).values()
 
 
-@pytest.mark.parametrize("size", [2**10 - 1, 2**10, 2**10 + 1, 3 * 2**12, 2**16])
-def test_permutation_is_a_bijection_around_powers_of_two(size: int, device: torch.device) -> None:
-    order = permutation(99, size, device)
+def test_permutation_of_every_size_is_a_bijection_with_an_inverse() -> None:
+    for size in range(5001):
+        permutation, index = Permutation.keyed(size, size, "cpu"), torch.arange(size)
+        order = permutation.values()
+        assert order.dtype == torch.int64
+        assert torch.equal(order.sort().values, index)
+        assert torch.equal(permutation.inverse()(order), index)
+
+
+@given(st.integers(1, 5000), words, st.data())
+def test_permutation_is_computed_at_any_index(size: int, key: int, data: st.DataObject) -> None:
+    permutation = Permutation.keyed(key, size, "cpu")
+    index = torch.tensor(data.draw(st.lists(st.integers(0, size - 1)))).long()
+    found = permutation(index)
+    assert torch.equal(found, permutation.values()[index])
+    assert torch.equal(permutation.inverse()(found), index)
+
+
+@pytest.mark.parametrize("size", [2**10 - 1, 2**10, 2**10 + 1, 3 * 2**12, 2**18 + 3])
+def test_permutation_is_the_same_on_every_device(size: int, device: torch.device) -> None:
+    order = order_of(size, 99, device)
     assert torch.equal(order.sort().values, torch.arange(size, device=device))
-    assert torch.equal(order.cpu(), permutation(99, size, "cpu"))
+    assert torch.equal(order.cpu(), order_of(size, 99))
+
+
+@pytest.mark.parametrize("size", [10**8, 10**8 + 7, 2**40 + 1])
+def test_permutation_of_many_is_computed_where_it_is_asked(size: int) -> None:
+    permutation = Permutation.keyed(5, size, "cpu")
+    index = torch.randint(size, (1000, 20), generator=torch.Generator().manual_seed(1))
+    index[0, :2] = torch.tensor([0, size - 1])
+    found = permutation(index)
+    assert torch.equal(permutation.inverse()(found), index)
+    assert ((found >= 0) & (found < size)).all()
+    assert abs(excess_chi_square((found * 64 // size).flatten().bincount().numpy())) < 5.0
 
 
 @given(st.integers(50, 2000), words)
 def test_permutation_differs_by_key_and_from_no_shuffle(size: int, key: int) -> None:
-    order = permutation(key, size, "cpu")
-    assert not torch.equal(order, permutation(key ^ 1, size, "cpu"))
+    order = order_of(size, key)
+    assert not torch.equal(order, order_of(size, key ^ 1))
     assert (order == torch.arange(size)).sum() < size // 2
 
 
-@pytest.mark.parametrize("size", [20, 33, 100])
-def test_permutation_sends_every_place_everywhere_equally(size: int) -> None:
-    orders = np.stack([permutation(key, size, "cpu").numpy() for key in range(2000)])
-    for place in range(size):
-        assert excess_chi_square(np.bincount(orders[:, place], minlength=size)) < 5.0
+@pytest.mark.parametrize("size", [2, 3, 5, 6, 8, 13, 31, 64, 100])
+def test_permutation_sends_positions_and_pairs_everywhere_equally(size: int) -> None:
+    orders = np.stack([order_of(size, key).numpy() for key in range(800)])
+    for position in range(size):
+        assert excess_chi_square(np.bincount(orders[:, position], minlength=size)) < 5.0
+    for one, other in {(0, 1), (0, size - 1), (size // 2, size // 2 - 1)}:
+        pair = orders[:, one] * size + orders[:, other]
+        counts = np.bincount(pair, minlength=size * size)
+        assert counts[:: size + 1].sum() == 0
+        assert abs(excess_chi_square(np.delete(counts, np.s_[:: size + 1]))) < 5.0
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 7])
-def test_permutation_of_a_handful_reaches_every_order_of_two(size: int) -> None:
-    """So few bits leave a Feistel network uneven, but no pair of positions is stuck."""
-    orders = np.stack([permutation(key, size, "cpu").numpy() for key in range(1000)])
-    pairs = {(int(order[0]), int(order[1])) for order in orders}
-    assert len(pairs) == size * (size - 1)
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_permutation_of_a_handful_takes_every_order_equally(size: int) -> None:
+    orders = Counter(tuple(order_of(size, key).tolist()) for key in range(1500))
+    counts = [orders[order] for order in itertools.permutations(range(size))]
+    assert abs(excess_chi_square(np.array(counts))) < 5.0
 
 
 def test_permutation_leaves_no_trace_of_order() -> None:
     """Successive values correlate as little as those of a random permutation."""
-    order = permutation(8, 50_000, "cpu").double()
+    order = order_of(50_000, 8).double()
     correlation = np.corrcoef(order[1:].numpy(), order[:-1].numpy())[0, 1]
     assert abs(correlation) < 4 / math.sqrt(50_000)

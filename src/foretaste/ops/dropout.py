@@ -1,6 +1,6 @@
 """Dropout from counted random words: eight or four decisions to a 64-bit word, nothing stored.
 
-Shape suffixes: S samples, W words, L layers, C bytes, N interactions.
+Shape suffixes: S samples, W words, L layers, C bytes, B users, N interactions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from foretaste.ops.random import GOLDEN, hash_words, mix_
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import GOLDEN, from_row, hash_words, mix_
 
 ACTIVATION_BITS = 8
 """Random bits that decide about an activation of a tower."""
@@ -33,7 +34,6 @@ def keep_rate(rate: float, num_bits: int = ACTIVATION_BITS) -> float:
 
 def keep_mask(
     key: int | Tensor,
-    first_sample: int,
     num_samples: int,
     width: int,
     rate: float,
@@ -41,26 +41,33 @@ def keep_mask(
 ) -> Tensor:
     """True for activations that stay, bool [num_samples, width].
 
-    Column c of sample s is byte c % 8 of word ``s * ceil(width / 8) + c // 8`` of the stream
-    ``key``, samples counted from ``first_sample``.
+    Column c of sample s is byte c % 8 of word ``s * 2**32 + c // 8`` of the stream ``key``.
     """
     words_per_sample = -(-width // 8)
-    first_word = first_sample * words_per_sample
-    counter = torch.arange(
-        first_word, first_word + num_samples * words_per_sample, dtype=torch.int64, device=device
-    )
-    byte = hash_words(key, counter).view(torch.uint8).view(num_samples, 8 * words_per_sample)
-    return byte[:, :width] >= drop_threshold(rate)
+    sample_S1 = torch.arange(num_samples, device=device)[:, None]
+    counter_SW = (sample_S1 << 32) + torch.arange(words_per_sample, device=device)
+    return hash_words(key, counter_SW).view(torch.uint8)[:, :width] >= drop_threshold(rate)
 
 
-def keep_entries(num_entries: int, rate: float, key: int | Tensor, device: torch.device) -> Tensor:
-    """True for entries that stay, bool [N]: entry n by 16 bits of word ``n // 4``, lowest first.
+def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> Tensor:
+    """True for entries of histories that stay, bool [N].
 
-    Entries are counted from the batch's first user on.
+    Entry n of row r goes by 16 bits of word ``r * 2**32 + n // 4``, lowest first.
     """
-    word = hash_words(key, torch.arange(-(-num_entries // 4), device=device))
-    word ^= _SIGNS  # which lets a signed comparison order unsigned bits
-    return word.view(torch.int16)[:num_entries] >= drop_threshold(rate, ENTRY_BITS) - (1 << 15)
+    offsets, lengths_B = histories.offsets, histories.lengths()
+    num_words_B = (lengths_B + 3) // 4
+    first_word_B = num_words_B.cumsum(0) - num_words_B
+    row_B = torch.arange(len(histories), device=offsets.device)
+    counter_W = torch.repeat_interleave((row_B << 32) - first_word_B, num_words_B)
+    counter_W += torch.arange(counter_W.numel(), device=offsets.device)
+    word_W = hash_words(key, counter_W)
+    word_W ^= _SIGNS  # which lets a signed comparison order unsigned bits
+    keep_C = word_W.view(torch.int16) >= drop_threshold(rate, ENTRY_BITS) - (1 << 15)
+    position_N = torch.arange(histories.item_index.numel(), device=offsets.device)
+    position_N += torch.repeat_interleave(
+        4 * first_word_B - offsets[:-1], lengths_B, output_size=position_N.numel()
+    )
+    return keep_C[position_N]
 
 
 _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -95,11 +102,9 @@ class LayerMasks:
         self.num_words = [-(-width // 8) for width in widths]
         device = keys_L.device
         columns = [torch.arange(words, device=device) for words in self.num_words]
-        strides = [torch.full_like(column, len(column)) for column in columns]
         starts = [column * GOLDEN + key for key, column in zip(keys_L, columns, strict=True)]
-        self.stride_W = torch.cat(strides).mul_(GOLDEN)
         sample_S1 = torch.arange(max_samples, device=device)[:, None]
-        self.start_SW = torch.cat(starts) + sample_S1 * self.stride_W
+        self.start_SW = from_row(torch.cat(starts), sample_S1)
         self._word_SW = torch.empty_like(self.start_SW)
         self._spare_SW = torch.empty_like(self.start_SW)
         most = max_samples * max(widths)
@@ -108,7 +113,7 @@ class LayerMasks:
     def draw(self, first_sample: int, num_samples: int) -> list[Tensor]:
         """Random bytes for `drop_`, a tensor for each layer; valid until the next call."""
         word_SW, spare_SW = self._word_SW[:num_samples], self._spare_SW[:num_samples]
-        torch.add(self.start_SW[:num_samples], first_sample * self.stride_W, out=word_SW)
+        from_row(self.start_SW[:num_samples], first_sample, out=word_SW)
         mix_(word_SW, spare_SW)
         word_SW.bitwise_not_()
         byte_SC = word_SW.view(torch.uint8)

@@ -7,6 +7,7 @@ every chunking and rank count, and there is no generator state to store. The has
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 
 import torch
@@ -18,6 +19,8 @@ _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _POSITIONS_AT_ONCE = 1 << 18
 _MASK_64 = (1 << 64) - 1
+_ROW = (GOLDEN & 0xFFFFFFFF) << 32
+"""``2**32 * GOLDEN`` modulo 2**64: the distance between neighbouring rows before mixing."""
 
 
 class Purpose(IntEnum):
@@ -66,6 +69,17 @@ def key_on(device: torch.device, key: int | Tensor) -> Tensor:
     if isinstance(key, Tensor):
         return key.view(1).clone()
     return torch.full((1,), key, dtype=torch.int64, device=device)
+
+
+def from_row(key: Tensor, first_row: int | Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The stream ``key`` from a row on, of streams whose row r begins at word ``r * 2**32``.
+
+    Its rows 0, 1... are the rows ``first_row``, ``first_row + 1``... of the stream.
+    """
+    distance = first_row * _ROW
+    if isinstance(distance, int):
+        distance = _signed(distance & _MASK_64)
+    return torch.add(key, distance, out=out)
 
 
 def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
@@ -122,36 +136,75 @@ def normals(key: int | Tensor, counter: Tensor) -> Tensor:
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1)
 
 
-def permutation(key: int, size: int, device: torch.device | str) -> Tensor:
-    """A keyed permutation of 0..size-1, int64 [size]: nothing is sorted, nothing is stored.
+class Permutation:
+    """A keyed permutation of 0..size-1, computed at any index on its own.
 
-    Four Feistel rounds over the next power of two; values beyond ``size`` are skipped. Good enough
-    for shuffling; over a handful of positions some orders come up more often than others.
+    ``order(position)`` is the row at a position, ``order.inverse()(row)`` the position of a row.
+    A generalised Feistel network over a grid of ``size`` points or a few more, which are walked
+    over (Black & Rogaway 2002, their second and third method). The grid is about as high as wide,
+    so its round functions are tables of about ``sqrt(size)`` words, hashed once.
     """
-    num_bits = max(2, (size - 1).bit_length())
-    num_positions = 1 << num_bits if size else 0
-    low_bits = num_bits // 2
-    low_mask, high_mask = (1 << low_bits) - 1, (1 << (num_bits - low_bits)) - 1
-    order = torch.empty(size + 1, dtype=torch.int64, device=device)
-    num_found = torch.zeros((), dtype=torch.int64, device=device)
-    for start in range(0, num_positions, _POSITIONS_AT_ONCE):
-        stop = min(start + _POSITIONS_AT_ONCE, num_positions)
-        position = torch.arange(start, stop, dtype=torch.int64, device=device)
-        high, low = position >> low_bits, position & low_mask
-        for round_number in (0, 2):
-            high ^= _round_word(key, round_number, low) & high_mask
-            low ^= _round_word(key, round_number + 1, high) & low_mask
-        value = (high << low_bits) | low
-        is_kept = value < size
-        # by counting, for a selection by mask would wait for the device; the last slot is waste
-        slot = torch.where(is_kept, is_kept.cumsum(0).add_(num_found - 1), size)
-        order.scatter_(0, slot, value)
-        num_found += is_kept.sum()
-    return order[:size]
+
+    def __init__(self, size: int, sides: tuple[int, int], rounds: list[tuple[int, Tensor]]) -> None:
+        self.size = size
+        self.sides = sides
+        self.rounds = rounds
+        beyond = torch.arange(size, sides[0] * sides[1], device=rounds[0][1].device)
+        # no walk meets one of them twice, so it ends after as many steps at most
+        self._landing = beyond
+        for _ in range(beyond.numel()):
+            landing = self._landing
+            self._landing = torch.where(landing < size, landing, self._step(landing))
+
+    @classmethod
+    def keyed(cls, key: int, size: int, device: torch.device | str) -> Permutation:
+        """The permutation of a stream."""
+        sides = _grid(size)
+        # pairs of positions are uniform up to a share of about size**-3; 4**-15 of the smallest
+        num_rounds = 8 if size > 1 << 10 else 32
+        keys = stream_keys(key, Purpose.SHUFFLE, torch.arange(num_rounds, device=device))
+        counter = torch.arange(max(sides), device=device).expand(num_rounds, -1)
+        words = hash_words(keys[:, None], counter)
+        tables = (bounded(words[side::2, : sides[1 - side]], sides[side]) for side in (0, 1))
+        rounds = [round_ for pair in zip(*tables, strict=True) for round_ in enumerate(pair)]
+        return cls(size, sides, rounds)
+
+    def inverse(self) -> Permutation:
+        """The permutation that undoes this one."""
+        rounds = [(side, -table % self.sides[side]) for side, table in reversed(self.rounds)]
+        return Permutation(self.size, self.sides, rounds)
+
+    def __call__(self, index: Tensor) -> Tensor:
+        """The values at ``index``, int64 of its shape."""
+        value = self._step(index)
+        if self._landing.numel() == 0:
+            return value
+        landing = self._landing[(value - self.size).clamp_(min=0)]
+        return torch.where(value < self.size, value, landing)
+
+    def values(self) -> Tensor:
+        """The values at 0..size-1, int64 [size]; beside them, memory stays bounded."""
+        values = torch.empty(self.size, dtype=torch.int64, device=self._landing.device)
+        for start in range(0, self.size, _POSITIONS_AT_ONCE):
+            stop = min(start + _POSITIONS_AT_ONCE, self.size)
+            values[start:stop] = self(torch.arange(start, stop, device=values.device))
+        return values
+
+    def _step(self, index: Tensor) -> Tensor:
+        """One pass of the network over points of the grid."""
+        width = self.sides[1]
+        point = [index // width, index % width]
+        for side, table in self.rounds:
+            point[side].add_(table[point[1 - side]]).remainder_(self.sides[side])
+        return point[0].mul_(width).add_(point[1])
 
 
-def _round_word(key: int, round_number: int, half: Tensor) -> Tensor:
-    return hash_words(stream_key(key, Purpose.SHUFFLE, round_number), half)
+def _grid(size: int) -> tuple[int, int]:
+    """The sides of a grid of ``size`` points or a few more: at least 2, within a factor of 4."""
+    root = math.isqrt(max(size - 1, 0)) + 1
+    heights = range(max(2, (root + 1) // 2), max(2, root) + 1)
+    height = min(reversed(heights), key=lambda height: -size % height)
+    return height, max(2, -(-size // height))
 
 
 def _next_key(key: int, part: int) -> int:

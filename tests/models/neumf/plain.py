@@ -52,5 +52,5 @@ class PlainNeuMF(nn.Module):
         )
 
     def _dropped(self, activation: Tensor, key: int) -> Tensor:
-        keep = keep_mask(key, 0, *activation.shape, self.dropout, activation.device)
+        keep = keep_mask(key, *activation.shape, self.dropout, activation.device)
         return activation * keep / keep_rate(self.dropout)

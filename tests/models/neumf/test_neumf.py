@@ -221,3 +221,18 @@ def test_initial_weights_follow_the_seed() -> None:
 def test_settings_out_of_range_are_refused(make: object, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("layout", ["grouped", "shuffled"])
+def test_rows_of_a_batch_compute_on_their_own_as_among_others(
+    model: NeuMF, rng: np.random.Generator, layout: str
+) -> None:
+    """Dropout goes by a sample's place in the whole batch, in slices of slices too."""
+    whole = next(batches_of(rng, SamplingConfig(negatives=3, batch_layout=layout), 40))
+    expected = model.train()(whole)
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+    parts = [whole[:1], whole[1:6], whole[4:][2:]]
+    found = sum(model(part) for part in parts)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, list(model.parameters())), gradients)
+    assert sum(part.num_samples for part in parts) == whole.num_samples

@@ -29,7 +29,7 @@ class PlainVAE(nn.Module):
         seen_BI = batch.histories.to_dense().double()
         hidden = F.normalize(seen_BI)
         if training and self.config.dropout:
-            hidden[seen_BI > 0] *= self._kept(int(seen_BI.sum()), batch.dropout_key)
+            hidden[seen_BI > 0] *= self._kept(batch)
         hidden = self._activate(F.linear(hidden, self.encoder_table.T, self.encoder_bias))
         for number in range(self.depth - 1):
             hidden = self._activate(self._linear("encoder", number, hidden))
@@ -40,7 +40,7 @@ class PlainVAE(nn.Module):
             posterior = torch.distributions.Normal(mean, (0.5 * log_variance).exp())
             prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
             divergence = torch.distributions.kl_divergence(posterior, prior).sum()
-            latent = mean + self._noise(mean, batch.noise_key) * posterior.stddev * training
+            latent = mean + self._noise(mean, batch) * posterior.stddev * training
         else:
             latent = self._activate(code)
         for number in range(self.depth):
@@ -59,16 +59,21 @@ class PlainVAE(nn.Module):
         epochs = batch.update.item() / batch.updates_per_epoch
         return min(self.config.anneal_cap, epochs / self.config.anneal_epochs)
 
-    def _kept(self, num_entries: int, key: Tensor) -> Tensor:
+    def _kept(self, batch: HistoryBatch) -> Tensor:
         """Dropout of the entries, row by row: four to a word."""
-        entry_N = torch.arange(num_entries)
-        words = hash_words(key, entry_N // 4) >> (16 * (entry_N % 4))
         threshold = round(self.config.dropout * 65536)
-        return (words & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536)
+        kept = []
+        for row, length in enumerate(batch.histories.lengths().tolist(), int(batch.first_row)):
+            entry = torch.arange(length)
+            words = hash_words(batch.dropout_key, (row << 32) + entry // 4) >> (16 * (entry % 4))
+            kept.append((words & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536))
+        return torch.cat(kept)
 
-    def _noise(self, mean: Tensor, key: Tensor) -> Tensor:
-        pairs = normals(key, torch.arange(mean.numel()))
-        return pairs.flatten()[: mean.numel()].view(mean.shape).double()
+    def _noise(self, mean: Tensor, batch: HistoryBatch) -> Tensor:
+        """Noise of the latent vectors, row by row: two values to a word."""
+        row = torch.arange(len(mean))[:, None] + batch.first_row
+        pairs = normals(batch.noise_key, (row << 32) + torch.arange(mean.shape[1]))
+        return pairs.flatten(1)[:, : mean.shape[1]].double()
 
     def _linear(self, part: str, number: int, hidden: Tensor) -> Tensor:
         weight, bias = (getattr(self, f"{part}_{number}_{name}") for name in ("weight", "bias"))

@@ -98,16 +98,20 @@ def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 @pytest.mark.usefixtures("chunk")
-@pytest.mark.parametrize("rate", [0.0, 0.5, 0.2])
+@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.5, 0), (0.2, 3 << 30)])
 def test_loss_and_gradients_are_the_plain_ones(
-    shape: Shape, rate: float, generator: torch.Generator, device: torch.device
+    shape: Shape,
+    rate: float,
+    first_sample: int,
+    generator: torch.Generator,
+    device: torch.device,
 ) -> None:
     inputs = moved(make_inputs(shape, generator, dtype=torch.float64), device)
     samples = make_samples(shape, generator)
     samples = Samples(
         samples.item_index_BK.to(device), samples.label_BK.to(device), samples.weight_BK.to(device)
     )
-    dropout = TowerDropout(rate, key=77)
+    dropout = TowerDropout(rate, 77, first_sample)
     expected = reference.loss(inputs, samples, dropout)
     found = chunked.loss(inputs, samples, dropout)
     torch.testing.assert_close(found, expected)

@@ -26,7 +26,7 @@ def test_loss_and_gradients_are_the_plain_ones(
         shape = Shape(rows=rows, factors=8, widths=(16, 12, 8))
         inputs = make_inputs(shape, generator, scale=0.5, dtype=torch.float32)
         samples: Samples = make_samples(shape, generator)
-        dropout = TowerDropout(rate, torch.tensor(-7))
+        dropout = TowerDropout(rate, torch.tensor(-8))
         expected = reference.loss(inputs, samples, dropout)
         found = neumf_loss.loss(
             inputs, samples, dropout, compute_dtype=dtype, implementation="compiled"

@@ -79,25 +79,21 @@ def assert_agree(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Non
 def write_masks(
     masks: tl.tensor,
     key_1: tl.tensor,
-    first_sample_1: tl.tensor,
     SAMPLES: tl.constexpr,
     FIRST: tl.constexpr,
     COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
     THRESHOLD: tl.constexpr,
 ) -> None:
     key = functions.layer_key(tl.load(key_1).to(tl.uint64, bitcast=True), 2)
-    sample_S = tl.load(first_sample_1) + tl.arange(0, SAMPLES)
-    mask_SC = functions.keep_mask(key, sample_S, FIRST, COLUMNS, WIDTH, THRESHOLD)
+    mask_SC = functions.keep_mask(key, tl.arange(0, SAMPLES), FIRST, COLUMNS, THRESHOLD)
     place_SC = tl.arange(0, SAMPLES)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     tl.store(masks + place_SC, mask_SC.to(tl.int8))
 
 
 @pytest.mark.parametrize("key", [0, 77, -1, -(1 << 63), (1 << 63) - 1])
-@pytest.mark.parametrize("first_sample", [0, 5, 3 << 31])
 @pytest.mark.parametrize(("width", "first", "columns"), [(1, 0, 16), (130, 64, 64), (256, 0, 128)])
 def test_masks_are_the_plain_ones_bit_for_bit(
-    key: int, first_sample: int, width: int, first: int, columns: int, device: torch.device
+    key: int, width: int, first: int, columns: int, device: torch.device
 ) -> None:
     rate, num_samples = 0.3, 16
     masks = torch.empty(num_samples, columns, dtype=torch.int8, device=device)
@@ -106,26 +102,24 @@ def test_masks_are_the_plain_ones_bit_for_bit(
         1,
         masks,
         torch.tensor([key], device=device),
-        torch.tensor([first_sample], device=device),
         SAMPLES=num_samples,
         FIRST=first,
         COLUMNS=columns,
-        WIDTH=width,
         THRESHOLD=drop_threshold(rate),
     )
     stream = layer_keys(TowerDropout(rate, key), 3, device)[2]
-    expected = keep_mask(stream, first_sample, num_samples, width, rate, device)
+    expected = keep_mask(stream, num_samples, width, rate, device)
     shown = min(columns, width - first)
     assert torch.equal(masks[:, :shown].bool(), expected[:, first : first + shown])
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.5, 0.2])
+@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.5, 0), (0.2, 5 << 20)])
 @pytest.mark.parametrize("name", SHAPES)
 def test_loss_and_gradients_are_the_plain_ones(
-    name: str, rate: float, device: torch.device
+    name: str, rate: float, first_sample: int, device: torch.device
 ) -> None:
     inputs, samples = make(SHAPES[name], device)
-    exact, dropout = moved(inputs, torch.float64), TowerDropout(rate, key=77)
+    exact, dropout = moved(inputs, torch.float64), TowerDropout(rate, 77, first_sample)
     truth = values(reference.loss(exact, samples, dropout), exact)
     assert_agree(values(triton_loss.loss(inputs, samples, dropout), inputs), truth)
 

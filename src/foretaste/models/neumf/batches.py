@@ -17,7 +17,7 @@ from foretaste.models.base import free_on
 from foretaste.models.config import SamplingConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
-from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
+from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
 _BYTES_PER_SAMPLE = 4
 """Of an epoch's samples: their items, int32. All else is of a batch, which goes in chunks."""
@@ -38,6 +38,9 @@ class InteractionBatch:
     dropout_key: Tensor
     """Key of this step's dropout decisions, int64 []."""
 
+    first_row: Tensor
+    """Rows of the whole batch before this one's, int64 []: not zero in a slice of a batch."""
+
     @property
     def num_samples(self) -> int:
         return self.item_index_BK.numel()
@@ -49,6 +52,18 @@ class InteractionBatch:
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
         """Such a batch of other `tensors`."""
         return InteractionBatch(*tensors)
+
+    def __getitem__(self, rows: slice) -> InteractionBatch:
+        """Some rows, to compute on their own: losses of the slices of a batch add up to its own."""
+        label, weight = (t[rows] if len(t) > 1 else t for t in (self.label_BK, self.weight_BK))
+        return InteractionBatch(
+            self.user_index_B[rows],
+            self.item_index_BK[rows],
+            label,
+            weight,
+            self.dropout_key,
+            self.first_row + rows.indices(len(self.user_index_B))[0],
+        )
 
 
 class InteractionBatches:
@@ -80,6 +95,7 @@ class InteractionBatches:
         self.samples_per_batch = min(self.rows_per_batch, self.num_rows) * per_row
         self.label_K = torch.zeros(1, self.group_size, device=histories.device)
         self.label_K[0, 0] = 1.0
+        self.no_rows = torch.zeros((), dtype=torch.int64, device=histories.device)
 
     @property
     def num_batches(self) -> int:
@@ -94,7 +110,8 @@ class InteractionBatches:
             num_items = self.complement.num_items
             negatives_NK = sample_items(num_items, self.user_index_N, num_negatives, key)
         device = negatives_NK.device
-        order = permutation(stream_key(self.seed, Purpose.SHUFFLE, number), self.num_rows, device)
+        key = stream_key(self.seed, Purpose.SHUFFLE, number)
+        order = Permutation.keyed(key, self.num_rows, device).values()
         grouped = self.sampling.batch_layout == "grouped"
         make = self._grouped if grouped else self._shuffled
         first_update = number * self.num_batches
@@ -109,7 +126,7 @@ class InteractionBatches:
         user_index_B = self.user_index_N[row_B]
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_NK[row_B]], dim=1)
         weight_BK = self._weights(user_index_B[:, None], self.label_K, items_BK.numel())
-        return InteractionBatch(user_index_B, items_BK, self.label_K, weight_BK, key)
+        return InteractionBatch(user_index_B, items_BK, self.label_K, weight_BK, key, self.no_rows)
 
     def _shuffled(self, row_B: Tensor, negatives_NK: Tensor, key: Tensor) -> InteractionBatch:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
@@ -120,7 +137,9 @@ class InteractionBatches:
         item_B = torch.where(positive_B, self.item_index_N[interaction_B], negative_B)
         label_B1 = positive_B.float()[:, None]
         weight_B1 = self._weights(user_index_B[:, None], label_B1, item_B.numel())
-        return InteractionBatch(user_index_B, item_B[:, None], label_B1, weight_B1, key)
+        return InteractionBatch(
+            user_index_B, item_B[:, None], label_B1, weight_B1, key, self.no_rows
+        )
 
     def _weights(self, user_index_B1: Tensor, label: Tensor, num_samples: int) -> Tensor:
         """1 / count for the batch's mean; 0 for the negatives of users who have every item."""

@@ -123,7 +123,10 @@ class NeuMF(NeuralModel):
         )
         inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
         samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
-        dropout = TowerDropout(self.dropout, batch.dropout_key) if self.training else None
+        dropout = None
+        if self.training:
+            first_sample = batch.first_row * batch.item_index_BK.shape[1]
+            dropout = TowerDropout(self.dropout, batch.dropout_key, first_sample)
         return neumf_loss.loss(
             inputs,
             samples,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import Purpose, permutation, stream_key, stream_keys
+from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
 _DEVIATIONS = 6.0
 """A padded batch has room for this many standard deviations more entries than the mean."""
@@ -25,7 +25,7 @@ _DEVIATIONS = 6.0
 class HistoryBatch:
     """Histories to reconstruct, the number of this update and the keys of its random words.
 
-    Number and keys are int64 [] on the device of the histories.
+    Numbers and keys are int64 [] on the device of the histories.
     """
 
     histories: HistoryTensors
@@ -38,6 +38,9 @@ class HistoryBatch:
     dropout_key: Tensor
     noise_key: Tensor
 
+    first_row: Tensor
+    """Users of the whole batch before this one's: not zero in a slice of a batch."""
+
     @property
     def num_samples(self) -> int:
         return len(self.histories)
@@ -45,14 +48,19 @@ class HistoryBatch:
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
         histories = self.histories
-        keys = (self.dropout_key, self.noise_key)
-        return histories.offsets, histories.item_index, self.update, *keys
+        numbers = (self.update, self.dropout_key, self.noise_key, self.first_row)
+        return histories.offsets, histories.item_index, *numbers
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> HistoryBatch:
         """Such a batch of other `tensors`."""
-        offsets, item_index, update, dropout_key, noise_key = tensors
+        offsets, item_index, update, *numbers = tensors
         histories = HistoryTensors(offsets, item_index, self.histories.num_items)
-        return HistoryBatch(histories, update, self.updates_per_epoch, dropout_key, noise_key)
+        return HistoryBatch(histories, update, self.updates_per_epoch, *numbers)
+
+    def __getitem__(self, rows: slice) -> HistoryBatch:
+        """Some users, to compute on their own: the loss is then the mean over these."""
+        first_row = self.first_row + rows.indices(len(self.histories))[0]
+        return replace(self, histories=self.histories[rows], first_row=first_row)
 
 
 class HistoryBatches:
@@ -80,6 +88,7 @@ class HistoryBatches:
             deviation = float(lengths.std(correction=0)) * math.sqrt(batch_size)
             room = batch_size * float(lengths.mean()) + _DEVIATIONS * deviation
             self.num_entries = min(math.ceil(room), int(self.length_U.sum()))
+        self.no_rows = torch.zeros((), dtype=torch.int64, device=histories.device)
 
     @property
     def num_batches(self) -> int:
@@ -87,7 +96,7 @@ class HistoryBatches:
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[HistoryBatch]:
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
-        order_U = permutation(key, self.num_samples, "cpu")
+        order_U = Permutation.keyed(key, self.num_samples, "cpu").values()
         totals = [int(part.sum()) for part in torch.split(self.length_U[order_U], self.batch_size)]
         user_U = order_U.to(self.histories.device)
         first_update, num_batches = number * self.num_batches, self.num_batches
@@ -102,6 +111,7 @@ class HistoryBatches:
                 updates_per_epoch=self.num_batches,
                 dropout_key=dropout_keys[batch_number],
                 noise_key=noise_keys[batch_number],
+                first_row=self.no_rows,
             )
 
     def _rows(self, user_B: Tensor, num_entries: int) -> HistoryTensors:

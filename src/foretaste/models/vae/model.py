@@ -22,7 +22,7 @@ from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import embedding_bag, softmax_loss
 from foretaste.ops.dense import Activation, activated, dense, linear
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import Purpose, normals, stream_key, stream_keys
+from foretaste.ops.random import Purpose, from_row, normals, stream_key, stream_keys
 from foretaste.ops.reparameterize import reparameterize
 from foretaste.ops.softmax_loss.sampled import sampled_loss
 
@@ -105,7 +105,8 @@ class MultVAE(NeuralModel):
     def forward(self, batch: HistoryBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
         dropout = self.config.dropout if self.training else 0.0
-        code_BC = self._encode(batch.histories, dropout, batch.dropout_key)
+        key = from_row(batch.dropout_key, batch.first_row)
+        code_BC = self._encode(batch.histories, dropout, key)
         latent_BL, divergence = self._latent(code_BC, batch)
         likelihood: Callable[..., Tensor] = softmax_loss.loss
         if self.training and self.config.sampled_softmax is not None:
@@ -131,11 +132,14 @@ class MultVAE(NeuralModel):
     def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:
         """The latent vector [B, L], reparameterized with noise in training, and beta KL."""
         code_BC = code_BC.to(self.encoder_table.dtype)
-        shape = torch.Size((len(code_BC), self.config.latent))
-        noise_BL = code_BC.new_zeros(shape)
+        noise_BL = code_BC.new_zeros(len(code_BC), self.config.latent)
         if self.training:
-            counter = torch.arange(-(-shape.numel() // 2), device=self.device)
-            noise_BL = normals(batch.noise_key, counter).view(-1)[: shape.numel()].view(shape)
+            # two columns of a row from each word
+            row_B1 = torch.arange(len(code_BC), device=self.device)[:, None]
+            column_W = torch.arange(-(-self.config.latent // 2), device=self.device)
+            key = from_row(batch.noise_key, batch.first_row)
+            noise_BW2 = normals(key, (row_B1 << 32) + column_W)
+            noise_BL = noise_BW2.flatten(1)[:, : self.config.latent]
         latent_BL, divergence = reparameterize(code_BC, noise_BL)
         if self.config.anneal_cap == 0.0:
             return latent_BL, None

@@ -32,8 +32,7 @@ def encode(
     weight_B = histories.lengths().clamp_(min=1).to(table_IH.dtype).rsqrt_()
     if dropout > 0.0:
         item_index_N = histories.item_index
-        is_kept_N = keep_entries(item_index_N.numel(), dropout, key, item_index_N.device)
-        kept_n = is_kept_N.nonzero().squeeze(1)
+        kept_n = keep_entries(histories, dropout, key).nonzero().squeeze(1)
         offsets = torch.searchsorted(kept_n, histories.offsets)
         item_index_n = item_index_N.index_select(0, kept_n)
         histories = HistoryTensors(offsets, item_index_n, histories.num_items)

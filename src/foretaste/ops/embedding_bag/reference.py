@@ -23,7 +23,7 @@ def encode(
     row_index_N = histories.row_index()
     weight_N = histories.lengths().to(table_IH.dtype).rsqrt_()[row_index_N]
     if dropout > 0.0:
-        keep_N = keep_entries(row_index_N.numel(), dropout, key, histories.device)
+        keep_N = keep_entries(histories, dropout, key)
         weight_N *= keep_N.to(weight_N.dtype) * (1.0 / keep_rate(dropout, ENTRY_BITS))
     dense_BI = table_IH.new_zeros(len(histories), histories.num_items)
     dense_BI[row_index_N, histories.item_index.long()] = weight_N

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from foretaste.ops.dropout import ENTRY_BITS, drop_threshold, keep_entries, keep_rate
+from foretaste.ops.dropout import ENTRY_BITS, drop_threshold, keep_rate
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import key_on
 from foretaste.ops.triton.functions import hash_words
@@ -40,7 +40,8 @@ class _Bags(torch.autograd.Function):
     def forward(
         ctx: Any, table_IH: Tensor, histories: HistoryTensors, dropout: float, key: int | Tensor
     ) -> Tensor:
-        ctx.histories, ctx.dropout, ctx.key = histories, dropout, key
+        ctx.histories, ctx.dropout = histories, dropout
+        ctx.stays_N = torch.zeros_like(histories.item_index, dtype=torch.bool)
         num_items, width = table_IH.shape
         encoded_BH = table_IH.new_empty(len(histories), width)
         launch(
@@ -51,6 +52,7 @@ class _Bags(torch.autograd.Function):
             histories.item_index,
             key_on(table_IH.device, key),
             encoded_BH,
+            ctx.stays_N,
             num_items,
             1.0 / keep_rate(dropout, ENTRY_BITS),
             WIDTH=width,
@@ -67,11 +69,8 @@ class _Bags(torch.autograd.Function):
         histories, num_items = ctx.histories, ctx.histories.num_items
         position_N = torch.arange(histories.item_index.numel(), device=histories.device)
         row_index_N = torch.searchsorted(histories.offsets, position_N, right=True) - 1
-        stays_N = row_index_N < len(histories)
-        if ctx.dropout > 0.0:
-            stays_N &= keep_entries(stays_N.numel(), ctx.dropout, ctx.key, histories.device)
         # dropped entries and padding belong to no item
-        segment_N = torch.where(stays_N, histories.item_index, num_items)
+        segment_N = torch.where(ctx.stays_N, histories.item_index, num_items)
         pieces = Pieces.of(segment_N, num_items)
         pieces = pieces._replace(order_S=row_index_N.index_select(0, pieces.order_S))
         keep_scale = 1.0 / keep_rate(ctx.dropout, ENTRY_BITS)
@@ -90,6 +89,7 @@ def _encode(
     item_index: tl.tensor,
     key_1: tl.tensor,
     encoded_BH: tl.tensor,
+    stays_N: tl.tensor,
     num_items: tl.tensor,
     keep_scale: tl.tensor,
     WIDTH: tl.constexpr,
@@ -106,10 +106,12 @@ def _encode(
         entry_E = first + tl.arange(0, BLOCK)
         item_E = tl.load(item_index + entry_E, mask=entry_E < stop, other=0).to(tl.int64)
         # bit for bit `foretaste.ops.dropout.keep_entries`
-        word_E = hash_words(key, (entry_E // 4).to(tl.uint64))
-        shift_E = (16 * (entry_E % 4)).to(tl.uint64)
+        place_E = entry_E - start
+        word_E = hash_words(key, ((row << 32) + place_E // 4).to(tl.uint64))
+        shift_E = (16 * (place_E % 4)).to(tl.uint64)
         keep_E = ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD
         stays_E = (entry_E < stop) & keep_E
+        tl.store(stays_N + entry_E, stays_E, mask=entry_E < stop)
         mask_EH = stays_E[:, None] & (column_H < WIDTH)[None, :]
         position_EH = item_E[:, None] * WIDTH + column_H[None, :]
         rows_EH = tl.load(table_IH + position_EH, mask=mask_EH, other=0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretaste.ops.random import Purpose, stream_keys
+from foretaste.ops.random import Purpose, from_row, stream_keys
 
 _LARGEST_EXPONENT = 100
 _FLOAT32_BIAS = 127
@@ -99,11 +99,14 @@ class TowerDropout:
     key: int | Tensor
     """A tensor where the step is to be recorded once and replayed with other keys."""
 
+    first_sample: int | Tensor = 0
+    """Samples of the whole batch before these, which may be a slice of its rows."""
+
 
 def layer_keys(dropout: TowerDropout, num_layers: int, device: torch.device) -> Tensor:
-    """The streams of the layers' decisions in this step, int64 [num_layers]."""
+    """The streams of the layers' decisions about these samples, int64 [num_layers]."""
     layers = torch.arange(num_layers, device=device)
-    return stream_keys(dropout.key, Purpose.DROPOUT, layers)
+    return from_row(stream_keys(dropout.key, Purpose.DROPOUT, layers), dropout.first_sample)
 
 
 def loss_scale_of(weight_BK: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ def dropout_factors(
     rate, num_samples = dropout.rate, shape_BK.numel()
     keys_L = layer_keys(dropout, len(widths), inputs.device)
     masks = (
-        keep_mask(key, 0, num_samples, width, rate, inputs.device)
+        keep_mask(key, num_samples, width, rate, inputs.device)
         for key, width in zip(keys_L, widths, strict=True)
     )
     scale = 1.0 / keep_rate(rate)

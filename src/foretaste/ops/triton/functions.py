@@ -86,18 +86,16 @@ def keep_mask(
     sample_S: tl.tensor,
     FIRST: tl.constexpr,
     COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
     THRESHOLD: tl.constexpr,
 ) -> tl.tensor:
     """Bit for bit `foretaste.ops.dropout.keep_mask`, of ``COLUMNS`` columns from ``FIRST`` on.
 
-    Both are multiples of eight; the layer is ``WIDTH`` wide; bool [S, COLUMNS].
+    Both are multiples of eight; bool [S, COLUMNS].
     """
     # a word is hashed once for its eight columns
-    NUM_WORDS: tl.constexpr = (WIDTH + 7) // 8
     word_W = (tl.arange(0, COLUMNS // 8) + FIRST // 8).to(tl.uint64)
-    counter_SW = sample_S.to(tl.uint64)[:, None] * NUM_WORDS + word_W[None, :]
-    word_SW = hash_words(key, counter_SW)
+    first_S = (sample_S.to(tl.uint64) << 32) * _GOLDEN + key
+    word_SW = _mix(first_S[:, None] + (word_W * _GOLDEN)[None, :])
     shift_8 = 8 * tl.arange(0, 8).to(tl.uint64)
     byte_SW8 = (word_SW[:, :, None] >> shift_8[None, None, :]).to(tl.uint8)
     return tl.reshape(byte_SW8, (sample_S.shape[0], COLUMNS)) >= THRESHOLD

@@ -50,7 +50,7 @@ from foretaste.ops.neumf_loss.triton.tower import (
     widths_of,
 )
 from foretaste.ops.precomputed_gradients import with_gradients
-from foretaste.ops.random import key_on
+from foretaste.ops.random import from_row, key_on
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import launch
 
@@ -123,8 +123,10 @@ class _Step:
         self.samples = samples
         self.dtype = dtype
         self.widths = widths_of(inputs)
-        self.rate = 0.0 if dropout is None else dropout.rate
-        self.key_1 = key_on(inputs.device, 0 if dropout is None else dropout.key)
+        dropout = dropout or TowerDropout(0.0, key=0)
+        self.rate = dropout.rate
+        key_1 = key_on(inputs.device, dropout.key)
+        self.dropout_2 = torch.cat([key_1, from_row(key_1.new_zeros(1), dropout.first_sample)])
         self.scale = 1.0 / keep_rate(self.rate)
         self.loss_scale_2 = loss_scale_of(samples.weight_BK)
         self.inverse = self.loss_scale_2[1]
@@ -193,7 +195,7 @@ class _Step:
                 tuple(bias.contiguous() for _, bias in inputs.layers),
             ),
             written,
-            self.key_1,
+            self.dropout_2,
             num_rows,
             self._shape(),
             num_warps=_NUM_WARPS,

@@ -48,12 +48,15 @@ def interaction_step(
     compared: tl.tuple,
     weights: tl.tuple,
     written: tl.tuple,
-    key_1: tl.tensor,
+    dropout_2: tl.tensor,
     num_rows: tl.tensor,
     shape: tl.tuple,
 ) -> None:
     """Loss and gradients; the programs share out the tiles and keep the weights on the chip."""
-    key = tl.load(key_1).to(tl.uint64, bitcast=True)
+    key = (
+        tl.load(dropout_2).to(tl.uint64, bitcast=True),
+        tl.load(dropout_2 + 1).to(tl.uint64, bitcast=True),
+    )
     first_weights = tower.load_first_weights(weights.hidden, shape)
     hidden = tower.load_weights(weights.hidden, shape)
     TILE_ROWS: tl.constexpr = shape.block // shape.candidates
@@ -99,7 +102,7 @@ def interaction_step(
 
 @kernel
 def _first_layer(
-    tables: tl.tuple, written: tl.tuple, tile: tl.tuple, key: tl.tensor, shape: tl.tuple
+    tables: tl.tuple, written: tl.tuple, tile: tl.tuple, key: tl.tuple, shape: tl.tuple
 ) -> tl.tuple:
     """Gather both sides and activate their sum, chunk by chunk; weight gradients will need it."""
     WIDTH: tl.constexpr = shape.widths[0]

@@ -145,7 +145,7 @@ def load_weight(
 @kernel
 def activated(
     preactivation_SC: tl.tensor,
-    key: tl.tensor,
+    key: tl.tuple,
     sample_S: tl.tensor,
     LAYER: tl.constexpr,
     first: tl.tensor,
@@ -153,16 +153,16 @@ def activated(
 ) -> tl.tensor:
     """Relu, then dropout, of a layer's columns from ``first`` on.
 
-    Where anything is dropped, ``first`` is a `tl.constexpr`.
+    ``key`` is the step's key of dropout, and what takes a stream to its first sample. Where
+    anything is dropped, ``first`` is a `tl.constexpr`.
     """
     activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if shape.threshold > 0:
         keep_SC = keep_mask(
-            layer_key(key, LAYER),
+            layer_key(key[0], LAYER) + key[1],
             sample_S,
             first,
             preactivation_SC.shape[1],
-            shape.widths[LAYER],
             shape.threshold,
         )
         activation_SC = tl.where(keep_SC, activation_SC, 0.0)
@@ -173,7 +173,7 @@ def activated(
 def first_chunk(
     tables: tl.tuple,
     tile: tl.tuple,
-    key: tl.tensor,
+    key: tl.tuple,
     first: tl.tensor,
     shape: tl.tuple,
 ) -> tl.tensor:
@@ -199,7 +199,7 @@ def gathered_product(
 def next_activation(
     product_SW: tl.tensor,
     biases: tl.tuple,
-    key: tl.tensor,
+    key: tl.tuple,
     sample_S: tl.tensor,
     LAYER: tl.constexpr,
     shape: tl.tuple,
@@ -215,7 +215,7 @@ def forward(
     first_weights: tl.tuple,
     weights: tl.tuple,
     biases: tl.tuple,
-    key: tl.tensor,
+    key: tl.tuple,
     sample_S: tl.tensor,
     shape: tl.tuple,
 ) -> tl.tuple:
