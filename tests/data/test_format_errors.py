@@ -74,7 +74,10 @@ def test_what_is_not_text_is_refused_with_what_makes_text_of_it(
         (b"PK\x03\x04rest", r"raw\.csv: is not text but a \.zip file, .* with `unzip`"),
         (b"BZh91AY&SYrest", r"raw\.csv: is not text but a \.bz2 file"),
         (b"\xfd7zXZ\x00rest", r"raw\.csv: is not text but a \.xz file"),
-        (gzip.compress(b"user,item\n"), r"is not text but a \.gz file, .*; rename it to end in"),
+        (
+            gzip.compress(b"user,item\n", mtime=0),
+            r"is not text but a \.gz file, .*; rename it to end in",
+        ),
         (b"PAR1rest", r"is not text but a \.parquet file, .*; rename it to end in \.parquet"),
     ],
 )
