@@ -25,7 +25,7 @@ IMPATIENT = replace(TRAINING, epochs=40, learning_rate=0.2)
 """Steps too long to go on improving: patience ends it."""
 
 TRAINING_CHANGES: dict[str, Any] = {
-    "epochs": 2,
+    "epochs": 1,
     "batch_size": 30,
     "learning_rate": 0.02,
     "beta1": 0.5,
