@@ -67,6 +67,7 @@ PUBLIC_NAMES = [
     "TrainingConfig",
     "VAEConfig",
     "__version__",
+    "compare_runs",
     "evaluate_run",
     "fit",
     "load",

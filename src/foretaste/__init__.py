@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, VAEConfig
     from foretaste.recommend import Answer, Recommender, load
-    from foretaste.report import evaluate_run
+    from foretaste.report import compare_runs, evaluate_run
     from foretaste.runs import Run
     from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig, resume, train
 
@@ -54,6 +54,7 @@ _MODULE_OF = {
     "SamplingConfig": "models.config",
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
+    "compare_runs": "report",
     "evaluate_run": "report",
     "fit": "in_memory",
     "load": "recommend",
@@ -84,6 +85,7 @@ __all__ = [
     "TrainingConfig",
     "VAEConfig",
     "__version__",
+    "compare_runs",
     "evaluate_run",
     "fit",
     "load",

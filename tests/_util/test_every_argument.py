@@ -15,7 +15,6 @@ import foretaste
 from foretaste.data import read_histories, verify_dataset
 from foretaste.errors import ForetasteError
 from foretaste.recommend import read_ids
-from foretaste.report import compare_runs
 from foretaste.runs import verify, verify_run
 from foretaste.training import Callback
 from tests._util.test_every_config import VALUES
@@ -71,7 +70,10 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
             partial(foretaste.evaluate_run, world.run),
             ("dataset", "config", "split", "device"),
         ),
-        "compare_runs": (partial(compare_runs, [world.run] * 2), ("dataset", "config", "split")),
+        "compare_runs": (
+            partial(foretaste.compare_runs, runs=[world.run] * 2),
+            ("runs", "dataset", "config", "split"),
+        ),
         "resume": (partial(foretaste.resume, world.run), ("dataset_path", "logs")),
         "read_ids": (read_ids, ("path",)),
         "read_histories": (partial(read_histories, "no.csv"), ("config",)),

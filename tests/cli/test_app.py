@@ -194,10 +194,10 @@ def test_python_dash_m(shop: Path) -> None:
         ("similar --item 1", "RUN is needed and not given."),
         (
             "similar runs/vae 1",
-            "Nothing is known to do with '1'. More than one id may follow an option",
+            "Nothing is known to do with '1'. For several ids put the run first and",
         ),
         ("recommend --run runs/vae", "Give it without a name: foretaste recommend RUN."),
-        ("recommend --user 5 7 runs/vae", "an option where the run stands before it."),
+        ("recommend --user 5 7 runs/vae", "or repeat the option before each id;"),
         ("train neumf data --factors many", "--factors takes a whole number, not 'many'.\n"),
         ("train neumf data --epochs 3.5", "--epochs takes a whole number or auto, not '3.5'.\n"),
         ("train vae data --learning-rate x", "--learning-rate takes a number or auto, not 'x'.\n"),

@@ -23,7 +23,7 @@ def test_prepare_says_what_it_made_and_what_is_next(foretaste: Foretaste, tmp_pa
     assert f"Dataset: {tmp_path / 'made'}" in done.out
     assert "leave-one-out" in done.out
     assert dataset.manifest.digest[:12] in done.out
-    commands = done.out.partition("Next, first what the others must beat:\n")[2]
+    commands = done.out.partition("Next (popularity is what the others must beat):\n")[2]
     assert commands == "".join(
         f"  foretaste train {model} {tmp_path / 'made'}\n"
         for model in ("popularity", "ease", "vae", "neumf")
@@ -93,7 +93,7 @@ def test_the_numbers_of_the_summary_stand_in_one_column(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
     done = foretaste(f"prepare ratings.csv -o {tmp_path}/data")
-    summary = done.out.partition("\n")[2].partition("Next,")[0].splitlines()
+    summary = done.out.partition("\n")[2].partition("Next ")[0].splitlines()
     columns = {match.end() for line in summary if (match := re.match(r"  \S.*?\s{2,}", line))}
     assert len(summary) > 10
     assert len(columns) == 1

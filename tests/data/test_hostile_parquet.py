@@ -108,7 +108,7 @@ def test_items_are_described_by_any_type_or_refused(tmp_path: Path, values: pa.A
     else:
         message = None
         assert len(prepared.items.titles() or []) == 4
-    assert message is None or (message.startswith("table: ") and not list(tmp_path.iterdir()))
+    assert message is None or (message.startswith("items table: ") and not list(tmp_path.iterdir()))
 
 
 @pytest.mark.parametrize("as_file", [True, False])

@@ -247,6 +247,17 @@ def test_frames_without_anything_in_them(output: Path, columns: dict[str, list[i
     refuse(pd.DataFrame(columns), output, message)
 
 
+def test_errors_name_the_frame_of_items(output: Path) -> None:
+    frame = pd.DataFrame({"user": [1, 2], "piece": [3, 4]})
+    items = pd.DataFrame({"nr": [3, 4], "title": ["a", "b"]})
+    config = PrepareConfig(protocol="none", item_column="piece")
+    message = "items table: none .* Rename the column of the ids to item_id or 'piece'"
+    with pytest.raises(InputError, match=message):
+        prepare(frame, output, config, items=items)
+    described = items.rename(columns={"nr": "piece"})
+    assert prepare(frame, output, config, items=described).items.titles() == ["a", "b"]
+
+
 def test_a_frame_without_rows_among_others(output: Path) -> None:
     frames = [
         pd.DataFrame({"user": [], "item": []}),

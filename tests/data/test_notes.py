@@ -56,7 +56,7 @@ def test_titles_are_said(
 def test_a_file_of_ids_alone_has_no_titles(write: WriteFile, tmp_path: Path) -> None:
     items = pd.DataFrame({"item_id": [10]})
     dataset = prepare(write(PAIRS), tmp_path / "out", ALL, items=items)
-    assert dataset.manifest.notes["titles"] == "none, as table has no column but the ids"
+    assert dataset.manifest.notes["titles"] == "none, as items table has no column but the ids"
 
 
 def test_the_column_of_titles_can_be_named(titles: PrepareText) -> None:

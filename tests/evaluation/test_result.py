@@ -162,7 +162,8 @@ def test_candidate_rules() -> None:
 
 def test_list_lengths() -> None:
     assert checked_lengths([20, 10, 20]) == (10, 20)
-    for wrong in ((0,), (10, -1), (2.5,), ("10",), (True,), 10, "10", {10, 20}):
+    assert EvaluationConfig(k=10).k == (10,)  # type: ignore[arg-type]
+    for wrong in ((0,), (10, -1), (2.5,), ("10",), (True,), 0, "10", {10, 20}):
         with pytest.raises(
             SettingError, match=r"k is .*; it must be a list of whole numbers of at"
         ):

@@ -155,7 +155,8 @@ def test_metrics_on_other_data_are_those_of_their_definition(spell: str, tmp_pat
     assert matching.num_pairs_left_out > 0
     assert found.num_unseen_targets > 0
     lines = "\n".join(found.definitions())
-    assert f"{run.path}: not trained on this dataset, matched by id" in lines
+    assert f"{run.path}: not trained on this dataset, matched by id; " in lines
+    assert "3 new users answered from history; 1 user without any history: popularity" in lines
     assert (
         f"{matching.num_pairs_left_out} held-out pairs that were trained on are left out" in lines
     )

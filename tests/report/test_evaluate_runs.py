@@ -12,7 +12,7 @@ from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
 from foretaste.evaluation.result import Difference
-from foretaste.report import Comparison, evaluate_run
+from foretaste.report import Comparison, compare_runs, evaluate_run
 from tests.report.test_tables import evaluation
 from tests.runs.tiny import make_run
 
@@ -100,5 +100,16 @@ def test_settings_of_evaluation_may_be_given_by_name(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", shop(tmp_path / "shop", 1))
     by_config = evaluate_run(run, config=EvaluationConfig(candidates="sampled-3", k=(1, 2)))
     assert evaluate_run(run, candidates="sampled-3", k=[1, 2]).metrics == by_config.metrics
+    assert list(evaluate_run(run, k=3).metrics) == list(evaluate_run(run, k=[3]).metrics)
     with pytest.raises(SettingError, match="'epochs' here: it belongs to TrainingConfig"):
         evaluate_run(run, epochs=3)
+
+
+def test_runs_to_compare_may_be_named_by_their_paths(tmp_path: Path) -> None:
+    dataset = shop(tmp_path / "shop", 1)
+    runs = [make_run(tmp_path / name, dataset) for name in ("a", "b")]
+    found = compare_runs([str(runs[0].path), runs[1].path], candidates="sampled-3", k=2)
+    config = EvaluationConfig(candidates="sampled-3", k=(2,))
+    assert found.rows() == compare_runs(runs, config).rows()
+    with pytest.raises(SettingError, match=r"runs is \[\]; it must be a list of one run or more"):
+        compare_runs([])

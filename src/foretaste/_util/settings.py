@@ -5,8 +5,9 @@
     epochs: Annotated[int | Literal["auto"], Range(at_least=1)] = "auto"
 
 What is plainly meant is converted: NumPy's numbers, an integer for a float, text for a path, a list
-for a tuple. Anything else raises a SettingError that reads the same everywhere: the setting, its
-value, what it must be. True is no number, "no" is no flag; NaN and infinity are no numbers.
+for a tuple, a number for a list of one. Anything else raises a SettingError that reads the same
+everywhere: the setting, its value, what it must be. True is no number, "no" is no flag; NaN and
+infinity are no numbers.
 """
 
 from __future__ import annotations
@@ -211,6 +212,8 @@ def _range(annotated: tuple[Any, ...], otherwise: Range) -> Range:
 
 def _members(value: Any) -> list[Any]:
     """The members of a value that stands for a list; its order must mean something."""
+    if isinstance(value, Real):
+        return [value]
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
         raise _UnfitError
     try:

@@ -192,8 +192,10 @@ def explained(app: App, error: CycloptsError) -> str:
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {unused!r}."
         if words[-1] in ID_LISTS:
-            message += " More than one id may follow an option where the run stands before it."
-            message += " Behind an equals sign stands one alone."
+            message += (
+                " For several ids put the run first and the ids after one option, or repeat the"
+            )
+            message += " option before each id; after an equals sign stands one id."
     return f"{message}\nSee {' '.join(words)} --help."
 
 

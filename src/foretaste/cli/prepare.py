@@ -131,5 +131,5 @@ def prepare(
     say_next(
         console,
         *(("foretaste", "train", model, dataset.path, *options) for model in models),
-        heading="Next, first what the others must beat:",
+        heading="Next (popularity is what the others must beat):",
     )

@@ -245,10 +245,9 @@ def _print_run(run: Run, logs: Logs) -> None:
         say(console, f"Trace: {run.path / TRACE} (open it at ui.perfetto.dev)")
     (user_id,) = run.users.ids(np.arange(1))
     item_ids = run.items.ids(np.arange(min(2, run.num_items)))
-    histories = [part for item_id in item_ids for part in ("--history", item_id)]
     commands: list[tuple[object, ...]] = [
         ("foretaste", "recommend", run.path, "--user", user_id),
-        ("foretaste", "recommend", run.path, *histories),
+        ("foretaste", "recommend", run.path, "--history", *item_ids),
     ]
     if run.config.dataset.protocol != "none":
         commands.append(("foretaste", "compare", run.path, "OTHER_RUN"))

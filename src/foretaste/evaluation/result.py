@@ -103,11 +103,13 @@ class Matching:
 
     def lines(self) -> list[str]:
         """Lines to print beside the numbers."""
+        unknown = counted(self.num_users_without_history, "user")
+        without = f"; {unknown} without any history: popularity order"
         lines = [
             f"{self.run}: {'trained' if self.is_own_dataset else 'not trained'} on this dataset, "
-            f"matched by id; {counted(self.num_users_trained, 'user')} trained on, "
-            f"{self.num_users_folded_in:,} folded in from their history; "
-            f"{self.num_users_without_history:,} of them all have none: popularity order",
+            f"matched by id; {counted(self.num_users_trained, 'user')} known from "
+            f"training, {counted(self.num_users_folded_in, 'new user')} answered from history"
+            f"{without if self.num_users_without_history else ''}",
             f"{self.run}: candidates are of its own catalogue, {counted(self.num_items, 'item')}, "
             f"which has {self.num_items_shared:,} of the dataset's {self.num_dataset_items:,}",
             f"{counted(self.num_pairs_left_out, 'held-out pair')} that were trained on are left "

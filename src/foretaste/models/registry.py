@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ def build_model(name: str, config: object, num_users: int, num_items: int) -> Re
 
 def _load(name: str, which: int) -> Any:
     if not isinstance(name, str) or name not in MODELS:
-        raise wrong("model", name, f"one of {', '.join(MODELS)}")
+        meant = get_close_matches(name, MODELS, n=1) if isinstance(name, str) else []
+        suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
+        raise wrong("model", name, f"one of {', '.join(MODELS)}{suggestion}")
     module, _, attribute = MODELS[name][which].partition(":")
     return getattr(import_module(module), attribute)

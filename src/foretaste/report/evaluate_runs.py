@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import html_table
 from foretaste._util.keywords import routed
-from foretaste._util.settings import given_or_default
+from foretaste._util.settings import checked, wrong
 from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
@@ -158,23 +158,32 @@ class Comparison:
 
 
 def compare_runs(
-    runs: Sequence[Run],
+    runs: Sequence[Run | Path | str],
     config: EvaluationConfig | None = None,
     *,
     split: Split = "test",
     dataset: Dataset | Path | str | None = None,
     device: str = "auto",
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Comparison:
     """Every run measured in the same way on one dataset: ``dataset``, or that of all of them.
+
+    Settings may be given by name, as in `evaluate_run`.
 
     Where a run was not trained on ``dataset``, it is matched as in `evaluate_run`, and held-out
     pairs that any of the runs was trained on are left out for all. ``progress`` is called with
     the number of users done and in all, of one run after the other. Raises SettingError where no
     dataset is given and the runs were trained on different ones.
     """
-    first = runs[0]
-    for run in runs[1:] if dataset is None else ():
+    (config,) = routed(compare_runs, {"config": (EvaluationConfig, config)}, settings)
+    config = config or EvaluationConfig()
+    named = checked("runs", runs, list[Run | Path])
+    if not named:
+        raise wrong("runs", runs, "a list of one run or more")
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in named]
+    first = opened[0]
+    for run in opened[1:] if dataset is None else ():
         ours, theirs = first.config.dataset, run.config.dataset
         # held-out parts that differ give numbers that differ, whatever the models are worth
         if ours.digest != theirs.digest:
@@ -183,17 +192,16 @@ def compare_runs(
                 f"{theirs.path}, so their numbers do not compare; train both on one dataset, or "
                 "name data to measure both on with --dataset (dataset=... in Python)"
             )
-    config = given_or_default("config", config, EvaluationConfig)
     data = dataset_for(first, dataset)
-    labels = _labels(runs)
-    found = _evaluate(runs, data, config, split, device, progress)
+    labels = _labels(opened)
+    found = _evaluate(opened, data, config, split, device, progress)
     evaluations = dict(zip(labels, found, strict=True))
     (_, base), *others = evaluations.items()
     return Comparison(
         evaluations=evaluations,
         differences={label: compare_evaluations(base, other) for label, other in others},
-        paths={label: run.path for label, run in zip(labels, runs, strict=True)},
-        models={label: run.config.model for label, run in zip(labels, runs, strict=True)},
+        paths={label: run.path for label, run in zip(labels, opened, strict=True)},
+        models={label: run.config.model for label, run in zip(labels, opened, strict=True)},
     )
 
 

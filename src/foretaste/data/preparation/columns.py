@@ -154,18 +154,19 @@ class ItemDescriptions:
     def __init__(self, source: Source, config: InputConfig) -> None:
         self._source = source
         columns = list(source.columns)
-        # The options of columns are about interactions, so there is none to say which of two is
-        # meant.
+        # item_column is the name in the interactions too.
+        advice = f"rename one, or name the one of both files with {_flag('item_column')}"
         key = (
             config.item_column
             if config.item_column in columns
-            else find_spelling(columns, "item_id", source.name, "rename one of them")
+            else find_spelling(columns, "item_id", source.name, advice)
         )
         if key is None and "id" not in columns:
             hint = _header_hint(source, "item_id,title")
+            others = "" if config.item_column is None else f" or {shown(config.item_column)}"
             raise InputError(
                 f"{_none_looks_like(columns, 'item_id', source.name)}. Rename the column of the "
-                f"ids to item_id.{hint}"
+                f"ids to item_id{others}.{hint}"
             )
         self._key = key or "id"
         if config.title_column == self._key:

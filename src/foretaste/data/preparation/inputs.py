@@ -177,7 +177,7 @@ class Inputs:
         _check_settings_act(config, items, candidates)
         described: list[Source] = []
         if items is not None:
-            described = open_sources(items, config.items_format)
+            described = open_sources(items, config.items_format, "items table")
             check_format_acts(config.items_format, described)
             if len(described) > 1:
                 raise InputError(f"items must be one file, and {items} names {len(described)}")

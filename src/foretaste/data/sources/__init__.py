@@ -40,11 +40,12 @@ _EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _PATTERN = re.compile(r"[*?[]")
 
 
-def open_sources(source: Any, format: FileFormat) -> list[Source]:
+def open_sources(source: Any, format: FileFormat, table: str = "table") -> list[Source]:
     """Every file that a path, a folder, a pattern or a sequence of them names, or a frame.
 
-    ``format`` says how text files are written. Frames are whatever `Frame.open` takes. Raises
-    InputError naming what is missing, empty or of a format that is not read.
+    ``format`` says how text files are written. Frames are whatever `Frame.open` takes, and errors
+    call them ``table``. Raises InputError naming what is missing, empty or of a format that is not
+    read.
     """
     if isinstance(source, str | Path):
         paths, below = _expand(Path(source))
@@ -59,11 +60,11 @@ def open_sources(source: Any, format: FileFormat) -> list[Source]:
         ]
     if isinstance(source, Sequence):
         refuse_rows(source)
-        opened = [file for part in source for file in open_sources(part, format)]
+        opened = [file for part in source for file in open_sources(part, format, table)]
         if not opened:
             raise InputError("there is no source; name at least one file")
         return opened
-    return [Frame.open(source)]
+    return [Frame.open(source, table)]
 
 
 def open_lines(path: Path, name: str, format: FileFormat) -> Source:

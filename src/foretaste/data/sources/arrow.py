@@ -57,8 +57,8 @@ class Frame(Source):
     table: pa.Table = field(repr=False)
 
     @classmethod
-    def open(cls, source: Any) -> Frame:
-        """The frame, or the sparse matrix, that ``source`` is.
+    def open(cls, source: Any, name: str) -> Frame:
+        """The frame, or the sparse matrix, that ``source`` is; errors call it ``name``.
 
         Of a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
         the value ``rating``; zeros, stored or not, are no interactions. Raises InputError for
@@ -72,16 +72,16 @@ class Frame(Source):
             if isinstance(error, pa.ArrowException) and len(error.args) > 1:
                 message = "; ".join(map(str, error.args))
                 message += ". Make the column's values one type, such as text"
-            raise InputError(f"table: cannot be turned into an Arrow table: {message}") from None
+            raise InputError(f"{name}: cannot be turned into an Arrow table: {message}") from None
         table = pa.table([_plain(column) for column in table.columns], names=table.column_names)
         if not table.num_columns:
             raise InputError(
-                "table: is empty; it must have a column of users and one of items, and a row for "
+                f"{name}: is empty; it must have a column of users and one of items, and a row for "
                 "each interaction"
             )
-        columns = _columns(table.schema, "table")
+        columns = _columns(table.schema, name)
         return cls(
-            name="table", relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
+            name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
             table=table,
         )  # fmt: skip
 
