@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, GenerateConfig, generate, prepare
 from foretaste.errors import Interrupted
 from foretaste.runs import Run
 from foretaste.training import Callback, resume
-from foretaste.training.callbacks import EpochReport
+from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.interruption import Interruption
 from tests.training.trainings import numbers_of, run_of, weights_of
 
@@ -93,6 +93,18 @@ def test_the_final_numbers_may_be_interrupted_too(
 def test_a_closed_form_may_be_interrupted_too(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="go on with"):
         run_of("ease", dataset, tmp_path / "run", callback=Killing("test"))
+    assert resume(tmp_path / "run").is_finished
+
+
+def test_fitting_is_interrupted_where_nothing_is_ranked(tmp_path: Path) -> None:
+    class KillingAtTheStart(Callback):
+        def started(self, start: TrainingStart) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
+    dataset = prepare(table, tmp_path / "data", protocol="none")
+    with pytest.raises(Interrupted, match="while fitting; go on with"):
+        run_of("ease", dataset, tmp_path / "run", callback=KillingAtTheStart())
     assert resume(tmp_path / "run").is_finished
 
 

@@ -333,7 +333,8 @@ def check_model_fits(
 
 def power_of_two(value: int, smallest: int, largest: int) -> int:
     """The largest power of two that is at most ``value``, between bounds: a batch size."""
-    return min(max(1 << max(0, value).bit_length() >> 1, smallest), largest)
+    power = (1 << max(0, value).bit_length()) >> 1
+    return min(max(power, smallest), largest)
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

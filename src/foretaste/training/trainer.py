@@ -123,7 +123,7 @@ class Trainer:
             if isinstance(self.model, IterativeModel):
                 self._fit_epochs(run, validation, callbacks, interruption)
             else:
-                self._fit_at_once(run, validation, callbacks)
+                self._fit_at_once(run, validation, callbacks, interruption)
 
     def _restore(self, run: Run, checkpoints: Checkpoints) -> tuple[bool, str | None]:
         """Go to the saved state of the run, else to the beginning, and its log too.
@@ -183,7 +183,9 @@ class Trainer:
             )
             run.discard_state()
 
-    def _fit_at_once(self, run: Run, validation: Validation, callback: Callback) -> None:
+    def _fit_at_once(
+        self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
+    ) -> None:
         model, num_samples, clock = self.model, len(self.histories), Clock()
         assert isinstance(model, ClosedFormModel)
         run.begin_anew()
@@ -191,6 +193,7 @@ class Trainer:
         callback.started(replace(start, fitting=model.fitting_note()))
         clock.go()
         model.fit(self.histories)
+        interruption.check("while fitting")
         clock.stop()
         clock.next_epoch()
         run.save_weights(model.state_dict())

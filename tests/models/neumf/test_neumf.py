@@ -185,7 +185,7 @@ def test_initial_weights_follow_the_seed() -> None:
         ),
         (
             lambda: MLPConfig(layers=64),
-            "layers is 64; it must be a list of whole numbers of at least 1",
+            r"layers is \(64,\); it must be the width of the tower's input",
         ),
         (
             lambda: MLPConfig(layers=()),

@@ -189,7 +189,7 @@ def test_initial_weights_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden": 600}, "hidden is 600; it must be a list of whole numbers of at least 1"),
+        ({"hidden": 600.5}, "hidden is 600.5; it must be a list of whole numbers of at least 1"),
         ({"hidden": ()}, r"hidden is \(\); it must be one width or more, such as 600"),
         (
             {"hidden": (10, 0)},
