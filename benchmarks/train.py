@@ -16,7 +16,7 @@ from foretaste.bench.config import TrainBench
 from foretaste.bench.measure import timed
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
-from foretaste.bench.train import CLOCKS, default_batch_size, measure_training, needed_part
+from foretaste.bench.train import CLOCKS, measure_training, training_cases
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.ops.negatives import Complement, sample_negatives
@@ -47,14 +47,8 @@ OPTIONS = dict.fromkeys(("neumf", "vae"), TrainComparison)
 
 def measure(session: Session, options: TrainComparison) -> None:
     """Two rows, plain and ours, per precision and batch size."""
-    histories = session.histories()
-    for batch_size in options.batch_size or (default_batch_size(session),):
-        part = needed_part(session, histories, batch_size, options.steps)
-        for precision in options.precision:
-            session.log(f"training in {precision}, {batch_size:,} {session.unit} a batch")
-            epochs = options.warmup + options.repeats
-            plan = session.plan(precision, batch_size, epochs, compile=options.compile)
-            _measure_case(session, options, part, plan)
+    for part, plan in training_cases(session, options):
+        _measure_case(session, options, part, plan)
 
 
 def _measure_case(

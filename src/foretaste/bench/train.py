@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,15 +37,22 @@ CLOCKS = {
 
 def bench_train(session: Session, options: TrainBench) -> None:
     """Measure training on generated data."""
+    for part, plan in training_cases(session, options):
+        case, measured = measure_training(session, part, plan, options.warmup)
+        session.add(OURS, case, CLOCKS[session.name], measured.as_numbers(session.unit))
+
+
+def training_cases(
+    session: Session, options: TrainBench
+) -> Iterator[tuple[Histories, TrainingPlan]]:
+    """Data and plan of each batch size and precision, one after the other."""
     histories = session.histories()
     for batch_size in options.batch_size or (default_batch_size(session),):
         part = needed_part(session, histories, batch_size, options.steps)
         for precision in options.precision:
             session.log(f"training in {precision}, {batch_size:,} {session.unit} a batch")
             epochs = options.warmup + options.repeats
-            plan = session.plan(precision, batch_size, epochs, compile=options.compile)
-            case, measured = measure_training(session, part, plan, options.warmup)
-            session.add(OURS, case, CLOCKS[session.name], measured.as_numbers(session.unit))
+            yield part, session.plan(precision, batch_size, epochs, compile=options.compile)
 
 
 def default_batch_size(session: Session) -> int:
