@@ -24,8 +24,8 @@ from foretaste.data import (
     part_files,
     prepare,
 )
+from foretaste.data.content import content_digest
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import content_digest
 from foretaste.errors import DatasetError
 from foretaste.runs.verification import verify
 from tests.data.conftest import WriteFile

@@ -16,8 +16,8 @@ import pytest
 from foretaste._util.files import file_sha256
 from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, GivenSplit, Manifest, PrepareConfig, prepare, verify_dataset
+from foretaste.data.content import content_digest
 from foretaste.data.manifest import Part
-from foretaste.data.part_files import content_digest
 from foretaste.errors import DatasetError
 from tests.data.conftest import PrepareText
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -19,7 +20,13 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import check_part, part_bytes, read_pairs
+from foretaste.data.part_files import (
+    FileState,
+    TrainFiles,
+    check_part,
+    part_bytes,
+    read_pairs,
+)
 from foretaste.errors import DatasetError, SettingError
 
 Split = Literal["validation", "test"]
@@ -83,9 +90,12 @@ class Dataset:
     replaced meanwhile raises DatasetError instead of answering with other data.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, checked_files: Mapping[str, FileState] | None = None
+    ) -> None:
         self.path = path
         self.manifest = manifest
+        self._train_files = TrainFiles(path, manifest, checked_files or {})
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
@@ -93,7 +103,37 @@ class Dataset:
     @cached_property
     def train(self) -> Histories:
         """The training part: one row per training user, over the catalogue."""
-        return self.pairs("train.parquet", self.manifest.num_train_users)
+        return self._train_files.read_whole()
+
+    def train_part(self, users: range | None = None, items: range | None = None) -> Histories:
+        """The training part of consecutive users and items, numbered from the first of each:
+        ``len(users)`` rows over ``len(items)`` items; all of them unless given.
+
+        Of the files only row groups with these users are read, one at a time, so that little more
+        is held than what comes back. Raises DatasetError as ``train`` does.
+        """
+        files = self._train_files
+        users = files.users if users is None else users
+        items = files.items if items is None else items
+        if (users, items) == (files.users, files.items):
+            return self.train
+        for part, whole in ((users, files.users), (items, files.items)):
+            assert part.step == 1, f"{part} leaves some out"
+            is_within = whole.start <= part.start <= part.stop <= whole.stop
+            assert is_within, f"{part} is no part of {whole}"
+        return files.read(users, items)
+
+    def user_bounds(self, num_parts: int) -> list[int]:
+        """Training users at which contiguous parts of about as many interactions begin, and the
+        end: [num_parts + 1].
+
+        Part ``r`` begins with the user who has row ``N * r // num_parts`` of all ``N``, whichever
+        files they are in. It may be empty. Of each, one row group is read at most.
+        """
+        bounds = self._train_files.users_at(
+            [self.manifest.num_interactions * part // num_parts for part in range(1, num_parts)]
+        )
+        return [0, *bounds, self.manifest.num_train_users]
 
     @cached_property
     def users(self) -> IdTable:
@@ -105,15 +145,15 @@ class Dataset:
         """Ids of all items, the catalogue first, and the item columns that were given."""
         return self._ids("items.parquet", self.manifest.num_all_items)
 
-    def pairs(self, name: str, num_users: int | None = None) -> Histories:
-        """The pairs of one file, with a row for each of all users unless ``num_users`` says less;
-        DatasetError where they are unsorted or out of bounds."""
+    def pairs(self, name: str) -> Histories:
+        """The pairs of one file beside training's, with a row for each of all users; DatasetError
+        where they are unsorted or out of bounds."""
         # Only held-out interactions have items beyond the catalogue.
-        is_held_out = name not in ("train.parquet", _candidates_file("test"))
+        is_held_out = name != _candidates_file("test")
         return read_pairs(
             self.path / name,
             self._content(name),
-            num_users=self.manifest.num_users if num_users is None else num_users,
+            num_users=self.manifest.num_users,
             num_items=self.manifest.num_all_items if is_held_out else self.manifest.num_items,
         )
 
@@ -166,14 +206,13 @@ class Dataset:
 
     def all_interactions(self) -> Histories:
         """Every kept interaction of every user, held-out ones too: [num_users] rows."""
-        others = _ID_FILES | {_candidates_file("test")}
-        return self._held_pairs([name for name in self.manifest.parts if name not in others])
+        train = self.train.padded(self.manifest.num_users)
+        return reduce(Histories.union, map(self.pairs, self._held_files()), train)
 
     def in_training(self, everything: Histories) -> NDArray[np.bool_]:
         """A mask of `all_interactions`: the entries that are in the training part."""
         in_training = np.ones(everything.num_interactions, dtype=bool)
-        others = _ID_FILES | {_candidates_file("test"), "train.parquet"}
-        if files := [name for name in self.manifest.parts if name not in others]:
+        if files := self._held_files():
             held = self._held_pairs(files)
             train = self.train.padded(self.manifest.num_users)
             in_training[everything.find(held.where(train.find(held) < 0))] = False
@@ -191,6 +230,10 @@ class Dataset:
     def _target_files(self, split: Split) -> list[str]:
         names = (f"{split}.parquet", f"{split}_target.parquet")
         return [name for name in names if name in self.manifest.parts]
+
+    def _held_files(self) -> list[str]:
+        others = {*_ID_FILES, _candidates_file("test"), *self.manifest.train_files}
+        return [name for name in self.manifest.parts if name not in others]
 
     def _held_pairs(self, files: list[str]) -> Histories:
         return reduce(Histories.union, map(self.pairs, files))
@@ -218,9 +261,10 @@ def open_dataset(path: Path | str) -> Dataset:
         meant = did_you_mean(path, holding=FILE_NAME)
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`{meant}")
     manifest = Manifest.read(path)
-    for name, part in manifest.parts.items():
-        check_part(path / name, part.sha256)
-    return Dataset(path, manifest)
+    checked_files = {
+        name: check_part(path / name, part.sha256) for name, part in manifest.parts.items()
+    }
+    return Dataset(path, manifest, checked_files)
 
 
 def open_or_prepare(

@@ -159,12 +159,20 @@ def sorted_pairs(
 
     Raises DatasetError naming ``where`` if they do not.
     """
+    check_pairs(user_index, item_index, num_users=num_users, num_items=num_items, where=where)
+    return Histories._from_sorted(user_index, item_index, num_users, num_items)
+
+
+def check_pairs(
+    user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int, where: str
+) -> None:
+    """Raise DatasetError naming ``where`` for pairs that are unsorted, repeated or out of
+    bounds."""
     problem = _out_of_bounds(user_index, item_index, num_users, num_items)
     if problem is None and not is_strictly_sorted(user_index, item_index):
         problem = "rows are not sorted by user_index and item_index without repeats"
     if problem is not None:
         raise DatasetError(f"{where}: {problem}; prepare the dataset again")
-    return Histories._from_sorted(user_index, item_index, num_users, num_items)
 
 
 def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,7 +31,9 @@ _PART_NAMES = frozenset(
         *("validation_fold_in", "validation_target", "test_fold_in", "test_target"),
     )
 )
-_NEEDED_PARTS = frozenset({"users.parquet", "items.parquet", "train.parquet"})
+_NEEDED_PARTS = frozenset({"users.parquet", "items.parquet"})
+TRAIN_FILE = "train.parquet"
+_TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
 _MAX_INDEX = 2**31 - 1
 
 _MARK = b'"created_by": "foretaste '
@@ -104,7 +107,11 @@ class Manifest:
     """The foretaste version that wrote the dataset."""
 
     parts: dict[str, Part]
-    """Every file of the dataset by its name."""
+    """Every file of the dataset by its name. The training part is ``train.parquet``, or
+    ``train/part-00000.parquet`` and so on, each with the users that follow those of the last."""
+
+    train_digest: str = ""
+    """Content digest of the training part as one file, where it is in several; else empty."""
 
     notes: dict[str, str] = field(default_factory=dict)
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
@@ -117,12 +124,19 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Content digest of the whole: equal for equal data, whatever engine prepared it."""
-        described = {
-            "protocol": self.protocol,
-            "seed": self.seed,
-            "parts": {name: part.content_digest for name, part in self.parts.items()},
+        partitions = set(self.train_files) if self.train_digest else set()
+        digests = {
+            name: part.content_digest for name, part in self.parts.items() if name not in partitions
         }
+        if self.train_digest:
+            digests[TRAIN_FILE] = self.train_digest
+        described = {"protocol": self.protocol, "seed": self.seed, "parts": digests}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def train_files(self) -> list[str]:
+        """The file of the training part, or those that it is in one after the other."""
+        return sorted(name for name in self.parts if name.startswith("train"))
 
     def choices(self) -> list[tuple[str, str]]:
         """Lines for a person, as (label, value), on what was found out: protocol, columns,
@@ -151,7 +165,11 @@ class Manifest:
         return [*self.choices(), ("digest", self.digest[:12]), *counts.items()]
 
     def write(self, directory: Path) -> None:
-        text = signed_text(asdict(self) | {"digest": self.digest}, indent=2)
+        document = asdict(self) | {"digest": self.digest}
+        if not self.train_digest:
+            # As it was before training could be in several files, for versions of that time.
+            del document["train_digest"]
+        text = signed_text(document, indent=2)
         (directory / FILE_NAME).write_text(text, encoding="utf-8", newline="\n")
 
     @classmethod
@@ -194,18 +212,24 @@ class Manifest:
 
     def _problem(self) -> str | None:
         """A contradiction in the manifest; None where everything may be right."""
-        unknown = sorted(self.parts.keys() - _PART_NAMES)
+        partitions = [name for name in self.parts if _TRAIN_PARTITION.fullmatch(name)]
+        unknown = sorted(self.parts.keys() - _PART_NAMES - set(partitions))
         if unknown:
             return f"it lists {shown(unknown[0])}, which is no part of a dataset"
-        missing = sorted(_NEEDED_PARTS - self.parts.keys())
+        needed = _NEEDED_PARTS if partitions else _NEEDED_PARTS | {TRAIN_FILE}
+        missing = sorted(needed - self.parts.keys())
         if missing:
             return f"it does not list {missing[0]}"
-        for part, name in (
-            ("users", "num_users"), ("items", "num_all_items"), ("train", "num_interactions"),
-        ):  # fmt: skip
-            count, num_rows = getattr(self, name), self.parts[f"{part}.parquet"].num_rows
+        if bool(partitions) != bool(self.train_digest) or (partitions and TRAIN_FILE in self.parts):
+            return f"it does not say whether training is {TRAIN_FILE} or in several files"
+        for files, name in (
+            (["users.parquet"], "num_users"),
+            (["items.parquet"], "num_all_items"),
+            (self.train_files, "num_interactions"),
+        ):
+            count, num_rows = getattr(self, name), sum(self.parts[file].num_rows for file in files)
             if count != num_rows:
-                return f"{name} is {count}, and {part}.parquet has {num_rows} rows"
+                return f"{name} is {count}, and {files[0]} has {num_rows} rows"
         for few, many in (("num_train_users", "num_users"), ("num_items", "num_all_items")):
             if not 0 <= getattr(self, few) <= getattr(self, many) <= _MAX_INDEX:
                 return f"{few} is {getattr(self, few)}, of {getattr(self, many)} {many}"

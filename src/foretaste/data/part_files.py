@@ -1,14 +1,18 @@
-"""A part of a dataset: its bytes, once they are known to be its own, and their content."""
+"""Parts of a dataset: their bytes, once they are known to be their own, and the pairs in them; of
+the training part also those of some users and items alone."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from io import BufferedReader
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +20,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.files import open_regular, real_path
-from foretaste.data.histories import Histories, is_strictly_sorted, sorted_pairs
+from foretaste.data.histories import Histories, check_pairs, sorted_pairs
+from foretaste.data.manifest import Manifest
 from foretaste.errors import DatasetError
 
 _PARQUET_END = b"PAR1"
@@ -27,11 +32,41 @@ PAIR_COLUMNS = ["user_index", "item_index"]
 _PAIRS = "user_index (int32), item_index (int32)"
 
 
-def check_part(path: Path, sha256: str) -> None:
-    """DatasetError where a file is missing or is not the one that the manifest lists."""
+FileState = tuple[int, ...]
+"""Device, number, size and time of the last change of a file, by which it is the same still."""
+
+
+def check_part(path: Path, sha256: str) -> FileState:
+    """The state of a file; DatasetError where it is missing or is not the one that the manifest
+    lists."""
+    with opened_part(path, sha256) as (_, state):
+        return state
+
+
+@contextmanager
+def opened_part(
+    path: Path, sha256: str, checked: FileState | None = None
+) -> Iterator[tuple[BufferedReader, FileState]]:
+    """Yield the part that the manifest lists, and its state.
+
+    Its digest is taken in a pass of its own, so that none of it has to be held, unless it is in
+    the state in which it was ``checked`` already; and again where it changed as it was read.
+    Raises DatasetError as `check_part` does.
+    """
     with _opened(path) as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    _compare(path, found, sha256)
+        state = _state(file)
+        if state != checked:
+            _compare(path, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
+            file.seek(0)
+        yield file, state
+        if _state(file) != state:
+            file.seek(0)
+            _compare(path, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
+
+
+def _state(file: BufferedReader) -> FileState:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def part_bytes(path: Path, sha256: str) -> pa.Buffer:
@@ -101,12 +136,17 @@ def read_pairs(path: Path, content: pa.Buffer, *, num_users: int, num_items: int
     Raises DatasetError where they are unsorted, repeated or out of bounds.
     """
     table = read_table(path, content)
-    found = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
-    if found != _PAIRS or any(column.null_count for column in table.columns):
+    check_columns(path, table)
+    return pairs_in(table, num_users=num_users, num_items=num_items, where=str(path))
+
+
+def check_columns(path: Path, pairs: pa.Table) -> None:
+    """Raise DatasetError for a table at ``path`` that is none of pairs."""
+    found = ", ".join(f"{field.name} ({field.type})" for field in pairs.schema)
+    if found != _PAIRS or any(column.null_count for column in pairs.columns):
         raise DatasetError(
             f"{path}: expected {_PAIRS} without gaps, found {found:.200}; prepare the dataset again"
         )
-    return pairs_in(table, num_users=num_users, num_items=num_items, where=str(path))
 
 
 def pairs_in(table: pa.Table, *, num_users: int, num_items: int, where: str) -> Histories:
@@ -128,45 +168,164 @@ def integers(column: pa.ChunkedArray) -> NDArray[Any]:
     return np.concatenate([empty, *chunks])
 
 
-def is_in_order(file: pq.ParquetFile) -> bool:
-    """True where pairs ascend by user, then item, without repeats; an index counts 0, 1, 2, ..."""
-    if file.schema_arrow.names == PAIR_COLUMNS:
-        last = (-1, -1)
-        for users, items in zip(*(_values(file, name) for name in PAIR_COLUMNS), strict=True):
-            if last >= (users[0], items[0]) or not is_strictly_sorted(users, items):
-                return False
-            last = (users[-1], items[-1])
-        return True
-    num_rows = 0
-    for index in _values(file, file.schema_arrow.names[0]):
-        if not np.array_equal(index, np.arange(num_rows, num_rows + len(index))):
-            return False
-        num_rows += len(index)
-    return True
+class _Group(NamedTuple):
+    """One row group of a file, and the users it has rows of."""
+
+    file: str
+    number: int
+    num_rows: int
+    first_user: int
+    last_user: int
 
 
-def content_digest(file: pq.ParquetFile) -> str:
-    """A sha256 of column names and values in row order, whatever engine or file holds them."""
-    sha256 = hashlib.sha256()
-    for name in file.schema_arrow.names:
-        sha256.update(f"{name}:{file.metadata.num_rows}\n".encode())
-        if pa.types.is_integer(file.schema_arrow.field(name).type):
-            arrays: Iterable[Any] = _values(file, name)
-        else:
-            import pyarrow.compute as pc
+class TrainFiles:
+    """The files of a training part, sorted by user and item one after the other.
 
-            # Of text, the length of each value, -1 for none, then all bytes.
-            texts = file.read(columns=[name]).column(0).cast(pa.large_binary())
-            lengths = pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
-            content = np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)
-            arrays = (lengths, content)
-        for values in arrays:
-            sha256.update(np.ascontiguousarray(values).data)
-    return sha256.hexdigest()
+    ``checked`` has the state in which files were found to be the manifest's; their digests are not
+    taken again while they are in it.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, checked: Mapping[str, FileState]) -> None:
+        self._path = path
+        self._manifest = manifest
+        self._checked = dict(checked)
+        self.users = range(manifest.num_train_users)
+        self.items = range(manifest.num_items)
+
+    def read_whole(self) -> Histories:
+        """All pairs, of the very bytes that were checked.
+
+        Raises DatasetError where they are unsorted, repeated or out of bounds.
+        """
+
+        def tables() -> Iterator[tuple[Path, pa.Table]]:
+            for name in self._manifest.train_files:
+                path, part = self._path / name, self._manifest.parts[name]
+                content = part_bytes(path, part.sha256)
+                with _parquet(path, pa.BufferReader(content)) as file:
+                    if file.metadata.num_rows != part.num_rows:
+                        raise DatasetError(
+                            f"{path}: has {file.metadata.num_rows} rows, and the manifest counts "
+                            f"{part.num_rows}; prepare the dataset again"
+                        )
+                    for number in range(file.num_row_groups):
+                        yield path, file.read_row_group(number)
+
+        return self._histories(tables(), self._manifest.num_interactions, self.users, self.items)
+
+    def read(self, users: range, items: range) -> Histories:
+        """The pairs of these users and items, numbered from the first of each; one row group is
+        held at a time, beside what comes back.
+
+        Raises DatasetError as `read_whole` does.
+        """
+        groups = [
+            group
+            for group in self._groups
+            if group.first_user < users.stop and group.last_user >= users.start
+        ]
+
+        def tables() -> Iterator[tuple[Path, pa.Table]]:
+            for name, groups_of_file in groupby(groups, lambda group: group.file):
+                with self._opened(name) as file:
+                    for group in groups_of_file:
+                        yield self._path / name, file.read_row_group(group.number)
+
+        return self._histories(tables(), sum(group.num_rows for group in groups), users, items)
+
+    def users_at(self, rows: Sequence[int]) -> list[int]:
+        """The users whose interactions these rows of all files are."""
+        ends = list(accumulate(group.num_rows for group in self._groups))
+        found = []
+        for row in rows:
+            number = bisect_right(ends, row)
+            group = self._groups[number]
+            user = group.first_user
+            if user != group.last_user:
+                with self._opened(group.file) as file:
+                    users = file.read_row_group(group.number, columns=PAIR_COLUMNS[:1]).column(0)
+                user = users[row - ends[number]].as_py()
+            found.append(user)
+        return found
+
+    def _histories(
+        self, tables: Iterable[tuple[Path, pa.Table]], num_rows: int, users: range, items: range
+    ) -> Histories:
+        """The pairs of these users and items in tables that follow each other, and their paths."""
+        lengths = np.zeros(len(users) + 1, dtype=np.int64)
+        # Memory is taken as it is written to: what other users and items leave of it costs none.
+        found = np.empty(num_rows, dtype=np.int32)
+        num_found = 0
+        last = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
+        for path, table in tables:
+            check_columns(path, table)
+            user_index, item_index = (integers(table[name]) for name in PAIR_COLUMNS)
+            check_pairs(
+                np.concatenate((last[0], user_index)),
+                np.concatenate((last[1], item_index)),
+                num_users=len(self.users),
+                num_items=len(self.items),
+                where=str(path),
+            )
+            last = user_index[-1:], item_index[-1:]
+            kept = slice(*np.searchsorted(user_index, (users.start, users.stop)))
+            user_index, item_index = user_index[kept], item_index[kept]
+            if items != self.items:
+                is_kept = (item_index >= items.start) & (item_index < items.stop)
+                user_index, item_index = user_index[is_kept], item_index[is_kept]
+            if len(user_index):
+                counts = np.bincount(user_index - user_index[0])
+                start = user_index[0] - users.start + 1
+                lengths[start : start + len(counts)] += counts
+                found[num_found : num_found + len(item_index)] = item_index - items.start
+                num_found += len(item_index)
+        found.resize(num_found, refcheck=False)
+        return Histories(offsets=np.cumsum(lengths), item_index=found, num_items=len(items))
+
+    @cached_property
+    def _groups(self) -> list[_Group]:
+        """The groups of all files that have rows, in order."""
+        groups = []
+        for name in self._manifest.train_files:
+            path = self._path / name
+            with self._opened(name) as file:
+                check_columns(path, file.schema_arrow.empty_table())
+                for number in range(file.num_row_groups):
+                    described = file.metadata.row_group(number)
+                    users = described.column(0).statistics
+                    if not described.num_rows:
+                        continue
+                    if users is None or not users.has_min_max:
+                        raise DatasetError(
+                            f"{path}: has row groups without statistics; prepare the dataset again"
+                        )
+                    groups.append(_Group(name, number, described.num_rows, users.min, users.max))
+        bounds = np.array([group[-2:] for group in groups], dtype=np.int64).ravel()
+        order = np.arange(len(bounds))
+        check_pairs(
+            bounds,
+            order,
+            num_users=len(self.users),
+            num_items=len(order),
+            where=str(self._path / self._manifest.train_files[0]),
+        )
+        return groups
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[pq.ParquetFile]:
+        """Yield a file that is the manifest's; DatasetError where it is not, or cannot be read."""
+        path, sha256 = self._path / name, self._manifest.parts[name].sha256
+        with opened_part(path, sha256, self._checked.get(name)) as (content, state):
+            self._checked[name] = state
+            with _parquet(path, content) as file:
+                yield file
 
 
-def _values(file: pq.ParquetFile, name: str) -> Iterator[Any]:
-    """A column of integers, one array after the other; none of them is empty."""
-    for group in range(file.num_row_groups):
-        if file.metadata.row_group(group).num_rows:
-            yield file.read_row_group(group, columns=[name]).column(0).to_numpy()
+@contextmanager
+def _parquet(path: Path, content: Any) -> Iterator[pq.ParquetFile]:
+    """Yield the file with this content; DatasetError naming ``path`` where it cannot be read."""
+    try:
+        with pq.ParquetFile(content) as file:
+            yield file
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DatasetError(f"{path}: cannot be read: {error}") from None

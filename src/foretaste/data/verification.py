@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.settings import checked
+from foretaste.data.content import content_digest, is_in_order
 from foretaste.data.dataset import Dataset
 from foretaste.data.ids import IdTable, Kind
-from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import (
-    PAIR_COLUMNS,
-    content_digest,
-    is_in_order,
-    part_bytes,
-)
+from foretaste.data.manifest import FILE_NAME, TRAIN_FILE, Manifest
+from foretaste.data.part_files import PAIR_COLUMNS, part_bytes
 from foretaste.errors import DatasetError, ForetasteError, RunError
 
 _CANDIDATES = "test_candidates.parquet"
@@ -110,17 +107,16 @@ def verify_dataset(path: Path | str) -> Verification:
     if checks.make(FILE_NAME, check_manifest):
         manifest = Manifest.read(path)
         parts = [
-            checks.make(name, partial(_check_part, path / name, manifest))
-            for name in manifest.parts
+            checks.make(name, partial(_check_part, path, name, manifest)) for name in manifest.parts
         ]
         if all(parts):
             checks.make("all parts", lambda: _check_together(path, manifest))
     return Verification(path=path, holds="dataset", checks=tuple(checks.outcomes))
 
 
-def _check_part(path: Path, manifest: Manifest) -> str:
+def _check_part(directory: Path, name: str, manifest: Manifest) -> str:
     """Bytes, digest, columns and order of one part; of a file of ids, these too."""
-    part, kind = manifest.parts[path.name], _ID_FILES.get(path.name)
+    path, part, kind = directory / name, manifest.parts[name], _ID_FILES.get(name)
     expected = PAIR_COLUMNS if kind is None else [f"{kind}_index", f"{kind}_id"]
     content = part_bytes(path, part.sha256)
     problem = None
@@ -158,12 +154,12 @@ def _check_part(path: Path, manifest: Manifest) -> str:
 def _check_together(path: Path, manifest: Manifest) -> str:
     """Ranges and overlaps of all parts with pairs, and what training has of users and items."""
     dataset = Dataset(path, manifest)
-    pairs = {name: dataset.pairs(name) for name in manifest.parts if name not in _ID_FILES}
-    pairs.pop(_CANDIDATES, None)
-    train = seen = pairs["train.parquet"]
-    for name, part in pairs.items():
-        if part is train:
-            continue
+    if manifest.train_digest:
+        _check_whole(path, manifest)
+    train = seen = dataset.train.padded(manifest.num_users)
+    others = {*_ID_FILES, _CANDIDATES, *manifest.train_files}
+    for name in (name for name in manifest.parts if name not in others):
+        part = dataset.pairs(name)
         both = seen.union(part)
         num_twice = seen.num_interactions + part.num_interactions - both.num_interactions
         if num_twice:
@@ -189,5 +185,17 @@ def _check_together(path: Path, manifest: Manifest) -> str:
     elif not np.array_equal(users, expected) or not np.array_equal(listed, expected):
         problem = f"its users are not the first {manifest.num_train_users:,} of users.parquet"
     if problem is not None:
-        raise DatasetError(f"{path / 'train.parquet'}: {problem}; prepare the dataset again")
+        raise DatasetError(f"{path / TRAIN_FILE}: {problem}; prepare the dataset again")
     return "indexes within range, no pair in two parts, all users and items of training"
+
+
+def _check_whole(path: Path, manifest: Manifest) -> None:
+    """Digest of a training part that is in several files."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(pq.ParquetFile(path / name)) for name in manifest.train_files]
+        digest = content_digest(*files)
+    if digest != manifest.train_digest:
+        raise DatasetError(
+            f"{path / 'train'}: its files have content digest {digest[:12]} together, the manifest "
+            f"says {manifest.train_digest[:12]}; prepare the dataset again"
+        )

@@ -12,8 +12,8 @@ from foretaste import __version__
 from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import Progress
+from foretaste.data.content import content_digest, is_in_order
 from foretaste.data.manifest import Manifest, Part
-from foretaste.data.part_files import content_digest, is_in_order
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
 from foretaste.data.preparation.casts import Kind

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data.part_files import is_in_order
+from foretaste.data.content import is_in_order
 
 Columns = dict[str, list[object]]
 

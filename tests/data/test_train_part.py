@@ -1,0 +1,199 @@
+"""Parts of the training pairs: equal to slices of the whole, from one file and from several."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from foretaste.data import Dataset, Histories, open_dataset, part_files, prepare
+from foretaste.data.manifest import TRAIN_FILE, Part
+from foretaste.errors import DatasetError
+from foretaste.runs.verification import verify
+from tests.data.partitions import in_partitions
+
+GIANT = 5
+"""A user with more interactions than all others have."""
+
+LAYOUTS: dict[str, list[int]] = {"one file": [], "three": [0, 3, 6], "with an empty one": [0, 4, 4]}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    rows = [(user, (user * 3 + n) % 23) for user in range(9) for n in range(4 + user % 3)]
+    rows += [(GIANT, item) for item in range(60)]
+    text = "".join(f"{user},{item},{n}\n" for n, (user, item) in enumerate(rows))
+    source = tmp_path_factory.mktemp("rows") / "raw.csv"
+    source.write_text("user_id,item_id,time\n" + text)
+    return prepare(source, source.with_name("prepared"))
+
+
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS.keys())
+def laid_out(dataset: Dataset, tmp_path: Path, request: pytest.FixtureRequest) -> Dataset:
+    return in_partitions(dataset, tmp_path / "laid_out", request.param)
+
+
+def pairs(histories: Histories) -> list[tuple[int, int]]:
+    return list(zip(histories.row_index().tolist(), histories.item_index.tolist(), strict=True))
+
+
+def sliced(dataset: Dataset, users: range, items: range) -> list[tuple[int, int]]:
+    return [
+        (user - users.start, item - items.start)
+        for user, item in pairs(dataset.train)
+        if user in users and item in items
+    ]
+
+
+def test_any_part_is_a_slice_of_the_whole(dataset: Dataset, laid_out: Dataset) -> None:
+    num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
+    for users in (range(num_users), range(2, 7), range(GIANT, GIANT + 1), range(4, 4)):
+        for items in (range(num_items), range(num_items // 3, num_items // 2), range(0)):
+            part = laid_out.train_part(users, items)
+            assert pairs(part) == sliced(dataset, users, items)
+            assert (part.num_users, part.num_items) == (len(users), len(items))
+            assert part.item_index.dtype == np.int32
+    assert pairs(laid_out.train_part()) == pairs(dataset.train)
+    assert laid_out.train_part(range(num_users)) is laid_out.train
+
+
+def test_parts_of_as_many_interactions_begin_at_these_users(
+    dataset: Dataset, laid_out: Dataset
+) -> None:
+    row_index, num_users = dataset.train.row_index(), dataset.manifest.num_train_users
+    for num_parts in (1, 2, 3, 4, num_users + 5):
+        begins = [row_index[len(row_index) * part // num_parts] for part in range(num_parts)]
+        assert laid_out.user_bounds(num_parts) == [*begins, num_users]
+    # The giant has the middle of the rows, and an end of some part within them.
+    assert laid_out.user_bounds(2) == [0, GIANT, num_users]
+    assert laid_out.user_bounds(4).count(GIANT) > 1
+
+
+def test_only_row_groups_with_these_users_are_read(
+    laid_out: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_row_group, num_read = pq.ParquetFile.read_row_group, []
+
+    def counted(file: pq.ParquetFile, number: int, **options: Any) -> object:
+        num_read.append(file.metadata.row_group(number).num_rows)
+        return read_row_group(file, number, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    part = laid_out.train_part(range(1, 3))
+    # The groups, of three rows here, where the part begins and ends have rows of others.
+    assert part.num_interactions <= sum(num_read) <= part.num_interactions + 4
+    num_read.clear()
+    laid_out.user_bounds(4)
+    assert len(num_read) <= 3
+
+
+def test_the_rest_of_a_dataset_knows_no_layout(dataset: Dataset, laid_out: Dataset) -> None:
+    assert laid_out.manifest.digest == dataset.manifest.digest
+    assert pairs(laid_out.heldout("test").known) == pairs(dataset.heldout("test").known)
+    everything = laid_out.all_interactions()
+    assert pairs(everything) == pairs(dataset.all_interactions())
+    assert np.array_equal(laid_out.in_training(everything), dataset.in_training(everything))
+    assert verify(laid_out.path).is_ok
+
+
+def test_the_digest_is_taken_once(laid_out: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(part_files, "_compare", lambda path, *_: taken.append(path.name))
+    laid_out.train_part(range(2, 4))
+    laid_out.user_bounds(3)
+    assert not taken
+    unopened = Dataset(laid_out.path, laid_out.manifest)
+    unopened.train_part(range(2, 4))
+    unopened.train_part(range(4, 5))
+    assert sorted(taken) == sorted(Path(name).name for name in laid_out.manifest.train_files)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def replace_by_another(path: Path) -> None:
+    table = pq.read_table(path)
+    path.unlink()
+    pq.write_table(table[:-1], path)
+
+
+@pytest.mark.parametrize("damage", [cut_short, replace_by_another, Path.unlink])
+def test_a_file_that_is_another_meanwhile(
+    laid_out: Dataset, damage: Callable[[Path], None]
+) -> None:
+    path = laid_out.path / laid_out.manifest.train_files[0]
+    damage(path)
+    for read in (laid_out.train_part, lambda users: laid_out.train):
+        with pytest.raises(DatasetError, match=rf"{path.name}: .*manifest"):
+            read(range(3))
+
+
+def test_a_file_that_changes_as_it_is_read(
+    laid_out: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out.user_bounds(2)
+    path = laid_out.path / laid_out.manifest.train_files[0]
+    read_row_group = pq.ParquetFile.read_row_group
+
+    def read_then_write(file: pq.ParquetFile, number: int) -> object:
+        table = read_row_group(file, number)
+        path.write_bytes(b"x" * path.stat().st_size)
+        return table
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read_then_write)
+    with pytest.raises(DatasetError, match=path.name):
+        laid_out.train_part(range(2))
+
+
+def test_files_in_another_order(dataset: Dataset, tmp_path: Path) -> None:
+    laid_out = in_partitions(dataset, tmp_path / "laid_out", [0, 3, 6])
+    first, second, _ = laid_out.manifest.train_files
+    parts = dict(laid_out.manifest.parts)
+    parts[first], parts[second] = parts[second], parts[first]
+    shutil.move(laid_out.path / first, tmp_path / "first")
+    shutil.move(laid_out.path / second, laid_out.path / first)
+    shutil.move(tmp_path / "first", laid_out.path / second)
+    swapped = Dataset(laid_out.path, replace(laid_out.manifest, parts=parts))
+    for read in (swapped.train_part, lambda users: swapped.train):
+        with pytest.raises(DatasetError, match="rows are not sorted"):
+            read(range(5))
+
+
+def test_a_whole_that_its_files_do_not_make(dataset: Dataset, tmp_path: Path) -> None:
+    laid_out = in_partitions(dataset, tmp_path / "laid_out", [0, 3])
+    replace(laid_out.manifest, train_digest="0" * 64).write(laid_out.path)
+    (problem,) = verify(laid_out.path).problems
+    assert "its files have content digest" in problem
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_digest": ""}, "does not say whether training is"),
+        ({"num_interactions": 4}, "num_interactions is 4, and train/part-00000.parquet has"),
+        ({TRAIN_FILE: "train/part-00000.parquet"}, "does not say whether training is"),
+        ({"train/../part-00000.parquet": "train/part-00000.parquet"}, "is no part of a dataset"),
+    ],
+)
+def test_manifests_that_contradict_themselves(
+    dataset: Dataset, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    laid_out = in_partitions(dataset, tmp_path / "laid_out", [0, 3])
+    parts: dict[str, Part] = dict(laid_out.manifest.parts)
+    for name in [name for name in change if "/" in name or "." in name]:
+        parts[name] = parts[change.pop(name)]
+    replace(laid_out.manifest, parts=parts, **change).write(laid_out.path)
+    with pytest.raises(DatasetError, match=message):
+        open_dataset(laid_out.path)
+
+
+def test_a_dataset_of_one_file_says_nothing_of_several(dataset: Dataset) -> None:
+    """So that earlier versions read it."""
+    assert "train_digest" not in (dataset.path / "manifest.json").read_text()
