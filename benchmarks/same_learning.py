@@ -152,7 +152,7 @@ def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Calla
 
 
 def _plan(kind: str, seed: int) -> TrainingPlan:
-    size = TrainingSize(num_interactions=1, num_users=1, protocol="none")
+    size = TrainingSize(num_interactions=1, num_users=1, num_items=1, protocol="none")
     config = _training_config(kind, seed, "fp32")
     return resolve(config, MultVAE, size, sampling=None, device="cpu")
 

@@ -13,7 +13,7 @@ from foretaste.bench.config import BenchConfig, Counts
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.bench.train import CLOCKS, default_batch_size, measure_training, needed_part
-from foretaste.models.base import free_on
+from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training.config import Precision

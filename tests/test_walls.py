@@ -92,7 +92,7 @@ MAX_CALLED_ONCE = 10
 MAX_SMALL_MODULES = 1
 MAX_RELATIVE = 0
 MAX_DIALECT = 2
-MAX_IMPORTED = 100
+MAX_IMPORTED = 103
 
 HEAVY = {"torch", "duckdb", "pyarrow", "numpy", "pandas", "fastapi", "uvicorn", "cyclopts", "rich"}
 

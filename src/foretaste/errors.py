@@ -10,6 +10,7 @@
     ├── UnknownIdError            an id that the run or dataset has never seen
     ├── UnsupportedError          this model cannot answer that question, and why
     ├── TrainingError             training cannot go on: non-finite loss, nothing to train on
+    ├── RankError                 another rank of this training failed, or is not there
     └── MissingExtraError         an optional dependency is missing: the exact pip install line
 
 The command line prints the message without a traceback and exits with status 2. Mistakes of our
@@ -56,6 +57,10 @@ class UnsupportedError(ForetasteError):
 
 class TrainingError(ForetasteError):
     """Training cannot start or go on."""
+
+
+class RankError(ForetasteError):
+    """Another rank failed, is not there, or differs from this one."""
 
 
 class MissingExtraError(ForetasteError, ImportError):

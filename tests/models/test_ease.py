@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.base import check_model_fits
 from foretaste.models.baselines import ease
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
+from foretaste.models.memory import check_model_fits
 from foretaste.ops.histories import HistoryTensors
 
 NUM_USERS, NUM_ITEMS = 60, 23
@@ -112,7 +112,7 @@ def test_a_catalogue_too_large_is_refused(
     said = r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* train vae or neumf"
     with pytest.raises(UnsupportedError, match=said):
         check_model_fits("ease", config, 10, 3_000_000, cpu)
-    monkeypatch.setattr("foretaste.models.base.free_on", lambda device: 20 * NUM_ITEMS**2 - 1)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: 20 * NUM_ITEMS**2 - 1)
     check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu)
     with pytest.raises(UnsupportedError, match="training ease for 60 users and 23 items"):
         check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu, to_train=True)

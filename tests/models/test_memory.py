@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.base import check_model_fits
+from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
 from foretaste.models.vae.config import DAEConfig, VAEConfig
@@ -27,9 +27,9 @@ def test_the_size_is_that_of_the_model_that_is_made(
         (model.weight_bytes(), False),
         (model.training_bytes(CPU), True),
     ):
-        monkeypatch.setattr("foretaste.models.base.free_on", lambda device, free=free: free)
+        monkeypatch.setattr("foretaste.models.memory.free_on", lambda device, free=free: free)
         check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
-        monkeypatch.setattr("foretaste.models.base.free_on", lambda device, free=free: free - 1)
+        monkeypatch.setattr("foretaste.models.memory.free_on", lambda device, free=free: free - 1)
         with pytest.raises(UnsupportedError, match=rf"{name} for 50 users and 30 items with "):
             check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
 

@@ -26,7 +26,7 @@ _PLAN = resolve(
         evaluation_batch=None,
     ),
     MultVAE,
-    TrainingSize(num_interactions=1000, num_users=100, protocol="leave-one-out"),
+    TrainingSize(num_interactions=1000, num_users=100, num_items=50, protocol="leave-one-out"),
     sampling=None,
     device="cpu",
 )

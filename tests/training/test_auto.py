@@ -24,7 +24,9 @@ def plan_of(
     protocol: str = "leave-one-out",
     model: type[IterativeModel] = NeuMF,
 ) -> TrainingPlan:
-    size = TrainingSize(num_interactions=num_interactions, num_users=num_users, protocol=protocol)
+    size = TrainingSize(
+        num_interactions=num_interactions, num_users=num_users, num_items=50, protocol=protocol
+    )
     return resolve(
         config or TrainingConfig(),
         model,
@@ -111,6 +113,7 @@ def test_the_metric_that_selects_follows_the_protocol(protocol: str, metric: str
 
 
 ASKED: dict[str, Any] = {
+    "parallel": "data",
     "epochs": 3,
     "batch_size": 77,
     "learning_rate": 0.5,

@@ -29,7 +29,9 @@ ASKED = TrainingConfig(epochs=3, device="cpu")
 
 
 def started(**asked: Any) -> TrainingStart:
-    size = TrainingSize(num_interactions=1000, num_users=100, protocol="leave-one-out")
+    size = TrainingSize(
+        num_interactions=1000, num_users=100, num_items=50, protocol="leave-one-out"
+    )
     return TrainingStart(
         model="gmf",
         dataset="data",

@@ -52,6 +52,7 @@ ELSEWHERE = {
         "kernels",
         "cuda_graphs",
         "evaluation_batch",
+        "parallel",
     ),
 }
 """``device`` decides where, and must not decide what; its errors are tested with `train`.

@@ -222,7 +222,7 @@ def test_kernels_and_compile_are_not_both_chosen() -> None:
 
 
 def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:
-    size = TrainingSize(num_interactions=10, num_users=5, protocol="none")
+    size = TrainingSize(num_interactions=10, num_users=5, num_items=9, protocol="none")
     config = TrainingConfig(kernels="triton")
     with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
         resolve(config, MultVAE, size, sampling=None, device="cpu")

@@ -23,8 +23,9 @@ from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
-from foretaste.models.base import NeuralModel, TrainingSize, check_model_fits
+from foretaste.models.base import NeuralModel, TrainingSize
 from foretaste.models.config import SamplingConfig
+from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.registry import build_model, model_class
 from foretaste.models.vae.config import VAEConfig
@@ -172,7 +173,7 @@ class Session:
             **_REFERENCE[self.name],  # type: ignore[arg-type]
             **settings,
         )
-        size = TrainingSize(num_interactions=1, num_users=1, protocol="none")
+        size = TrainingSize(num_interactions=1, num_users=1, num_items=1, protocol="none")
         kind = model_class(self.name)
         assert issubclass(kind, NeuralModel)
         return resolve(config, kind, size, sampling=self.sampling, device=str(self.device))

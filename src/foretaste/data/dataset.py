@@ -135,6 +135,24 @@ class Dataset:
         )
         return [0, *bounds, self.manifest.num_train_users]
 
+    def train_part(self, users: range, items: range) -> Histories:
+        """The training pairs of some users and items, both numbered from the first of them."""
+        train = self.train
+        if len(users) < len(train):
+            train = train.rows(np.arange(users.start, users.stop))
+        if len(items) == train.num_items:
+            return train
+        inside = (train.item_index >= items.start) & (train.item_index < items.stop)
+        some = train.where(inside)
+        item_index = some.item_index - np.int32(items.start)
+        return Histories(offsets=some.offsets, item_index=item_index, num_items=len(items))
+
+    def user_bounds(self, num_parts: int) -> list[int]:
+        """Users that part the training users into shards of about as many interactions."""
+        offsets = self.train.offsets
+        wanted = [offsets[-1] * part // num_parts for part in range(num_parts + 1)]
+        return [int(bound) for bound in np.searchsorted(offsets, wanted)]
+
     @cached_property
     def users(self) -> IdTable:
         """Ids of all users and the part (``part``) each belongs to."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretaste._util.memory import require_memory
-from foretaste.models.base import RecommenderModel, UserState, free_on
+from foretaste.models.base import RecommenderModel, UserState
+from foretaste.models.memory import free_on
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:

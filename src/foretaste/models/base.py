@@ -17,19 +17,15 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from foretaste._util.memory import free_bytes, require_memory
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, SamplingConfig
-from foretaste.models.registry import model_class
+from foretaste.models.share import Share
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 
 Implementation = Literal["auto", "chunked", "triton", "compiled"]
 """Of the operations in `foretaste.ops` that have several."""
-
-_UNCOUNTABLE = 2**63
-"""Bytes of what has more elements than PyTorch can count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +54,12 @@ class RecommenderModel(nn.Module, ABC):
     name: ClassVar[str]
     config_class: ClassVar[type[ModelConfig]]
 
+    user_rows: ClassVar[tuple[str, ...]] = ()
+    """Parameters with a row for each user."""
+
+    item_rows: ClassVar[tuple[str, ...]] = ()
+    """Parameters with a row for each item."""
+
     memory_advice = (
         "choose smaller sizes, or keep fewer users and items (--min-user-interactions, "
         "--min-item-users)"
@@ -67,9 +69,15 @@ class RecommenderModel(nn.Module, ABC):
     config: Any
     """Its settings, an instance of ``config_class``."""
 
-    def __init__(self, config: Any, num_users: int, num_items: int) -> None:
+    share: Share
+    """The part of it that is here, one of several ranks or all."""
+
+    def __init__(
+        self, config: Any, num_users: int, num_items: int, share: Share | None = None
+    ) -> None:
         super().__init__()
         self.config = config
+        self.share = share or Share.whole(num_users, num_items)
         self.num_users = num_users
         self.num_items = num_items
         self.item_count_I: Tensor
@@ -78,6 +86,12 @@ class RecommenderModel(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         return self.item_count_I.device
+
+    def rows_of(self, name: str) -> range | None:
+        """The rows of a parameter that are here alone; None where every rank has all of them."""
+        if self.share.shards_users and name in self.user_rows:
+            return self.share.users
+        return self.share.items if self.share.shards_items and name in self.item_rows else None
 
     def weight_bytes(self) -> int:
         """Memory of its weights and of what else it keeps."""
@@ -89,8 +103,12 @@ class RecommenderModel(nn.Module, ABC):
 
     def count_items(self, histories: HistoryTensors) -> None:
         """Learn how many training users have each item: the order for users without a history."""
-        counts = torch.bincount(histories.item_index, minlength=self.num_items)
-        self.item_count_I.copy_(counts)
+        items, ranks = self.share.items, self.share.ranks
+        counts = torch.bincount(histories.item_index, minlength=len(items))
+        self.item_count_I.zero_()
+        self.item_count_I[items.start : items.stop] = counts
+        if self.share.shards_users or self.share.shards_items:
+            ranks.sum_(self.item_count_I)
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
@@ -164,17 +182,12 @@ class TrainingSize:
 
     num_interactions: int
     num_users: int
+    num_items: int
     protocol: str
 
 
 class IterativeModel(RecommenderModel):
     """A model fitted epoch by epoch, evaluated between epochs and resumed within them."""
-
-    user_rows: ClassVar[tuple[str, ...]] = ()
-    """Parameters with a row for each user."""
-
-    item_rows: ClassVar[tuple[str, ...]] = ()
-    """Parameters with a row for each item."""
 
     implementation: Implementation = "auto"
     """Of the operations of a training step."""
@@ -223,8 +236,10 @@ class NeuralModel(IterativeModel):
     compute_dtype: torch.dtype | None = None
     """Of the large products of training; None means as the weights are."""
 
-    def __init__(self, config: Any, num_users: int, num_items: int) -> None:
-        super().__init__(config, num_users, num_items)
+    def __init__(
+        self, config: Any, num_users: int, num_items: int, share: Share | None = None
+    ) -> None:
+        super().__init__(config, num_users, num_items, share)
         self._memory = Buffers()
 
     def training_bytes(self, device: torch.device) -> int:
@@ -247,6 +262,11 @@ class NeuralModel(IterativeModel):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters by the name of the optimizer that updates them."""
         return {"all": [parameter for parameter in self.parameters() if parameter.numel()]}
+
+    def summed_parameters(self) -> list[nn.Parameter]:
+        """Parameters whose gradients add up over the ranks; those of the others are whole."""
+        named = self.named_parameters()
+        return [parameter for name, parameter in named if self.rows_of(name) is None]
 
     def updated_by(self, batch: Batch) -> str | None:
         """Name of the one optimizer that a batch is for; None where every one steps.
@@ -297,38 +317,6 @@ class ComposedModel(ClosedFormModel):
     @abstractmethod
     def compose(self, models: Sequence[RecommenderModel]) -> None:
         """Take the models of these runs, in their order, before `fit`."""
-
-
-def free_on(device: torch.device) -> int:
-    """Bytes that could still be taken on a device, PyTorch's own cache included."""
-    if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + cached
-    return free_bytes()
-
-
-def check_model_fits(
-    name: str,
-    config: object,
-    num_users: int,
-    num_items: int,
-    device: torch.device,
-    *,
-    to_train: bool = False,
-) -> None:
-    """UnsupportedError where ``device`` has no room for a model, or for training it."""
-    kind = model_class(name)
-    try:
-        with torch.device("meta"):
-            model = kind(config, num_users, num_items)
-        needed = model.training_bytes(device) if to_train else model.weight_bytes()
-    except RuntimeError as error:
-        if "overflow" not in str(error):
-            raise
-        needed = _UNCOUNTABLE
-    size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
-    what = f"training {size}" if to_train else size
-    require_memory(needed, free_on(device), what, kind.memory_advice)
 
 
 def power_of_two(value: int, smallest: int, largest: int) -> int:

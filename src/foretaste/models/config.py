@@ -11,6 +11,9 @@ from foretaste._util.settings import Count, Range, check_settings
 BatchLayout = Literal["grouped", "shuffled"]
 Widths = Annotated[tuple[int, ...], Range(at_least=1)]
 Dropout = Annotated[float, Range(at_least=0, below=1)]
+Sharing = Literal["users", "data", "items"]
+"""Ways to share a training out over ranks: users sharded with their table rows, the users of each
+batch with everything replicated, or items sharded with their table rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,9 @@ class ModelConfig:
 
     has_large_products: ClassVar[bool] = True
     """The precision of training changes something."""
+
+    parallel: ClassVar[tuple[Sharing, ...]] = ()
+    """Ways to share its training out over ranks; without any, the first rank trains alone."""
 
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
     """By model that it can begin with: the parameters taken from it, by how their names begin."""

@@ -56,7 +56,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     # `dataset_of` is called before torch is needed, so that a wrong path need not wait for it.
     import torch
 
-    from foretaste.models.base import check_model_fits
+    from foretaste.models.memory import check_model_fits
     from foretaste.ops.device import resolve_device
 
     device = checked("device", device, torch.device | str)

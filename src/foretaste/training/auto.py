@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from foretaste._util.settings import Count, check_settings
+from foretaste.data.dataset import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import metric_name, parse_metric
-from foretaste.training.config import TrainingConfig
-
-if TYPE_CHECKING:
-    from foretaste.models.base import IterativeModel, TrainingSize
-    from foretaste.models.config import SamplingConfig
+from foretaste.models.base import IterativeModel, TrainingSize
+from foretaste.models.config import SamplingConfig, Sharing
+from foretaste.models.registry import MODELS, config_class, model_class
+from foretaste.training.config import HEEDED_IN_ONE_PASS, TrainingConfig
+from foretaste.training.validation import check_candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,7 @@ class TrainingPlan(TrainingConfig):
     beta2: float
     eval_every: Count
     patience: int
+    parallel: Sharing
 
     def __post_init__(self) -> None:
         # Not the checks of what is asked for: on a CPU, `resolve` itself chooses chunked kernels,
@@ -48,7 +51,11 @@ def resolve(
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
     select_by = "ndcg@100" if size.protocol == "held-out-users" else "ndcg@10"
-    chosen = model.auto_settings(size, sampling) | {"select_by": select_by}
+    chosen: dict[str, Any] = {
+        "parallel": next(iter(model.config_class.parallel), "data"),
+        "select_by": select_by,
+    }
+    chosen |= model.auto_settings(size, sampling)
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
     kernels = config.kernels
     if device == "cpu":
@@ -66,3 +73,62 @@ def resolve(
             "use --candidates full or another metric"
         )
     return TrainingPlan(**(values | {"select_by": metric_name(kind, length)}))
+
+
+def check_settings_act(
+    model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
+) -> None:
+    """SettingError for settings that would do nothing."""
+    kind = config_class(model)
+    if asked.precision != "fp32" and not kind.has_large_products:
+        raise SettingError(
+            f"precision is {asked.precision}, but {model} has no large products to compute in it; "
+            "use fp32"
+        )
+    if asked.parallel not in ("auto", *kind.parallel):
+        able = f"use auto or {', '.join(kind.parallel)}" if kind.parallel else "leave it out"
+        raise SettingError(
+            f"parallel is {asked.parallel}, and {model} is not shared out so; {able}"
+        )
+    if sampling is not None and not kind.samples_negatives:
+        sampling_models = [name for name in MODELS if config_class(name).samples_negatives]
+        raise SettingError(
+            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
+            f"to {', '.join(sampling_models)}"
+        )
+    if not kind.has_epochs:
+        idle = {field.name for field in fields(TrainingConfig)} - set(HEEDED_IN_ONE_PASS)
+        for name in by_name.keys() & idle:
+            raise SettingError(
+                f"{name} does nothing for {model}, which is fitted in one pass and heeds "
+                f"{', '.join(HEEDED_IN_ONE_PASS)}; leave it out, or give it in a config that "
+                "serves several models"
+            )
+
+
+def resolved_config(
+    model: str,
+    asked: TrainingConfig,
+    dataset: Dataset,
+    sampling: SamplingConfig | None,
+    device: str,
+) -> TrainingConfig:
+    """The settings with the device that was found; of a model with epochs, without any ``auto``."""
+    manifest = dataset.manifest
+    holds_out = dataset.has_split("validation") or dataset.has_split("test")
+    if asked.target is not None and not holds_out:
+        raise SettingError(
+            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
+            f"(protocol {manifest.protocol}); leave out --target or prepare another split"
+        )
+    check_candidates(dataset, asked.candidates)
+    kind = model_class(model)
+    if not issubclass(kind, IterativeModel):
+        return replace(asked, device=device)
+    size = TrainingSize(
+        num_interactions=manifest.num_interactions,
+        num_users=manifest.num_train_users,
+        num_items=manifest.num_items,
+        protocol=manifest.protocol,
+    )
+    return resolve(asked, kind, size, sampling=sampling, device=device)

@@ -12,6 +12,7 @@ from foretaste.evaluation.config import CandidateRule
 
 Auto = Literal["auto"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Parallel = Literal["auto", "users", "data", "items"]
 Kernels = Literal["auto", "chunked", "triton"]
 LossScale = Annotated[float | None, Range(above=0, at_most=2**32)]
 
@@ -58,6 +59,10 @@ class TrainingConfig:
     kernels: Kernels = "auto"
     """Operations on an NVIDIA GPU: auto takes a Triton kernel once it was seen to be right there;
     chunked is PyTorch alone; triton insists. On a CPU only chunked ones exist."""
+
+    parallel: Parallel = "auto"
+    """Way to share the training out over the ranks of torchrun: by users, by data (the users of
+    each batch) or by items. auto takes the one of the model that needs the least memory or time."""
 
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""

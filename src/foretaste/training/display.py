@@ -85,11 +85,12 @@ class TrainingDisplay(Callback):
         self._say_labelled("model", f"{start.num_parameters:,} parameters, {plan.precision}")
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
+        hidden = {"kernels"} if start.num_ranks > 1 else {"kernels", "parallel"}
         chosen = [
             f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
             for field in fields(self.asked)
             # No choice of kernels to show: a CPU has one kind, a GPU one for each operation.
-            if getattr(self.asked, field.name) == "auto" and field.name != "kernels"
+            if getattr(self.asked, field.name) == "auto" and field.name not in hidden
         ]
         self._say_labelled("auto chose", " ".join(chosen))
         chosen_by = {

@@ -46,6 +46,7 @@ def fit(
             state.count(step(batch), batch.num_samples)
             callback.stepped(epoch, state.num_done, num_batches)
             checkpoint()
+        step.finish()
         loss = state.mean_loss()  # sync: the one of the epoch
         state.clock.stop()
         state.check_finite(model)

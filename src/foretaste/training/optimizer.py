@@ -11,6 +11,7 @@ from torch import Tensor
 
 from foretaste.errors import TrainingError
 from foretaste.models.base import NeuralModel
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 from foretaste.training.auto import TrainingPlan
 
@@ -18,6 +19,7 @@ _INITIAL_SCALE = 2.0**16
 _SMALLEST_SCALE = 1.0
 _LARGEST_SCALE = 2.0**32
 _GROWTH_STEPS = 2000
+OF_OWN_ROWS = " of own rows"
 
 
 def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
@@ -33,13 +35,26 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
 
 
 def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> dict[str, torch.optim.Optimizer]:
-    """The optimizer of each of the model's groups of parameters, by the group's name."""
-    groups = model.parameter_groups()
-    return {name: adam(parameters, plan) for name, parameters in groups.items()}
+    """The optimizer of each of the model's groups of parameters, by the group's name.
+
+    Parameters whose gradients are whole on their rank have one of their own, for it need not wait
+    for the other ranks: its name ends in `OF_OWN_ROWS`.
+    """
+    summed = set(model.summed_parameters())
+    optimizers: dict[str, torch.optim.Optimizer] = {}
+    for name, parameters in model.parameter_groups().items():
+        own = [parameter for parameter in parameters if parameter not in summed]
+        shared = [parameter for parameter in parameters if parameter in summed]
+        parts = {name: shared, name + OF_OWN_ROWS: own}
+        optimizers |= {part: adam(some, plan) for part, some in parts.items() if some}
+    return optimizers
 
 
 class Scaler(Protocol):
     """Between loss and optimizers: ``scale(loss).backward()``, then ``step(optimizers)``."""
+
+    looks_at_gradients: bool
+    """A step depends on all gradients, those of other ranks too."""
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss to call ``backward`` on."""
@@ -69,6 +84,8 @@ class Scaler(Protocol):
 class Unscaled:
     """The `Scaler` of every precision whose gradients need none."""
 
+    looks_at_gradients = False
+
     def scale(self, loss: Tensor) -> Tensor:
         return loss
 
@@ -94,10 +111,16 @@ class LossScaler:
 
     A step whose gradients are not all finite leaves weights and optimizer state alone. The scale
     starts at 2**16, is halved then, and doubled after 2,000 finite steps in a row (Micikevicius et
-    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is.
+    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. A step that one of
+    ``ranks`` leaves out, all do.
     """
 
-    def __init__(self, device: torch.device, fixed: float | None = None) -> None:
+    looks_at_gradients = True
+
+    def __init__(
+        self, device: torch.device, fixed: float | None = None, ranks: Ranks = ALONE
+    ) -> None:
+        self.ranks = ranks
         self.is_fixed = fixed is not None
         self.scale_tensor = torch.full((), fixed or _INITIAL_SCALE, device=device)
         self.num_finite = torch.zeros((), dtype=torch.int64, device=device)
@@ -115,10 +138,12 @@ class LossScaler:
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        overflowed = ~torch.nn.utils.get_total_norm(gradients, norm_type=math.inf).isfinite()
+        largest = torch.nn.utils.get_total_norm(gradients, norm_type=math.inf)
+        found_inf = self.ranks.max_((~largest.isfinite()).float())
+        overflowed = found_inf.bool()
         for optimizer in optimizers:
             fused: Any = optimizer
-            fused.grad_scale, fused.found_inf = self.scale_tensor, overflowed.float()
+            fused.grad_scale, fused.found_inf = self.scale_tensor, found_inf
             try:
                 optimizer.step()
             finally:

@@ -18,6 +18,7 @@ from torch import Tensor
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.early_stopping import EarlyStopping
@@ -121,8 +122,10 @@ class TrainingState:
     num_samples: int
     """Samples in an epoch."""
     loss_S: Tensor
-    """On the device: the summed loss of each update of this epoch, up to ``num_done``."""
+    """On the device: the summed loss of each update of this epoch, up to ``num_done``; of this
+    rank's samples."""
     early_stopping: EarlyStopping
+    ranks: Ranks = ALONE
     clock: Clock = field(default_factory=Clock)
     epoch: int = 1
     """The epoch under way, counted from 1; one more than the plan's when all are done."""
@@ -131,11 +134,17 @@ class TrainingState:
 
     @classmethod
     def begin(
-        cls, plan: TrainingPlan, *, num_steps_per_epoch: int, num_samples: int, device: torch.device
+        cls,
+        plan: TrainingPlan,
+        *,
+        num_steps_per_epoch: int,
+        num_samples: int,
+        device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> TrainingState:
         """Before the first update."""
         loss_S = torch.zeros(num_steps_per_epoch, device=device)
-        return cls(plan, num_samples, loss_S, EarlyStopping(plan))
+        return cls(plan, num_samples, loss_S, EarlyStopping(plan), ranks)
 
     @property
     def num_steps_per_epoch(self) -> int:
@@ -164,20 +173,26 @@ class TrainingState:
 
     def mean_loss(self) -> float:
         """Over this epoch's samples; waits for the device."""
-        return self.loss_S[: self.num_done].sum(dtype=torch.float64).item() / self.num_samples
+        return self.losses().sum(dtype=torch.float64).item() / self.num_samples
+
+    def losses(self) -> Tensor:
+        """The summed loss of each update of this epoch so far, over all ranks."""
+        loss_S = self.loss_S[: self.num_done].clone()
+        self.ranks.sum_(loss_S)
+        return loss_S
 
     def check_finite(self, model: IterativeModel) -> None:
         """TrainingError where a loss of this epoch or a weight is not finite; waits for the device.
 
         It names the first update whose loss is not.
         """
-        loss_S = self.loss_S[: self.num_done]
+        loss_S = self.losses()
         is_finite_S = loss_S.isfinite()
         if not bool(is_finite_S.all()):
             first = int(is_finite_S.long().argmin())
             raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1)
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
-        if not bool(torch.cat(ends).isfinite().all()):
+        if self.ranks.any(not bool(torch.cat(ends).isfinite().all())):
             raise self._diverged("the weights became infinite or nan", self.num_done)
 
     def where(self) -> str:
@@ -229,7 +244,7 @@ class TrainingState:
         self.epoch, self.num_done = position["epoch"], position["num_done"]
         self.early_stopping = EarlyStopping(self.plan, **position["selection"])
         self.clock = Clock(**position["clock"])
-        self.loss_S[: self.num_done] = loss_S
+        self.loss_S[: self.num_done] = loss_S if self.ranks.is_first else 0.0
 
     def _diverged(self, what: str, step: int) -> TrainingError:
         return TrainingError(

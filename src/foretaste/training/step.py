@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.spans import span
 from foretaste.ops.triton import support as triton_support
+from foretaste.training.optimizer import OF_OWN_ROWS
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -34,7 +35,11 @@ def check_compiler(device: torch.device) -> None:
 
 
 class Step:
-    """Updates ``model`` by one batch at a time; holds all that changes from update to update."""
+    """Updates ``model`` by one batch at a time; holds all that changes from update to update.
+
+    Among ranks, gradients are summed while a rank updates the rows that it alone has, and while the
+    next batch is made: an update is complete after `finish`.
+    """
 
     def __init__(
         self,
@@ -45,7 +50,9 @@ class Step:
         self.model = model
         self.optimizers = optimizers
         self.precision = precision
-        self.scaler = precision.scaler()
+        self.ranks = model.share.ranks
+        self.scaler = precision.scaler(self.ranks)
+        self._rest: Callable[[], None] | None = None
 
     def __call__(self, batch: Batch) -> Tensor:
         """The loss of the batch, on the device, as it was before the update.
@@ -53,13 +60,49 @@ class Step:
         Good until the next call: a replayed step writes it over.
         """
         assert isinstance(self.model, NeuralModel)
+        self.finish()
         loss = self._add_gradients(batch)
         name = self.model.updated_by(batch)
+        names = [name, f"{name}{OF_OWN_ROWS}"] if name else self.optimizers
+        optimizers = {name: self.optimizers[name] for name in names if name in self.optimizers}
         with span("step"):
-            self.scaler.step(
-                list(self.optimizers.values()) if name is None else [self.optimizers[name]]
-            )
+            if self.ranks.size == 1:
+                self.scaler.step(list(optimizers.values()))
+            else:
+                self._step_among_ranks(optimizers)
         return loss
+
+    def finish(self) -> None:
+        """Complete the update under way."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            with span("step"):
+                rest()
+
+    def _step_among_ranks(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+        own = [one for name, one in optimizers.items() if name.endswith(OF_OWN_ROWS)]
+        shared = [one for name, one in optimizers.items() if not name.endswith(OF_OWN_ROWS)]
+        parameters = [
+            parameter
+            for optimizer in shared
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
+        for parameter in parameters:
+            if parameter.grad is None:  # this rank has no sample of it
+                parameter.grad = torch.zeros_like(parameter)
+        sums = self.ranks.sum_later([p.grad for p in parameters if p.grad is not None])
+        if self.scaler.looks_at_gradients:
+            sums.wait()
+            self.scaler.step([*shared, *own])
+            return
+
+        def rest() -> None:
+            sums.wait()
+            self.scaler.step(shared)
+
+        self._rest = rest
+        self.scaler.step(own)
 
     @property
     def begins_cold(self) -> bool:
@@ -68,6 +111,7 @@ class Step:
 
     def state_dict(self) -> dict[str, Tensor]:
         """All that changes from update to update, by name; resuming needs it."""
+        self.finish()
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for optimizer in self.optimizers.values():

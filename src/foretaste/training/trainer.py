@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,19 +18,22 @@ from foretaste.models.base import (
     ComposedModel,
     IterativeModel,
     NeuralModel,
-    check_model_fits,
+    RecommenderModel,
 )
 from foretaste.models.batches import Batches
 from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model
+from foretaste.models.share import Share
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
-from foretaste.training.checkpoint import Checkpoints, conditions
-from foretaste.training.config import LogConfig, TrainingConfig
+from foretaste.training.checkpoint import Checkpoints, conditions, own_state, whole_state
+from foretaste.training.config import LogConfig, Parallel, TrainingConfig
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
@@ -47,6 +51,7 @@ class Trainer:
     Args:
         config: the settings of the training, as a `TrainingPlan` for a model with epochs.
         sampling: the negatives of a model that samples them.
+        ranks: the processes that train it together.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
@@ -59,18 +64,21 @@ class Trainer:
         model_config: ModelConfig,
         config: TrainingConfig,
         sampling: SamplingConfig | None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.dataset = dataset
         self.config = config
-        if dataset.train.num_interactions == 0:
+        self.ranks = ranks
+        if dataset.manifest.num_interactions == 0:
             raise TrainingError(
                 f"{dataset.path}: the training part is empty, nothing to learn from"
             )
         device = resolve_device(config.device)
-        self.histories = to_device(dataset.train, device)
-        made_of = (model, model_config, len(self.histories), self.histories.num_items)
-        check_model_fits(*made_of, device, to_train=True)
-        self.model = build_model(*made_of).to(device)
+        share = share_of(config.parallel, dataset, ranks)
+        self.histories = to_device(dataset.train_part(share.users, share.items), device)
+        made_of = (model, model_config, share.num_users, share.num_items)
+        check_model_fits(*made_of, device, share=share, to_train=True)
+        self.model = build_model(*made_of, share).to(device)
         self.model.count_items(self.histories)
         check_evaluation_fits(self.model, dataset, config)
         self.has_begun = False
@@ -85,6 +93,7 @@ class Trainer:
                 num_steps_per_epoch=self.batches.num_batches,
                 num_samples=self.batches.num_samples,
                 device=device,
+                ranks=ranks,
             )
         if isinstance(self.model, ComposedModel):
             runs = [Run.open(path) for path in self.model.run_paths()]
@@ -113,7 +122,11 @@ class Trainer:
         Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
         SIGHUP; RunError, with the run as it was, where its saved state does not fit.
         """
-        with Interruption(run.path) as interruption, logged(run, logs, callback) as callbacks:
+        is_first = self.ranks.is_first
+        with (
+            Interruption(run.path) as interruption,
+            logged(run, logs, callback) if is_first else nullcontext(Callback()) as callbacks,
+        ):
 
             def progress(split: str, num_done: int, num_users: int) -> None:
                 callbacks.evaluating(split, num_done, num_users)
@@ -142,7 +155,8 @@ class Trainer:
         if not self.has_begun:
             self.begin(WarmStart.of_record(run.config.start))
             position = "epoch 1: it had ended before a state was saved"
-        run.begin_anew()
+        if self.ranks.is_first:
+            run.begin_anew()
         return False, position
 
     def _fit_epochs(
@@ -159,6 +173,11 @@ class Trainer:
             checkpoints.save_if_due()
             interruption.check(state.what_is_done())
 
+        def keep() -> None:
+            weights = whole_state(self.model.state_dict(), self.model)
+            if weights is not None:
+                run.save_weights(weights, state.epoch)
+
         evaluate = None
         if validation.selection_split is not None:
             evaluate = partial(validation.select, self.model, plan.select_by)
@@ -169,7 +188,7 @@ class Trainer:
                     self.batches,
                     state,
                     evaluate=evaluate,
-                    keep=lambda: run.save_weights(self.model.state_dict(), state.epoch),
+                    keep=keep,
                     checkpoint=checkpoint,
                     callback=callback,
                 )
@@ -177,11 +196,12 @@ class Trainer:
                 checkpoints.save()
                 raise
             checkpoints.save()
-            self.model.load_state_dict(run.load_weights())
+            self.model.load_state_dict(own_state(run.load_weights(), self.model))
             callback.finished(
                 self._summary(validation, state.clock, state.num_samples, reason, state)
             )
-            run.discard_state()
+            if self.ranks.is_first:
+                run.discard_state()
 
     def _fit_at_once(
         self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
@@ -211,12 +231,13 @@ class Trainer:
             plan=state.plan if state else None,
             num_users=manifest.num_train_users,
             num_items=manifest.num_items,
-            num_interactions=self.dataset.train.num_interactions,
-            num_parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            num_interactions=manifest.num_interactions,
+            num_parameters=num_parameters(self.model),
             num_samples=state.num_samples if state else len(self.histories),
             num_steps_per_epoch=state.num_steps_per_epoch if state else 1,
             selection_split=validation.selection_split,
             started_from=self.started_from,
+            num_ranks=self.ranks.size,
         )
 
     def _summary(
@@ -246,6 +267,26 @@ class Trainer:
             test=test,
             **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
         )
+
+
+def share_of(parallel: Parallel, dataset: Dataset, ranks: Ranks) -> Share:
+    """The part of the model and the data that this rank has."""
+    sizes = dataset.manifest.num_train_users, dataset.manifest.num_items
+    if ranks.size == 1:
+        return Share.whole(*sizes)
+    if parallel == "users":
+        return Share.of_users(*sizes, ranks, dataset.user_bounds(ranks.size))
+    return Share.of_items(*sizes, ranks) if parallel == "items" else Share.whole(*sizes, ranks)
+
+
+def num_parameters(model: RecommenderModel) -> int:
+    """Numbers that are learned, over all ranks."""
+    count = torch.zeros((), dtype=torch.int64)
+    for name, parameter in model.named_parameters():
+        is_counted = model.share.ranks.is_first or model.rows_of(name) is not None
+        count += parameter.numel() if is_counted else 0
+    model.share.ranks.sum_(count)
+    return int(count)
 
 
 def make_batches(

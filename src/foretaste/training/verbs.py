@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -12,30 +13,28 @@ from typing import Any
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, fields_of, given_or_default
 from foretaste.data.config import PrepareConfig
-from foretaste.data.dataset import Dataset, open_or_prepare
+from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
 from foretaste.errors import RunError, SettingError
-from foretaste.models.base import IterativeModel, TrainingSize
 from foretaste.models.config import ModelConfig, SamplingConfig
-from foretaste.models.registry import MODELS, config_class, model_class
+from foretaste.models.registry import config_class
 from foretaste.ops.device import resolve_device
+from foretaste.ops.ranks import ALONE, Ranks, joined
 from foretaste.runs.config import DatasetReference, RunConfig, recorded
 from foretaste.runs.loading import dataset_of
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
 from foretaste.runs.run import Run
-from foretaste.training.auto import TrainingPlan, resolve
+from foretaste.training.auto import TrainingPlan, check_settings_act, resolved_config
 from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.checkpoint import hardware_of
 from foretaste.training.config import (
-    HEEDED_IN_ONE_PASS,
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
 )
 from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.trainer import Trainer
-from foretaste.training.validation import check_candidates
 from foretaste.training.warm_start import WarmStart, warm_start_arguments
 
 
@@ -117,28 +116,33 @@ def train(
     warm_start = WarmStart.of_arguments(model, start_from, pretraining)
     place: Path | None = checked("run_path", run_path, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
-    if place is not None:
-        place = place_to_train(place, overwrite=overwrite)
-    device = resolve_device(asked.device)
-    dataset = open_or_prepare(dataset, preparation)
-    chosen = _resolved(model, asked, dataset, sampling, str(device))
-    resolved = {"device": chosen.device, "candidates": chosen.candidates}
-    model_config = model_config or kind()
-    trainer = Trainer(dataset, model, model_config, chosen, sampling)
-    run_config = RunConfig(
-        model=model,
-        model_config=asdict(model_config),
-        asked=asdict(asked) | (asdict(sampling) if sampling else {}),
-        resolved=asdict(chosen) if kind.has_epochs else resolved,
-        seed=asked.seed,
-        dataset=DatasetReference.of(dataset),
-        start=trainer.begin(warm_start),
-        hardware=hardware_of(device),
-    )
-    run = _new_run(run_config, dataset, place, runs_root)
-    with run.in_training(), displayed(callback, asked) as shown:
-        trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-    return replace_run(run, logs) if overwrite else run
+
+    def trained(ranks: Ranks) -> Run:
+        path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
+        device = resolve_device(asked.device)
+        opened = _opened(dataset, preparation, ranks)
+        chosen = resolved_config(model, asked, opened, sampling, str(device))
+        resolved = {"device": chosen.device, "candidates": chosen.candidates}
+        settings = model_config or kind()
+        trainer = Trainer(opened, model, settings, chosen, sampling, ranks)
+        run_config = RunConfig(
+            model=model,
+            model_config=asdict(settings),
+            asked=asdict(asked) | (asdict(sampling) if sampling else {}),
+            resolved=asdict(chosen) if kind.has_epochs else resolved,
+            seed=asked.seed,
+            dataset=DatasetReference.of(opened),
+            start=trainer.begin(warm_start),
+            hardware=hardware_of(device),
+        )
+        run = _new_run(run_config, opened, path and Path(path), runs_root, ranks)
+        with _training(run, callback, asked, ranks) as shown:
+            trainer.train(run, without_copies(logs) if overwrite else logs, shown)
+        if not overwrite:
+            return run
+        return Run.open(ranks.on_first(lambda: str(replace_run(run, logs).path)))
+
+    return _by_ranks(trained, kind)
 
 
 def resume(
@@ -172,24 +176,30 @@ def resume(
     logs = given_or_default("logs", logs, LogConfig)
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
-    with run.in_training():
+
+    def resumed(ranks: Ranks) -> Run:
         replaces = place_to_take(run.path) is not None
-        overwrite = overwrite or replaces
+        replacing = overwrite or replaces
         has_epochs = config_class(run.config.model).has_epochs
-        check_logs(logs, has_epochs=has_epochs, run=run, overwrite=overwrite)
-        if not run.is_finished:
-            _check_device(run)
-            trainer = _recorded_trainer(run, dataset_of(run, dataset_path))
-            with displayed(callback, asked_settings(run)) as shown:
-                trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-        else:
-            run.discard_state()
-            if not replaces and not (overwrite and logs != without_copies(logs)):
-                raise RunError(
-                    f"{run.path} is finished: there is nothing to go on with; to train its weights "
-                    f"further, begin a new run with --from {shlex.quote(str(run.path))}"
-                )
-    return replace_run(run, logs) if overwrite else run
+        with _training(run, callback, asked_settings(run), ranks) as shown:
+            check_logs(logs, has_epochs=has_epochs, run=run, overwrite=replacing)
+            if not run.is_finished:
+                _check_device(run)
+                trainer = _recorded_trainer(run, dataset_of(run, dataset_path), ranks)
+                trainer.train(run, without_copies(logs) if replacing else logs, shown)
+            else:
+                run.discard_state()
+                if not replaces and not (overwrite and logs != without_copies(logs)):
+                    raise RunError(
+                        f"{run.path} is finished: there is nothing to go on with; to train its "
+                        "weights further, begin a new run with --from "
+                        f"{shlex.quote(str(run.path))}"
+                    )
+        if not replacing:
+            return run
+        return Run.open(ranks.on_first(lambda: str(replace_run(run, logs).path)))
+
+    return _by_ranks(resumed, config_class(run.config.model))
 
 
 def rerun_settings(run: Run) -> dict[str, Any]:
@@ -200,7 +210,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     """
     asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
     chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
-    chosen |= {name: asked[name] for name in ("device", "kernels")}
+    chosen |= {name: asked[name] for name in ("device", "kernels", "parallel")}
     summaries = [event for event in run.log.read() if event["event"] == "summary"]
     if not summaries:
         raise RunError(
@@ -225,60 +235,7 @@ def asked_settings(run: Run) -> TrainingConfig:
     return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
 
 
-def check_settings_act(
-    model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
-) -> None:
-    """SettingError for settings that would do nothing."""
-    kind = config_class(model)
-    if asked.precision != "fp32" and not kind.has_large_products:
-        raise SettingError(
-            f"precision is {asked.precision}, but {model} has no large products to compute in it; "
-            "use fp32"
-        )
-    if sampling is not None and not kind.samples_negatives:
-        sampling_models = [name for name in MODELS if config_class(name).samples_negatives]
-        raise SettingError(
-            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
-            f"to {', '.join(sampling_models)}"
-        )
-    if not kind.has_epochs:
-        idle = {field.name for field in fields(TrainingConfig)} - set(HEEDED_IN_ONE_PASS)
-        for name in by_name.keys() & idle:
-            raise SettingError(
-                f"{name} does nothing for {model}, which is fitted in one pass and heeds "
-                f"{', '.join(HEEDED_IN_ONE_PASS)}; leave it out, or give it in a config that "
-                "serves several models"
-            )
-
-
-def _resolved(
-    model: str,
-    asked: TrainingConfig,
-    dataset: Dataset,
-    sampling: SamplingConfig | None,
-    device: str,
-) -> TrainingConfig:
-    """The settings with the device that was found; of a model with epochs, without any ``auto``."""
-    manifest = dataset.manifest
-    holds_out = dataset.has_split("validation") or dataset.has_split("test")
-    if asked.target is not None and not holds_out:
-        raise SettingError(
-            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
-            f"(protocol {manifest.protocol}); leave out --target or prepare another split"
-        )
-    check_candidates(dataset, asked.candidates)
-    kind = model_class(model)
-    if not issubclass(kind, IterativeModel):
-        return replace(asked, device=device)
-    size = TrainingSize(
-        num_interactions=manifest.num_interactions,
-        num_users=manifest.num_train_users,
-        protocol=manifest.protocol,
-    )
-    return resolve(asked, kind, size, sampling=sampling, device=device)
-
-
-def _recorded_trainer(run: Run, dataset: Dataset) -> Trainer:
+def _recorded_trainer(run: Run, dataset: Dataset, ranks: Ranks) -> Trainer:
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
     record, path = run.config, run.path / CONFIG
     settings = recorded_model_config(record, path)
@@ -295,7 +252,7 @@ def _recorded_trainer(run: Run, dataset: Dataset) -> Trainer:
             f"{path} does not say what this foretaste needs to know ({error}); "
             "go on with the version that began the run"
         ) from error
-    return Trainer(dataset, record.model, settings, config, sampling)
+    return Trainer(dataset, record.model, settings, config, sampling, ranks)
 
 
 def _settings_from(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -303,7 +260,58 @@ def _settings_from(kind: type[Any], values: Mapping[str, Any]) -> Any:
     return kind(**{item.name: values[item.name] for item in fields(kind)})
 
 
-def _new_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
+def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
+    """The run of ``work`` by all ranks; of a model that cannot be shared out, by the first."""
+    with joined() as ranks:
+        if kind.parallel or ranks.size == 1:
+            return work(ranks)
+        return Run.open(ranks.on_first(lambda: str(work(ALONE).path)))
+
+
+def _opened(source: Any, preparation: PrepareConfig | None, ranks: Ranks) -> Dataset:
+    """The dataset, prepared by the first rank where it is not."""
+    if ranks.is_first:
+        dataset = None
+
+        def path() -> str:
+            nonlocal dataset
+            dataset = open_or_prepare(source, preparation)
+            return str(dataset.path)
+
+        ranks.on_first(path)
+        assert dataset is not None
+        return dataset
+    return open_dataset(ranks.on_first(str))
+
+
+@contextmanager
+def _training(
+    run: Run, callback: Callback | None, asked: TrainingConfig, ranks: Ranks
+) -> Iterator[Callback]:
+    """Hold the run's lock within and yield what shows the training; nothing but on the first."""
+    if not ranks.is_first:
+        yield Callback()
+        return
+    with run.in_training(), displayed(callback, asked) as shown:
+        yield shown
+
+
+def _new_run(
+    config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path, ranks: Ranks
+) -> Run:
+    """The new run, which the first rank makes."""
+    made = None
+
+    def path() -> str:
+        nonlocal made
+        made = _made_run(config, dataset, run_path, runs_root)
+        return str(made.path)
+
+    place = ranks.on_first(path)
+    return made or Run.open(place)
+
+
+def _made_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
     if run_path is not None:
         make_room(run_path)
         return Run.create(run_path, config=config, dataset=dataset)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from foretaste._util.memory import require_memory
-from foretaste.models.base import free_on
 from foretaste.models.config import SamplingConfig
+from foretaste.models.memory import free_on
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys

@@ -13,6 +13,7 @@ from foretaste.models.config import Dropout, ModelConfig, Widths
 @dataclass(frozen=True, kw_only=True)
 class _Factors(ModelConfig):
     samples_negatives = True
+    parallel = ("users",)
 
     factors: Count = 64
     """Width of the element-wise half's user and item factors."""
@@ -21,6 +22,7 @@ class _Factors(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class _Tower(ModelConfig):
     samples_negatives = True
+    parallel = ("users",)
 
     layers: Widths = (256, 256, 128, 64)
     """Width of the tower's input (user and item embeddings, half each), then of each layer."""

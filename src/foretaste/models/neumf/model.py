@@ -21,6 +21,7 @@ from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
+from foretaste.models.share import Share
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
@@ -42,16 +43,21 @@ class NeuMF(NeuralModel):
     item_rows = ("item_factors", "item_embedding")
 
     def __init__(
-        self, config: NeuMFConfig | GMFConfig | MLPConfig, num_users: int, num_items: int
+        self,
+        config: NeuMFConfig | GMFConfig | MLPConfig,
+        num_users: int,
+        num_items: int,
+        share: Share | None = None,
     ) -> None:
-        super().__init__(config, num_users, num_items)
+        super().__init__(config, num_users, num_items, share)
+        num_rows = len(self.share.users)
         factors: int = getattr(config, "factors", 0)
         layers: tuple[int, ...] = getattr(config, "layers", ())
         widths = (layers[0] // 2, layers[-1]) if layers else (0, 0)
         self.dropout: float = getattr(config, "dropout", 0.0)
-        self.user_factors = nn.Parameter(torch.empty(num_users, factors))
+        self.user_factors = nn.Parameter(torch.empty(num_rows, factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, factors))
-        self.user_embedding = nn.Parameter(torch.empty(num_users, widths[0]))
+        self.user_embedding = nn.Parameter(torch.empty(num_rows, widths[0]))
         self.item_embedding = nn.Parameter(torch.empty(num_items, widths[0]))
         self.tower = nn.ModuleList(
             nn.Linear(width, next_width) for width, next_width in pairwise(layers)

@@ -15,6 +15,8 @@ Activation = Literal["tanh", "relu"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Network(ModelConfig):
+    parallel = ("data", "items")
+
     hidden: Widths = (600,)
     """Widths of the encoder's hidden layers; the decoder mirrors them."""
 

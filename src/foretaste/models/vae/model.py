@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
 from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.share import Share
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import embedding_bag, softmax_loss
@@ -42,16 +43,23 @@ class MultVAE(NeuralModel):
 
     code_activation: Activation | None = None
 
-    def __init__(self, config: VAEConfig | DAEConfig, num_users: int, num_items: int) -> None:
-        super().__init__(config, num_users, num_items)
+    def __init__(
+        self,
+        config: VAEConfig | DAEConfig,
+        num_users: int,
+        num_items: int,
+        share: Share | None = None,
+    ) -> None:
+        super().__init__(config, num_users, num_items, share)
+        num_rows = len(self.share.items)
         code_width = self.code_parts * config.latent
         encoder = [*config.hidden, code_width]
         decoder = [config.latent, *reversed(config.hidden)]
-        self.encoder_table = nn.Parameter(torch.empty(num_items, config.hidden[0]))
+        self.encoder_table = nn.Parameter(torch.empty(num_rows, config.hidden[0]))
         self.encoder_bias = nn.Parameter(torch.empty(config.hidden[0]))
         self.encoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(encoder))
         self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(decoder))
-        self.output = nn.Linear(decoder[-1], num_items)
+        self.output = nn.Linear(decoder[-1], num_rows)
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
@@ -222,8 +230,10 @@ class MultDAE(MultVAE):
     config_class = DAEConfig
     code_parts = 1
 
-    def __init__(self, config: DAEConfig, num_users: int, num_items: int) -> None:
-        super().__init__(config, num_users, num_items)
+    def __init__(
+        self, config: DAEConfig, num_users: int, num_items: int, share: Share | None = None
+    ) -> None:
+        super().__init__(config, num_users, num_items, share)
         self.code_activation = config.activation
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:

@@ -1,0 +1,44 @@
+"""Memory on a device, and the models that fit it."""
+
+from __future__ import annotations
+
+import torch
+
+from foretaste._util.memory import free_bytes, require_memory
+from foretaste.models.registry import build_model, model_class
+from foretaste.models.share import Share
+
+_UNCOUNTABLE = 2**63
+"""Bytes of what has more elements than PyTorch can count."""
+
+
+def free_on(device: torch.device) -> int:
+    """Bytes that could still be taken on a device, PyTorch's own cache included."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
+    return free_bytes()
+
+
+def check_model_fits(
+    name: str,
+    config: object,
+    num_users: int,
+    num_items: int,
+    device: torch.device,
+    *,
+    share: Share | None = None,
+    to_train: bool = False,
+) -> None:
+    """UnsupportedError where ``device`` has no room for a model, or for training it."""
+    try:
+        with torch.device("meta"):
+            model = build_model(name, config, num_users, num_items, share)
+        needed = model.training_bytes(device) if to_train else model.weight_bytes()
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        needed = _UNCOUNTABLE
+    size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
+    what = f"training {size}" if to_train else size
+    require_memory(needed, free_on(device), what, model_class(name).memory_advice)

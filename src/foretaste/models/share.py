@@ -1,0 +1,57 @@
+"""Shares: the part of a model and of its training data that one of several ranks has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretaste.models.config import Sharing
+from foretaste.ops.ranks import ALONE, Ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The part of a rank: the users and items whose interactions and table rows it has."""
+
+    ranks: Ranks
+    parallel: Sharing
+    num_users: int
+    """Users of the training part, on all ranks."""
+    num_items: int
+    """Items of the catalogue, on all ranks."""
+    users: range
+    items: range
+
+    @classmethod
+    def whole(cls, num_users: int, num_items: int, ranks: Ranks = ALONE) -> Share:
+        """Everything: that of a single process, or of each where only the batches are shared."""
+        return cls(
+            ranks=ranks,
+            parallel="data",
+            num_users=num_users,
+            num_items=num_items,
+            users=range(num_users),
+            items=range(num_items),
+        )
+
+    @classmethod
+    def of_users(cls, num_users: int, num_items: int, ranks: Ranks, bounds: Sequence[int]) -> Share:
+        """The users between two of these ``bounds``, and all items."""
+        users = range(bounds[ranks.rank], bounds[ranks.rank + 1])
+        return replace(cls.whole(num_users, num_items, ranks), parallel="users", users=users)
+
+    @classmethod
+    def of_items(cls, num_users: int, num_items: int, ranks: Ranks) -> Share:
+        """All users, and an equal part of the items."""
+        items = ranks.part_of(num_items)
+        return replace(cls.whole(num_users, num_items, ranks), parallel="items", items=items)
+
+    @property
+    def shards_users(self) -> bool:
+        """True where every user's table rows are on one rank alone."""
+        return self.parallel == "users" and self.ranks.size > 1
+
+    @property
+    def shards_items(self) -> bool:
+        """True where every item's table rows are on one rank alone."""
+        return self.parallel == "items" and self.ranks.size > 1
