@@ -182,7 +182,13 @@ ALONE = Ranks()
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Yield the ranks that torchrun started this process among; `ALONE` without it."""
+    """Yield the ranks that torchrun started this process among; `ALONE` without it.
+
+    A process group that the caller has initialised is used, and stays.
+    """
+    if dist.is_available() and dist.is_initialized():
+        yield Ranks(dist.get_rank(), dist.get_world_size())
+        return
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield ALONE
