@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretaste.ops import random
 from foretaste.ops.random import (
     Permutation,
     Purpose,
     bounded,
+    fill_normal_,
+    fill_uniform_,
     hash_words,
     logical_shift_right,
     mix_,
@@ -252,3 +256,61 @@ def test_permutation_leaves_no_trace_of_order() -> None:
     order = order_of(50_000, 8).double()
     correlation = np.corrcoef(order[1:].numpy(), order[:-1].numpy())[0, 1]
     assert abs(correlation) < 4 / math.sqrt(50_000)
+
+
+FILLS = [fill_normal_, fill_uniform_]
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("shape", [(301, 7), (301, 8), (301, 1), (301,), (301, 0)])
+@pytest.mark.parametrize("rows_at_once", [1, 13, 1000])
+def test_rows_of_a_table_are_filled_alike_in_any_shard_and_block(
+    fill: Callable[..., None],
+    shape: tuple[int, ...],
+    rows_at_once: int,
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = torch.full(shape, torch.nan)
+    fill(whole, 5, 0.3)
+    assert whole.isfinite().all()
+    columns = shape[1] if len(shape) == 2 else 1
+    monkeypatch.setattr(random, "_WORDS_AT_ONCE", rows_at_once * -(-columns // 2))
+    for start, stop in [(0, 301), (0, 17), (17, 300), (300, 301), (9, 9)]:
+        shard = torch.full((stop - start, *shape[1:]), torch.nan, device=device)
+        fill(shard, 5, 0.3, start)
+        assert torch.equal(shard.cpu(), whole[start:stop])
+
+
+@pytest.mark.parametrize("fill", FILLS)
+def test_filled_values_are_those_of_their_words(fill: Callable[..., None]) -> None:
+    """Written out, for runs made long ago must repeat."""
+    table = torch.empty(2, 3)
+    fill(table, 5, 0.25, first_row=6)
+    counter = torch.tensor([[row << 32, (row << 32) + 1] for row in (6, 7)])
+    halves = [
+        [word & 0xFFFFFFFF, word >> 32] for word in unsigned(hash_words(5, counter).flatten())
+    ]
+    uniforms = [(half - (half >> 31 << 32)) * 2.0**-31 for pair in halves for half in pair]
+    values = {fill_normal_: normals(5, counter), fill_uniform_: torch.tensor(uniforms)}[fill]
+    assert torch.equal(table, 0.25 * values.reshape(2, 4)[:, :3])
+
+
+@pytest.mark.parametrize("fill", FILLS)
+def test_filled_values_follow_their_distribution(fill: Callable[..., None]) -> None:
+    """Columns, rows and a table's next columns too; Kolmogorov-Smirnov as above."""
+    table = torch.empty(4000, 25)
+    fill(table, 12, 0.5)
+    values = table.double()
+    if fill is fill_uniform_:
+        share = values + 0.5
+        assert values.abs().max() <= 0.5
+    else:
+        share = torch.special.ndtr(2.0 * values)
+    for part in (share.flatten(), share[:, 0], share[:, 24], share[:800].flatten()):
+        order = (torch.arange(len(part)) + 0.5) / len(part)
+        assert (part.sort().values - order).abs().max() < 2.7 / math.sqrt(len(part))
+    correlation = np.corrcoef(values.T.numpy())
+    assert np.abs(correlation - np.eye(25)).max() < 5 / math.sqrt(4000)
+    below = (values[1:] * values[:-1]).mean() / values.square().mean()
+    assert abs(below) < 4 / math.sqrt(values.numel())

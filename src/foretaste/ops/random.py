@@ -8,6 +8,7 @@ every chunking and rank count, and there is no generator state to store. The has
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from enum import IntEnum
 
 import torch
@@ -18,6 +19,7 @@ GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _POSITIONS_AT_ONCE = 1 << 18
+_WORDS_AT_ONCE = 1 << 17
 _MASK_64 = (1 << 64) - 1
 _ROW = (GOLDEN & 0xFFFFFFFF) << 32
 """``2**32 * GOLDEN`` modulo 2**64: the distance between neighbouring rows before mixing."""
@@ -134,6 +136,38 @@ def normals(key: int | Tensor, counter: Tensor) -> Tensor:
     angle = (word & 0xFFFFFFFF).float().mul_(2.0 * torch.pi / 2.0**32)
     radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=-1)
+
+
+@torch.no_grad()
+def fill_normal_(table: Tensor, key: int, std: float, first_row: int = 0) -> None:
+    """Fill ``table``, [R, C] or [R], with N(0, std).
+
+    Columns 2w and 2w + 1 of row r are the `normals` of word ``(first_row + r) * 2**32 + w``: a
+    table of some rows gets what a table of all has there. All devices get the CPU's values.
+    """
+    for rows, counter_RW in _words_of_rows(table, first_row):
+        values_RC = normals(key, counter_RW).mul_(std).flatten(1)[:, : rows.shape[1]]
+        rows.copy_(values_RC)
+
+
+@torch.no_grad()
+def fill_uniform_(table: Tensor, key: int, bound: float, first_row: int = 0) -> None:
+    """Fill ``table`` with uniform values in [-bound, bound], by the words of `fill_normal_`."""
+    for rows, counter_RW in _words_of_rows(table, first_row):
+        halves_RC = hash_words(key, counter_RW).view(torch.int32)[:, : rows.shape[1]]
+        rows.copy_(halves_RC * (bound * 2.0**-31))
+
+
+def _words_of_rows(table: Tensor, first_row: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of a table's rows with their words' numbers, one for two columns, on the CPU."""
+    if table.numel() == 0:
+        return
+    table_RC = table[:, None] if table.dim() == 1 else table
+    column_W = torch.arange((table_RC.shape[1] + 1) // 2)
+    for rows in table_RC.split(max(1, _WORDS_AT_ONCE // len(column_W))):
+        row_R1 = torch.arange(first_row, first_row + len(rows))[:, None]
+        first_row += len(rows)
+        yield rows, (row_R1 << 32) + column_W
 
 
 class Permutation:

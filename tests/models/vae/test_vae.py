@@ -183,6 +183,8 @@ def test_initial_weights_are_the_papers() -> None:
             assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
         else:
             assert parameter.std().item() == pytest.approx(0.001, rel=0.4)
+    values = [parameter.flatten()[:20] for parameter in model.parameters()]
+    assert len({tuple((value / value.std()).tolist()) for value in values}) == len(values)
 
 
 @pytest.mark.parametrize("config", [VAEConfig, DAEConfig])

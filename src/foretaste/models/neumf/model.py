@@ -25,7 +25,7 @@ from foretaste.models.share import Share
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
-from foretaste.ops.random import Purpose, stream_key
+from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, stream_key
 from foretaste.ops.segments import gather
 
 _EMBEDDING_STD = 0.01
@@ -111,12 +111,16 @@ class NeuMF(NeuralModel):
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform, biases zero."""
         self._forget()
-        generator = torch.Generator().manual_seed(stream_key(seed, Purpose.INITIALISE))
-        for table in [*self._user_tables(), *self._item_rows(None)]:
-            _fill(table, torch.randn(table.shape, generator=generator) * _EMBEDDING_STD)
-        for layer in self._layers():
-            _fill_uniform(layer, math.sqrt(6.0 / max(1, sum(layer.weight.shape))), generator)
-        _fill_uniform(self.output, math.sqrt(3.0 / self.output.in_features), generator)
+        for number, (name, parameter) in enumerate(self.named_parameters()):
+            key = stream_key(seed, Purpose.INITIALISE, number)
+            if name in self.user_rows + self.item_rows:
+                fill_normal_(parameter, key, _EMBEDDING_STD)
+            elif name == "output.weight":
+                fill_uniform_(parameter, key, math.sqrt(3.0 / parameter.shape[1]))
+            elif parameter.dim() == 2:
+                fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
+            else:
+                nn.init.zeros_(parameter)
 
     def forward(self, batch: InteractionBatch) -> Tensor:
         """The batch's loss: weighted sum of binary cross-entropies."""
@@ -265,14 +269,3 @@ def _linear(
         return F.linear(input_BN, weight_MN, bias_M)
     bias_M = None if bias_M is None else bias_M.to(dtype)
     return F.linear(input_BN.to(dtype), weight_MN.to(dtype), bias_M)
-
-
-@torch.no_grad()
-def _fill(parameter: Tensor, values: Tensor) -> None:
-    parameter.copy_(values)
-
-
-def _fill_uniform(layer: nn.Linear, bound: float, generator: torch.Generator) -> None:
-    values = torch.rand(layer.weight.shape, generator=generator)
-    _fill(layer.weight, values.mul_(2.0 * bound).sub_(bound))
-    _fill(layer.bias, torch.zeros_like(layer.bias))

@@ -23,7 +23,15 @@ from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.ops import embedding_bag, softmax_loss
 from foretaste.ops.dense import Activation, activated, dense, linear
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import Purpose, from_row, normals, stream_key, stream_keys
+from foretaste.ops.random import (
+    Purpose,
+    fill_normal_,
+    fill_uniform_,
+    from_row,
+    normals,
+    stream_key,
+    stream_keys,
+)
 from foretaste.ops.reparameterize import reparameterize
 from foretaste.ops.softmax_loss.sampled import sampled_loss
 
@@ -84,16 +92,15 @@ class MultVAE(NeuralModel):
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
-        generator = torch.Generator().manual_seed(stream_key(seed, Purpose.INITIALISE))
-        with torch.no_grad():
-            for parameter in self.parameters():
-                if parameter.dim() == 2:
-                    bound = math.sqrt(6.0 / sum(parameter.shape))
-                    values = torch.rand(parameter.shape, generator=generator)
-                    parameter.copy_(values.mul_(2.0 * bound).sub_(bound))
-                else:
-                    values = torch.randn(parameter.shape, generator=generator)
-                    parameter.copy_(values.mul_(_BIAS_STD))
+        for number, (name, parameter) in enumerate(self.named_parameters()):
+            key = stream_key(seed, Purpose.INITIALISE, number)
+            if parameter.dim() == 1:
+                fill_normal_(parameter, key, _BIAS_STD)
+                continue
+            num_rows, num_columns = parameter.shape
+            if name in self.item_rows:
+                num_rows = self.num_items
+            fill_uniform_(parameter, key, math.sqrt(6.0 / (num_rows + num_columns)))
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
