@@ -5,10 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from foretaste.data import Dataset
-from foretaste.models.registry import MODEL_NAMES
-from tests.models.contract import ModelContract, Trained, make_dataset, train_on_board
+from foretaste.models.base import NeuralModel
+from foretaste.models.registry import MODEL_NAMES, build_model
+from foretaste.models.share import Share
+from foretaste.ops.ranks import Ranks
+from tests.models.contract import (
+    NUM_ITEMS,
+    NUM_USERS,
+    RECIPES,
+    ModelContract,
+    Trained,
+    make_dataset,
+    train_on_board,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +49,24 @@ def reseeded(trained: Trained, tmp_path: Path) -> Trained:
 
 class TestContract(ModelContract):
     pass
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_ranks_begin_with_their_rows_of_one_model(name: str) -> None:
+    made_of = (name, RECIPES[name].model_config, NUM_USERS, NUM_ITEMS)
+    whole, num_shared = build_model(*made_of), 0
+    assert isinstance(whole, NeuralModel)
+    whole.reset_parameters(5)
+    for rank in range(3):
+        share = Share.of_items(NUM_USERS, NUM_ITEMS, Ranks(rank, 3))
+        if whole.user_rows:
+            share = Share.of_users(NUM_USERS, NUM_ITEMS, Ranks(rank, 3), [0, 7, 7, NUM_USERS])
+        part = build_model(*made_of, share)
+        assert isinstance(part, NeuralModel)
+        part.reset_parameters(5)
+        for parameter_name, expected in whole.state_dict().items():
+            rows = part.rows_of(parameter_name)
+            if rows is not None:
+                expected, num_shared = expected[rows.start : rows.stop], num_shared + 1
+            assert torch.equal(part.state_dict()[parameter_name], expected)
+    assert num_shared == 3 * len(whole.user_rows or whole.item_rows)

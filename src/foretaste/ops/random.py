@@ -164,7 +164,7 @@ def _words_of_rows(table: Tensor, first_row: int) -> Iterator[tuple[Tensor, Tens
         return
     table_RC = table[:, None] if table.dim() == 1 else table
     column_W = torch.arange((table_RC.shape[1] + 1) // 2)
-    for rows in table_RC.split(max(1, _WORDS_AT_ONCE // len(column_W))):
+    for rows in torch.split(table_RC, max(1, _WORDS_AT_ONCE // len(column_W))):
         row_R1 = torch.arange(first_row, first_row + len(rows))[:, None]
         first_row += len(rows)
         yield rows, (row_R1 << 32) + column_W

@@ -114,7 +114,8 @@ class NeuMF(NeuralModel):
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
             if name in self.user_rows + self.item_rows:
-                fill_normal_(parameter, key, _EMBEDDING_STD)
+                rows = self.rows_of(name)
+                fill_normal_(parameter, key, _EMBEDDING_STD, rows.start if rows else 0)
             elif name == "output.weight":
                 fill_uniform_(parameter, key, math.sqrt(3.0 / parameter.shape[1]))
             elif parameter.dim() == 2:

@@ -94,13 +94,14 @@ class MultVAE(NeuralModel):
         """Weights Glorot-uniform, biases N(0, 0.001)."""
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
+            rows = self.rows_of(name)
+            first_row = rows.start if rows else 0
             if parameter.dim() == 1:
-                fill_normal_(parameter, key, _BIAS_STD)
+                fill_normal_(parameter, key, _BIAS_STD, first_row)
                 continue
-            num_rows, num_columns = parameter.shape
-            if name in self.item_rows:
-                num_rows = self.num_items
-            fill_uniform_(parameter, key, math.sqrt(6.0 / (num_rows + num_columns)))
+            num_rows = self.num_items if name in self.item_rows else len(parameter)
+            bound = math.sqrt(6.0 / (num_rows + parameter.shape[1]))
+            fill_uniform_(parameter, key, bound, first_row)
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
