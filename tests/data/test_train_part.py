@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import Dataset, Histories, open_dataset, part_files, prepare
+from foretaste.data.dataset import Split
 from foretaste.data.manifest import TRAIN_FILE, Part
 from foretaste.errors import DatasetError
 from foretaste.runs.verification import verify
@@ -58,9 +59,30 @@ def test_any_part_is_a_slice_of_the_whole(dataset: Dataset, laid_out: Dataset) -
             part = laid_out.train_part(users, items)
             assert pairs(part) == sliced(dataset, users, items)
             assert (part.num_users, part.num_items) == (len(users), len(items))
+            assert pairs(dataset.train[users.start : users.stop].of_items(items)) == pairs(part)
             assert part.item_index.dtype == np.int32
     assert pairs(laid_out.train_part()) == pairs(dataset.train)
     assert laid_out.train_part(range(num_users)) is laid_out.train
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_held_out_users_come_with_the_histories_of_a_part(
+    dataset: Dataset, laid_out: Dataset, split: Split
+) -> None:
+    whole = dataset.heldout(split)
+    for users, items in ((range(2, 7), range(5, 20)), (range(9), range(9)), (range(4, 4), None)):
+        part = laid_out.heldout(split, users, items)
+        assert pairs(part.target) == pairs(whole.target)
+        assert part.user_index.tolist() == whole.user_index.tolist()
+        assert pairs(part.history) == [
+            (row, item)
+            for row, item in pairs(whole.history)
+            if whole.user_index[row] in users and item in (items or ())
+        ]
+        assert part.history.num_items == part.known.num_items == whole.history.num_items
+        held = set(pairs(whole.known)) - set(pairs(whole.history))
+        assert pairs(part.known) == sorted(held.union(pairs(part.history)))
+        assert bool(held) == (split == "test")
 
 
 def test_parts_of_as_many_interactions_begin_at_these_users(

@@ -60,17 +60,17 @@ def test_distinct_ranks_stay_distinct_where_nearly_all_are_drawn() -> None:
 def test_negatives_are_uniform_outside_the_excluded_items(rule: CandidateRule) -> None:
     num_users = 20_000
     excluded = excluded_items([[0, 3, 4, 11]] * num_users, 12)
-    item_BN, counts_BN, num_short = draw_negatives(rule, excluded, torch.arange(num_users), 1)
+    item_BN, counts_BN, is_short_B = draw_negatives(rule, excluded, torch.arange(num_users), 1)
     drawn = Counter((item,) for item in item_BN[counts_BN].tolist())
     assert set(drawn) == {(item,) for item in (1, 2, 5, 6, 7, 8, 9, 10)}
     assert surprise(drawn, 8) < 4
-    assert int(num_short) == 0
+    assert int(is_short_B.sum()) == 0
 
 
 def test_repeated_draws_of_nvidia_count_once() -> None:
     excluded = excluded_items([[0]] * 50, 6)
-    item_BN, counts_BN, num_short = draw_negatives(NVIDIA, excluded, torch.arange(50), 1)
-    assert int(num_short) == 50
+    item_BN, counts_BN, is_short_B = draw_negatives(NVIDIA, excluded, torch.arange(50), 1)
+    assert int(is_short_B.sum()) == 50
     for items, counts in zip(item_BN, counts_BN, strict=True):
         kept = items[counts].tolist()
         assert len(set(kept)) == len(kept)
@@ -83,8 +83,8 @@ def test_repeated_draws_of_nvidia_count_once() -> None:
 @pytest.mark.parametrize("rule", [SAMPLED, NVIDIA], ids=["sampled", "nvidia"])
 def test_users_with_few_or_no_items_left(rule: CandidateRule) -> None:
     excluded = excluded_items([[0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 4, 6], [], [3]], 7)
-    item_BN, counts_BN, num_short = draw_negatives(rule, excluded, torch.arange(4), 1)
-    assert int(num_short) == 2
+    item_BN, counts_BN, is_short_B = draw_negatives(rule, excluded, torch.arange(4), 1)
+    assert int(is_short_B.sum()) == 2
     assert not counts_BN[0].any()
     assert set(item_BN[1][counts_BN[1]].tolist()) <= {3, 5}
     if rule is SAMPLED:

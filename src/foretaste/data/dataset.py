@@ -135,24 +135,6 @@ class Dataset:
         )
         return [0, *bounds, self.manifest.num_train_users]
 
-    def train_part(self, users: range, items: range) -> Histories:
-        """The training pairs of some users and items, both numbered from the first of them."""
-        train = self.train
-        if len(users) < len(train):
-            train = train.rows(np.arange(users.start, users.stop))
-        if len(items) == train.num_items:
-            return train
-        inside = (train.item_index >= items.start) & (train.item_index < items.stop)
-        some = train.where(inside)
-        item_index = some.item_index - np.int32(items.start)
-        return Histories(offsets=some.offsets, item_index=item_index, num_items=len(items))
-
-    def user_bounds(self, num_parts: int) -> list[int]:
-        """Users that part the training users into shards of about as many interactions."""
-        offsets = self.train.offsets
-        wanted = [offsets[-1] * part // num_parts for part in range(num_parts + 1)]
-        return [int(bound) for bound in np.searchsorted(offsets, wanted)]
-
     @cached_property
     def users(self) -> IdTable:
         """Ids of all users and the part (``part``) each belongs to."""
@@ -180,20 +162,31 @@ class Dataset:
         checked("split", split, Split)
         return bool(self._target_files(split))
 
-    def heldout(self, split: Split) -> HeldOut:
-        """The users and held-out items of one split; DatasetError where there is none."""
+    def heldout(
+        self, split: Split, users: range | None = None, items: range | None = None
+    ) -> HeldOut:
+        """The users and held-out items of one split; DatasetError where there is none.
+
+        With ``users`` or ``items``, only their training interactions are read, and the histories
+        and known items lack the others.
+        """
         if not self.has_split(split):
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
-        known = self.train.padded(self.manifest.num_users)
+        num_users, num_items = self.manifest.num_users, self.manifest.num_items
+        train = self.train_part(users, items)
+        known = train.padded(num_users, users.start if users is not None else 0).rows(user_index)
+        if items is not None:  # numbered in the catalogue
+            item_index = known.item_index + np.int32(items.start)
+            known = replace(known, item_index=item_index, num_items=num_items)
         fold_in = f"{split}_fold_in.parquet"
         if fold_in in self.manifest.parts:
-            known = known.union(self._held_pairs([fold_in]).within(self.manifest.num_items))
-        known = history = known.rows(user_index)
+            known = known.union(self.pairs(fold_in).rows(user_index).within(num_items))
+        history = known
         if split == "test" and self.has_split("validation"):
             earlier = self._held_pairs(self._target_files("validation")).rows(user_index)
-            known = history.union(earlier.within(self.manifest.num_items))
+            known = history.union(earlier.within(num_items))
         candidates = None
         if self.has_candidates(split):
             candidates = self.pairs(_candidates_file(split)).rows(user_index)

@@ -103,12 +103,21 @@ class Histories:
             offsets=offsets, item_index=self.item_index[position], num_items=self.num_items
         )
 
-    def padded(self, num_users: int) -> Histories:
-        """The same rows followed by empty ones, ``num_users`` in all."""
-        assert num_users >= self.num_users, "padding cannot take rows away"
+    def padded(self, num_users: int, first: int = 0) -> Histories:
+        """The same rows behind ``first`` empty ones and before others, ``num_users`` in all."""
+        assert num_users >= first + self.num_users, "padding cannot take rows away"
         offsets = np.full(num_users + 1, self.offsets[-1])
-        offsets[: len(self.offsets)] = self.offsets
+        offsets[:first] = 0
+        offsets[first : first + len(self.offsets)] = self.offsets
         return Histories(offsets=offsets, item_index=self.item_index, num_items=self.num_items)
+
+    def of_items(self, items: range) -> Histories:
+        """The same rows with these consecutive items alone, numbered from the first of them."""
+        if items == range(self.num_items):
+            return self
+        kept = self.where((self.item_index >= items.start) & (self.item_index < items.stop))
+        item_index = kept.item_index - np.int32(items.start)
+        return Histories(offsets=kept.offsets, item_index=item_index, num_items=len(items))
 
     def within(self, num_items: int) -> Histories:
         """The same rows without the items at or above ``num_items``."""

@@ -31,7 +31,7 @@ def draw_negatives(
     rule: CandidateRule, excluded: HistoryTensors, user_index_B: Tensor, key: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Items outside each user's ``excluded`` ones: int64 [B, N], which of them count (bool
-    [B, N]), and for how many users there were fewer than N to draw from (int64 scalar).
+    [B, N]), and for which users there were fewer than N to draw from (bool [B]).
 
     The draws are words of the stream ``key``, counted by user.
 
@@ -50,8 +50,8 @@ def draw_negatives(
         counts_BN = ~repeats(rank_BN) & (num_items_B > 0)[:, None]
     row_B1 = torch.arange(len(excluded), device=word_BN.device)[:, None]
     item_BN = complement.select(row_B1, rank_BN.masked_fill(~counts_BN, 0))
-    num_short = (num_items_B < rule.num_negatives).sum()
-    return item_BN.masked_fill(~counts_BN, 0), counts_BN, num_short
+    is_short_B = num_items_B < rule.num_negatives
+    return item_BN.masked_fill(~counts_BN, 0), counts_BN, is_short_B
 
 
 def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:

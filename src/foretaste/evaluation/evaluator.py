@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +23,15 @@ from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
     check_ranking_fits,
+    gathered_items,
+    merged_top_k,
+    own_batches,
+    scores_of_owners,
     scoring,
     state_of,
     target_ranks,
     to_device,
     top_k,
-    user_batches,
     users_at_once,
     without_items,
 )
@@ -60,9 +64,14 @@ def evaluate(
 ) -> Evaluation:
     """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
 
+    The ranks of ``model.share`` share out the users; all of them call this, and each returns the
+    metrics of all users: to the last bit those of a single process with the same weights and as
+    many threads, or to rounding where items are sharded.
+
     Args:
         model: scores the catalogue that ``heldout.history`` counts.
-        heldout: the users, what the model may know of them, and what it should find.
+        heldout: the users, what the model may know of them, and what it should find; the items
+            known of users, and among items, that are sharded to other ranks are not looked at.
         num_train_users: users below this number were trained on (`user_state`); the others are
             answered by `fold_in`.
         protocol: how the dataset was split, as it is to be printed.
@@ -71,7 +80,8 @@ def evaluate(
         seed: the dataset's seed, which keys the negatives.
         users: rows of ``heldout`` to look at; all of them by default.
         batch: users ranked at once; by default as many as memory is reserved for.
-        progress: called with the number of users done and of all users after each batch.
+        progress: called with the number of users done and of all users after each batch; among
+            ranks, the share of a rank's own that is done stands for that of all.
 
     Raises SettingError for candidates and lengths that do not exist, DatasetError where nothing
     is held out, the model has another catalogue or no candidates came with the dataset,
@@ -102,7 +112,7 @@ def evaluate(
         num_unseen_targets=counted.target.num_interactions - len(ranks.user_T),
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),
-        elapsed_s=time.perf_counter() - started,
+        elapsed_s=model.share.ranks.agreed(time.perf_counter() - started),
         user_index=counted.user_index,
         per_user=per_user,
         dataset_digest=heldout.dataset_digest,
@@ -168,14 +178,14 @@ class _Ranker:
         self._k = k
         self._num_train_users = num_train_users
         self._key = candidates_key(seed, heldout.split)
-        self._batches: list[tuple[NDArray[np.int64], Tensor, Tensor]] = []
+        self._batches: list[Tensor] = []  # user, above and tied of each target
         # the best rank (from 0) of each item in any user's list, k where it is in none
         self.best_rank_I = torch.full((model.num_items,), k, device=model.device)
         # pairs of a user and a candidate: targets and what was drawn, repeats too
         self.num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
         # users with fewer negatives to draw from than asked for
         self.num_short = torch.zeros_like(self.num_samples)
-        num_candidates = model.num_items
+        num_candidates = model.share.most_items
         self._at_once = users_at_once(num_candidates, model.device)
         if rule.kind != "full":
             most_targets = int(heldout.target.lengths().max())
@@ -191,67 +201,79 @@ class _Ranker:
 
     def run(self, progress: Callable[[int, int], None] | None) -> TargetRanks:
         """Rank every user of ``heldout``; ``progress`` gets (users done, users in all)."""
-        heldout, num_done = self._heldout, 0
+        heldout, share = self._heldout, self._model.share
+        batches = [*own_batches(heldout.user_index, self._num_train_users, self._at_once, share)]
+        num_own, num_done = sum(own.stop - own.start for _, own in batches), 0
         with scoring(self._model):
-            for rows in user_batches(heldout.user_index, self._num_train_users, self._at_once):
+            for rows, own in batches:
                 with span("evaluate"), float32_products(self._model.device):
-                    self._rank(rows)
-                num_done += len(rows)
+                    self._rank(rows, own)
+                num_done += own.stop - own.start
                 if progress is not None:
-                    progress(num_done, heldout.num_users)
-        users, aboves, ties = zip(*self._batches, strict=True)
+                    progress(heldout.num_users * num_done // num_own, heldout.num_users)
+        found_T3 = torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self._batches])
+        if not share.shards_items:  # then each rank has ranked all users
+            share.ranks.min_(self.best_rank_I)
+            share.ranks.sum_(self.num_samples, self.num_short)
+            found_T3 = torch.cat(share.ranks.gathered(found_T3))
+        user_T, above_T, tied_T = found_T3.numpy().T
         return TargetRanks(
-            user_T=np.concatenate(users),
-            above_T=torch.cat(aboves).numpy(),
-            tied_T=torch.cat(ties).numpy(),
+            user_T=user_T,
+            above_T=above_T,
+            tied_T=tied_T,
             num_targets_U=heldout.target.lengths(),
         )
 
-    def _rank(self, rows: NDArray[np.int64]) -> None:
-        model, device = self._model, self._model.device
+    def _rank(self, rows: NDArray[np.int64], own: slice) -> None:
+        """Rank the targets of the users ``rows[own]``, scored in one batch with the other rows."""
+        model, device, share = self._model, self._model.device, self._model.share
         batch = self._heldout.rows(rows)
         target = batch.target.within(model.num_items)
-        target_BT, is_target_BT = pad(to_device(target, device))
-        history = to_device(batch.history, device)
+        history = to_device(batch.history.of_items(share.items), device)
         state = state_of(model, batch.user_index, history, self._num_train_users)
         if self._rule.kind == "full":
-            score_BC = self._finite(model.score_catalogue(state))
-            target_score_BT = score_BC.gather(1, target_BT)
-            score_BC = without_items(score_BC, to_device(batch.known, device))
-            self.num_samples += score_BC.numel()
-        else:
-            # targets, then negatives: a target is ranked against these and the other targets
-            item_BN, counts_BN = self._negatives(batch, target)
-            score_BC = self._finite(
-                model.score_candidates(state, torch.cat((target_BT, item_BN), dim=1))
-            )
-            score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
-            target_score_BT = score_BC[:, : target_BT.shape[1]]
-            self.num_samples += is_target_BT.sum()
-        top = top_k(score_BC, self._k)
-        if self._rule.kind == "full":
+            score_BC = self._finite(model.score_catalogue(state))[own]
+            target_BT, is_target_BT = pad(to_device(target[own], device))
+            target_score_BT = scores_of_owners(partial(score_BC.gather, 1), target_BT, share)
+            known = to_device(batch.known.of_items(share.items)[own], device)
+            self.num_samples += len(target_BT) * model.num_items
+            top = merged_top_k(top_k(without_items(score_BC, known), self._k), self._k, share)
             rank_K = torch.arange(top.score_BK.shape[1], device=device)
             rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
             self.best_rank_I.scatter_reduce_(
                 0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
             )
+        else:
+            # targets, then negatives: a target is ranked against these and the other targets
+            target_BT, is_target_BT = pad(to_device(target, device))
+            item_BN, counts_BN = self._negatives(batch, target, own)
+            item_BC = torch.cat((target_BT, item_BN), dim=1)
+            score_BC = scores_of_owners(partial(model.score_candidates, state), item_BC, share)
+            score_BC, is_target_BT = self._finite(score_BC)[own], is_target_BT[own]
+            score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
+            target_score_BT = score_BC[:, : target_BT.shape[1]]
+            self.num_samples += is_target_BT.sum()
+            top = top_k(score_BC, self._k)
         above_BT, tied_BT = target_ranks(top, target_score_BT.masked_fill(~is_target_BT, ABSENT))
-        user_T = np.repeat(rows, target.lengths())
-        self._batches.append((user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu()))
+        user_T = torch.from_numpy(np.repeat(rows[own], target[own].lengths()))
+        found = (user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu())
+        self._batches.append(torch.stack(found, dim=1))
 
-    def _negatives(self, batch: HeldOut, target: Histories) -> tuple[Tensor, Tensor]:
-        """Items [B, N] that came with the dataset or are drawn by the rule; which of them count."""
+    def _negatives(self, batch: HeldOut, target: Histories, own: slice) -> tuple[Tensor, Tensor]:
+        """Items [B, N] that came with the dataset or are drawn by the rule; which count of own."""
         device = self._model.device
         if self._rule.kind == "fixed":
             assert batch.candidates is not None, "candidates are checked before ranking begins"
             item_BN, counts_BN = pad(to_device(batch.candidates, device))
         else:
-            excluded = to_device(batch.known.union(target), device)
+            known = gathered_items(batch.known, self._model.share)
+            excluded = to_device(known.union(target), device)
             user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=device)
-            item_BN, counts_BN, num_short = draw_negatives(
+            item_BN, counts_BN, is_short_B = draw_negatives(
                 self._rule, excluded, user_index_B, self._key
             )
-            self.num_short += num_short
+            self.num_short += is_short_B[own].sum()
+        counts_BN = counts_BN[own]
         if self._rule.kind == "nvidia":  # repeats were drawn too, by all who have items to draw
             self.num_samples += counts_BN.any(1).sum() * self._rule.num_negatives
         else:
@@ -261,11 +283,16 @@ class _Ranker:
     def _finite(self, score_BC: Tensor) -> Tensor:
         """The scores as float32; TrainingError if any is not finite, for such cannot be ranked."""
         score_BC = score_BC.float()
-        lowest, highest = torch.aminmax(score_BC)
-        if not bool(torch.isfinite(lowest) & torch.isfinite(highest)):
+        extremes = torch.stack(torch.aminmax(score_BC)) if score_BC.numel() else torch.zeros(2)
+        is_finite = bool(torch.isfinite(extremes).all())
+        share = self._model.share
+        if share.shards_items:  # all go on or none
+            is_finite = not share.ranks.any(not is_finite)
+        if not is_finite:
+            lowest, highest = extremes.tolist()
             raise TrainingError(
                 f"{self._model.name} gives scores that are not finite numbers (from "
-                f"{lowest.item()} to {highest.item()}), which cannot be ranked; if training "
+                f"{lowest} to {highest}), which cannot be ranked; if training "
                 "diverged, lower the learning rate"
             )
         return score_BC

@@ -112,20 +112,23 @@ class RecommenderModel(nn.Module, ABC):
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
-        return UserState(histories.lengths() > 0, self._known_users(user_index_B, histories))
+        return UserState(self._have_history(histories), self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
         """State of users unseen in training, from their histories alone."""
-        return UserState(histories.lengths() > 0, self._new_users(histories))
+        return UserState(self._have_history(histories), self._new_users(histories))
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
-        """Scores [B, I] of the whole catalogue; what lies between is of bounded memory."""
+        """Scores [B, I] of the whole catalogue; what lies between is of bounded memory.
+
+        Where items are shared out, of those that are here.
+        """
         return self._popularity_without_history(state, self._score_catalogue(state), None)
 
     @torch.no_grad()
     def score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        """Scores [B, K] of the given items of each user."""
+        """Scores [B, K] of the given items of each user, numbered from the first that is here."""
         scores_BK = self._score_candidates(state, item_index_BK)
         return self._popularity_without_history(state, scores_BK, item_index_BK)
 
@@ -165,14 +168,22 @@ class RecommenderModel(nn.Module, ABC):
     @abstractmethod
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor: ...
 
+    def _have_history(self, histories: HistoryTensors) -> Tensor:
+        """True for users of whom any rank has an item."""
+        has_history_B = histories.lengths() > 0
+        if self.share.shards_items:
+            return self.share.ranks.max_(has_history_B.byte()).bool()
+        return has_history_B
+
     def _popularity_without_history(
         self, state: UserState, scores: Tensor, item_index_BK: Tensor | None
     ) -> Tensor:
         if bool(state.has_history_B.all()):
             return scores
-        popularity = (
-            self.item_count_I if item_index_BK is None else self.item_count_I[item_index_BK]
-        )
+        items = self.share.items
+        popularity = self.item_count_I[items.start : items.stop]
+        if item_index_BK is not None:
+            popularity = popularity[item_index_BK]
         return torch.where(state.has_history_B[:, None], scores, popularity)
 
 

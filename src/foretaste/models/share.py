@@ -47,6 +47,11 @@ class Share:
         return replace(cls.whole(num_users, num_items, ranks), parallel="items", items=items)
 
     @property
+    def most_items(self) -> int:
+        """Items of the rank that has the most."""
+        return -(-self.num_items // self.ranks.size) if self.shards_items else self.num_items
+
+    @property
     def shards_users(self) -> bool:
         """True where every user's table rows are on one rank alone."""
         return self.parallel == "users" and self.ranks.size > 1

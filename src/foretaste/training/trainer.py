@@ -132,7 +132,7 @@ class Trainer:
                 callbacks.evaluating(split, num_done, num_users)
                 interruption.check(f"while ranking the {split} part")
 
-            validation = Validation(self.dataset, self.config, progress)
+            validation = Validation(self.dataset, self.model, self.config, progress)
             if isinstance(self.model, IterativeModel):
                 self._fit_epochs(run, validation, callbacks, interruption)
             else:
@@ -180,7 +180,7 @@ class Trainer:
 
         evaluate = None
         if validation.selection_split is not None:
-            evaluate = partial(validation.select, self.model, plan.select_by)
+            evaluate = partial(validation.select, plan.select_by)
         with errors_say_how_to_go_on(run):
             try:
                 reason = fit(
@@ -251,7 +251,7 @@ class Trainer:
         """The final numbers, once the best weights are evaluated on the test part."""
         model, stopping = self.model.eval(), state.early_stopping if state else None
         select_by = stopping.plan.select_by if stopping else None
-        test = validation.test(model, select_by)
+        test = validation.test(select_by)
         if test is not None:
             clock.counted(test, None)
         target_epoch = stopping.target_epoch if stopping else None

@@ -44,14 +44,15 @@ def check_evaluation_fits(
     kept = 0
     if isinstance(model, IterativeModel):  # gradients and moments come with the first step
         kept = model.training_bytes(model.device) - model.weight_bytes()
-    check_ranking_fits(batch, manifest.num_users, model.num_items, model.device, kept)
+    check_ranking_fits(batch, manifest.num_users, model.share.most_items, model.device, kept)
 
 
 @dataclass
 class Validation:
-    """Ranks the held-out users of a dataset for one training."""
+    """Ranks the held-out users of a dataset for one training, by all ranks of its model."""
 
     dataset: Dataset
+    model: RecommenderModel
     config: TrainingConfig
     progress: Callable[[str, int, int], None]
     """Called while users are ranked, with the part and how many of its users are done."""
@@ -62,12 +63,12 @@ class Validation:
         splits: tuple[Split, ...] = ("validation", "test")
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
-    def select(self, model: RecommenderModel, select_by: str) -> Evaluation:
+    def select(self, select_by: str) -> Evaluation:
         """The evaluation that chooses the epoch, at the one list length it needs."""
         heldout, users = self._validation_part
-        return self._evaluate(model, heldout, (parse_metric(select_by)[1],), users)
+        return self._evaluate(heldout, (parse_metric(select_by)[1],), users)
 
-    def test(self, model: RecommenderModel, select_by: str | None) -> Evaluation | None:
+    def test(self, select_by: str | None) -> Evaluation | None:
         """The final numbers, over every held-out user; None where nothing is held out.
 
         The list length that chose the epoch is among them.
@@ -75,28 +76,29 @@ class Validation:
         if not self.dataset.has_split("test"):
             return None
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
-        return self._evaluate(model, self.dataset.heldout("test"), TEST_LENGTHS + chosen, None)
+        return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, None)
 
     @cached_property
     def _validation_part(self) -> tuple[HeldOut, NDArray[np.integer] | None]:
         split = self.selection_split
         assert split is not None
-        heldout = self.dataset.heldout(split)
+        heldout = self._heldout(split)
         if split == "test":
             return heldout, None
         seed = self.dataset.manifest.seed
         return heldout, validation_rows(heldout, self.config.validation_users, seed=seed)
 
+    def _heldout(self, split: Split) -> HeldOut:
+        """A held-out part, with what the users and items of this rank have in training."""
+        share = self.model.share
+        return self.dataset.heldout(split, share.users, share.items)
+
     def _evaluate(
-        self,
-        model: RecommenderModel,
-        heldout: HeldOut,
-        k: tuple[int, ...],
-        users: NDArray[np.integer] | None,
+        self, heldout: HeldOut, k: tuple[int, ...], users: NDArray[np.integer] | None
     ) -> Evaluation:
         manifest = self.dataset.manifest
         return evaluate(
-            model,
+            self.model,
             heldout,
             num_train_users=manifest.num_train_users,
             protocol=manifest.protocol,

@@ -1,0 +1,216 @@
+"""Evaluation by ranks: the numbers of a single process, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.data.dataset import HeldOut
+from foretaste.data.histories import Histories
+from foretaste.errors import TrainingError
+from foretaste.evaluation.evaluator import evaluate
+from foretaste.evaluation.ranking import to_device
+from foretaste.models.base import ClosedFormModel, IterativeModel, RecommenderModel, UserState
+from foretaste.models.registry import build_model, config_class
+from foretaste.models.share import Share
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.ranks import ALONE, Ranks
+from tests.evaluation.worlds import random_held_out
+from tests.ranks import run_ranks
+
+SIZES = [2, 3]
+CANDIDATES = ["full", "sampled-4", "sampled-1000", "nvidia-6", "fixed"]
+NUM_USERS, NUM_ITEMS = 23, 29
+SETTINGS: dict[str, dict[str, Any]] = {
+    "popularity": {},
+    "ease": {},
+    "vae": {"hidden": (8,), "latent": 4},
+    "neumf": {"factors": 4, "layers": (8, 4)},
+}
+
+
+def held_out_users(num_known: int, num_new: int) -> HeldOut:
+    """Users of whom the first were trained on, with candidates; one knows nothing."""
+    generator = np.random.default_rng(3)
+    num_users = num_known + num_new
+    found = random_held_out(generator, num_users=num_users, num_items=NUM_ITEMS, most_targets=4)
+    known = found.history.where(found.history.row_index() != num_users // 2)
+    indexes = (
+        generator.choice(NUM_USERS, num_known, replace=False),
+        NUM_USERS + generator.choice(9, num_new, replace=False),
+    )
+    drawn = generator.random((num_users, NUM_ITEMS)) < 0.2
+    drawn[found.target.row_index(), found.target.item_index] = False
+    candidates = Histories.from_pairs(*drawn.nonzero(), num_users=num_users, num_items=NUM_ITEMS)
+    return replace(
+        found,
+        user_index=np.concatenate([np.sort(index) for index in indexes]).astype(np.int32),
+        history=known,
+        known=known,
+        candidates=candidates,
+    )
+
+
+def measured(model: RecommenderModel, heldout: HeldOut, candidates: str) -> dict[str, Any]:
+    """All that an evaluation has but its duration."""
+    seen = []
+    found = evaluate(
+        model,
+        heldout,
+        num_train_users=NUM_USERS,
+        protocol="temporal",
+        candidates=candidates,
+        k=(1, 3, 10, 100),
+        seed=1,
+        batch=4,
+        progress=lambda done, users: seen.append((done, users)),
+    )
+    assert seen == sorted(seen)
+    assert not seen or seen[-1] == (heldout.num_users, heldout.num_users)
+    values = {name: value.tolist() for name, value in found.per_user.items()}
+    return asdict(replace(found, elapsed_s=0.0, per_user=values, user_index=None))
+
+
+def trained(name: str, train: Histories) -> RecommenderModel:
+    model = build_model(name, config_class(name)(**SETTINGS[name]), NUM_USERS, NUM_ITEMS)
+    histories = to_device(train, torch.device("cpu"))
+    if isinstance(model, IterativeModel):
+        model.reset_parameters(seed=5)
+        model.count_items(histories)
+        for parameter in model.parameters():
+            parameter.data *= 30.0  # scores that differ
+    else:
+        assert isinstance(model, ClosedFormModel)
+        model.fit(histories)
+    return model.eval()
+
+
+def whole_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> list[Any]:
+    """Evaluations by these ranks, each beside that of this process alone."""
+    train = random_held_out(
+        np.random.default_rng(4), num_users=NUM_USERS, num_items=NUM_ITEMS, most_targets=1
+    )
+    model = trained(name, train.history)
+    found = []
+    for heldout in (held_out_users(*size) for size in sizes):
+        for candidates in CANDIDATES:
+            pair = []
+            for each in (ranks, ALONE):
+                model.share = Share.whole(NUM_USERS, NUM_ITEMS, each)
+                pair.append(measured(model, heldout, candidates))
+            found.append(pair)
+    return found
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("num_ranks", SIZES)
+def test_ranks_with_the_whole_model_measure_what_one_does(num_ranks: int, name: str) -> None:
+    sizes = [(11, 5), (1, 0), (0, 1)]
+    for found in zip(*run_ranks(whole_models, num_ranks, name, sizes), strict=True):
+        alone = found[0][1]
+        assert alone["num_samples"] > 0
+        assert found == ([alone, alone],) * num_ranks
+
+
+class Table(RecommenderModel):
+    """Known users are scored by their row, new ones by the last row and all that they have.
+
+    Only the rows and columns of the share are here.
+    """
+
+    name = "table"
+
+    def __init__(self, score_UI: Tensor, share: Share) -> None:
+        super().__init__(None, NUM_USERS, NUM_ITEMS, share)
+        columns_UI = score_UI[:, share.items.start : share.items.stop]
+        self.rows_UI = columns_UI[share.users.start : share.users.stop]
+        self.new_I = columns_UI[-1]
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
+        users = self.share.users
+        is_here_B = (user_index_B >= users.start) & (user_index_B < users.stop)
+        score_BI = torch.zeros(len(user_index_B), len(self.share.items))
+        score_BI[is_here_B] = self.rows_UI[user_index_B[is_here_B] - users.start]
+        return (score_BI,)
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
+        items_N = (histories.item_index + self.share.items.start).long()
+        total_B = torch.zeros(len(histories)).index_add_(0, histories.row_index(), items_N.float())
+        if self.share.shards_items:
+            self.share.ranks.sum_(total_B)
+        return (self.new_I * (1 + total_B[:, None] % 5),)
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        assert isinstance(state.parts[0], Tensor)
+        return state.parts[0]
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        return self._score_catalogue(state).gather(1, item_index_BK)
+
+
+def shares(ranks: Ranks, parallel: str) -> Share:
+    """Uneven parts; the second of three ranks has nothing."""
+    bounds = {2: [0, 9, NUM_USERS], 3: [0, 9, 9, NUM_USERS]}[ranks.size]
+    if parallel == "users":
+        return Share.of_users(NUM_USERS, NUM_ITEMS, ranks, bounds)
+    items = range(bounds[ranks.rank], [*bounds[:-1], NUM_ITEMS][ranks.rank + 1])
+    return replace(Share.of_items(NUM_USERS, NUM_ITEMS, ranks), items=items)
+
+
+def without_others(heldout: HeldOut, share: Share) -> HeldOut:
+    """What this rank has in training, of its users and items."""
+
+    def own(histories: Histories) -> Histories:
+        users = heldout.user_index[histories.row_index()]
+        items = histories.item_index
+        is_user = (users >= NUM_USERS) | np.isin(users, share.users)
+        return histories.where(is_user & np.isin(items, share.items))
+
+    return replace(heldout, history=own(heldout.history), known=own(heldout.known))
+
+
+def sharded_tables(ranks: Ranks, parallel: str, sizes: list[tuple[int, int]]) -> list[Any]:
+    generator = torch.Generator().manual_seed(2)
+    score_UI = torch.randint(-3, 4, (NUM_USERS + 1, NUM_ITEMS), generator=generator).float()
+    counts_I = torch.arange(NUM_ITEMS) % 4.0
+    share, found = shares(ranks, parallel), []
+    for heldout in (held_out_users(*size) for size in sizes):
+        for candidates in CANDIDATES:
+            pair = []
+            for each in (share, Share.whole(NUM_USERS, NUM_ITEMS)):
+                model = Table(score_UI, each)
+                model.item_count_I += counts_I
+                pair.append(measured(model, without_others(heldout, each), candidates))
+            found.append(pair)
+    return found
+
+
+@pytest.mark.parametrize("parallel", ["users", "items"])
+@pytest.mark.parametrize("num_ranks", SIZES)
+def test_ranks_with_a_part_of_the_model_measure_what_one_does(
+    num_ranks: int, parallel: str
+) -> None:
+    sizes = [(23, 0), (9, 5), (1, 0), (0, 1)]
+    for found in zip(*run_ranks(sharded_tables, num_ranks, parallel, sizes), strict=True):
+        alone = found[0][1]
+        assert found == ([alone, alone],) * num_ranks
+
+
+def scores_that_one_rank_spoils(ranks: Ranks, candidates: str) -> str:
+    scores = torch.zeros(NUM_USERS + 1, NUM_ITEMS)
+    scores[:, -1] = torch.nan
+    model = Table(scores, shares(ranks, "items"))
+    with pytest.raises(TrainingError) as caught:
+        measured(model, held_out_users(9, 5), candidates)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("candidates", ["full", "sampled-1000"])
+def test_scores_that_are_not_finite_on_one_rank_end_all(candidates: str) -> None:
+    for message in run_ranks(scores_that_one_rank_spoils, 2, candidates):
+        assert "scores that are not finite" in message
