@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 from foretaste._util.settings import Count, Range, Seed, Threads, check_settings, wrong
-from foretaste.training.config import Precision
+from foretaste.training.config import Parallel, Precision
 
 Counts = Annotated[tuple[int, ...], Range(at_least=1)]
 
@@ -24,7 +24,10 @@ class BenchConfig:
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
     threads: Threads | None = None
-    """CPU threads; as many as PyTorch takes unless given."""
+    """CPU threads, of each rank; as many as PyTorch takes unless given."""
+
+    bind: bool = False
+    """Keep each rank of torchrun to cores of its own, near its GPU, with a thread a core."""
 
     repeats: Count = 5
     """Measurements of each case; the median counts, the spread is shown."""
@@ -64,6 +67,15 @@ class TrainBench(BenchConfig):
 
     compile: bool = False
     """Hand our loss to torch.compile, as ``train --compile`` does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAETrainBench(TrainBench):
+    """Training throughput and time per epoch of a model that is shared out in several ways."""
+
+    parallel: Parallel = "auto"
+    """Way to share the training out over the ranks of torchrun: by data (the users of each batch)
+    or by items."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from foretaste._util.memory import free_bytes, require_memory
 from foretaste.bench.config import InferenceBench, NeuMFInferenceBench
-from foretaste.bench.measure import PeakMemory, latencies, timed
+from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, timed
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
@@ -28,6 +28,7 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss.inputs import InteractionInputs
 from foretaste.ops.precision_flags import float32_products
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.precision import PrecisionPolicy
 
 _PAIRS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
@@ -109,16 +110,37 @@ def check_calls_fit(sizes: Sequence[int], numbers_per_row: int, num_inputs: int)
 
 
 def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
-    """Measure the calls of a case; one row each."""
-    for call, measured in measure_calls(session, options, case).items():
-        session.add(call.side, {**case.case, **call.differs}, call.clock, measured)
+    """Measure the calls of a case; one row each.
+
+    Among ranks: those of the first alone, then of all at once, each with a whole model of its own.
+    """
+    ranks, rate = session.ranks, f"{case.unit}_per_s"
+
+    def alone() -> list[dict[str, Any]]:
+        return list(measure_calls(session, options, case).values())
+
+    of_one = ranks.on_first(alone)
+    of_all = measure_calls(session, options, case, ranks).values() if ranks.size > 1 else of_one
+    for call, one, all_ in zip(case.calls, of_one, of_all, strict=True):
+        found = {**case.case, **call.differs}
+        if ranks.size == 1:
+            session.add(call.side, found, call.clock, one)
+            continue
+        one["weak_scaling"] = 1.0
+        all_["weak_scaling"] = all_[rate]["median"] / one[rate]["median"]
+        session.add(call.side, {"ranks": 1, **found}, call.clock, one)
+        session.add(call.side, {"ranks": ranks.size, **found}, call.clock, all_)
 
 
 def measure_calls(
-    session: Session, options: InferenceBench, case: Case
+    session: Session, options: InferenceBench, case: Case, ranks: Ranks = ALONE
 ) -> dict[Call, dict[str, Any]]:
-    """Warm up the calls of a case, then time them in turns; numbers as a row has them."""
-    session.log(f"timing calls of {case.amount:,} {case.unit}")
+    """Warm up the calls of a case, then time them in turns; numbers as a row has them.
+
+    Of ``ranks`` the rates add up, and latencies are over the calls of all.
+    """
+    on_ranks = f" on {ranks.size} ranks" if ranks.size > 1 else ""
+    session.log(f"timing calls of {case.amount:,} {case.unit}{on_ranks}")
     calls = {call: partial(case.answer, call) for call in case.calls}
     first: dict[Call, dict[str, Any]] = {}
     for call, function in calls.items():
@@ -133,16 +155,22 @@ def measure_calls(
         num_calls=options.calls,
         seconds=options.seconds,
         device=session.device,
+        ranks=ranks,
     )
-    return {
-        call: {
-            f"{case.unit}_per_s": latency.averages().per_second(case.amount).as_dict(),
-            "latency_ms": latency.as_dict(),
-            "num_calls": latency.num_calls,
+    numbers = {}
+    for call, latency in found.items():
+        each = latency.of_ranks(ranks)
+        rates = [one.averages().per_second(case.amount).values for one in each]
+        calls_of_all = Latency(tuple(turn for one in each for turn in one.turns))
+        numbers[call] = {
+            f"{case.unit}_per_s": Spread.of(
+                [sum(turn) for turn in zip(*rates, strict=True)]
+            ).as_dict(),
+            "latency_ms": calls_of_all.as_dict(),
+            "num_calls": calls_of_all.num_calls,
             **first[call],
         }
-        for call, latency in found.items()
-    }
+    return numbers
 
 
 def _pair_case(model: NeuMF, seed: int, policy: PrecisionPolicy, size: int) -> Case:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from foretaste._util.memory import peak_of_process
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 
 Side = TypeVar("Side")
@@ -64,6 +65,17 @@ class Latency:
         """Mean seconds per call of each turn."""
         return Spread.of([statistics.fmean(turn) for turn in self.turns])
 
+    def of_ranks(self, ranks: Ranks) -> list[Latency]:
+        """Those of all ranks, which took as many turns."""
+        lengths = ranks.gathered(torch.tensor([len(turn) for turn in self.turns]))
+        calls = ranks.gathered(torch.tensor([s for turn in self.turns for s in turn]).double())
+        return [
+            Latency(
+                tuple(tuple(turn.tolist()) for turn in torch.split(calls_of, lengths_of.tolist()))
+            )
+            for calls_of, lengths_of in zip(calls, lengths, strict=True)
+        ]
+
     def as_dict(self) -> dict[str, float]:
         """Average and percentiles over all calls, in milliseconds."""
         calls_ms = [1e3 * seconds for turn in self.turns for seconds in turn]
@@ -93,11 +105,13 @@ def latencies(
     num_calls: int,
     seconds: float,
     device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> dict[Side, Latency]:
     """Times of calls, the sides taking turns of several calls each.
 
     Each turn begins with a call that does not count. A call gets its number, so that it may vary
     its input. ``num_calls`` and ``seconds`` are spread over the turns; each has one call at least.
+    ``ranks`` begin each turn together.
     """
     each = -(-num_calls // turns)
     found: dict[Side, list[tuple[float, ...]]] = {name: [] for name in calls}
@@ -105,6 +119,7 @@ def latencies(
         for name, call in calls.items():
             first = turn * each
             call(first)
+            ranks.any(False)
             ends_at = time.perf_counter() + seconds / turns
             times: list[float] = []
             for number in range(first, first + each):

@@ -25,6 +25,9 @@ COMMIT_VARIABLE = "FORETASTE_COMMIT"
 _PACKAGES = ("torch", "numpy", "triton", "pyarrow")
 
 HEADINGS = {
+    "ranks": "ranks",
+    "parallel": "by",
+    "batch_per_rank": "batch a rank",
     "precision": "precision",
     "batch_size": "batch",
     "users": "of",
@@ -44,6 +47,8 @@ HEADINGS = {
     "users_per_s": "users/s",
     "pairs_per_s": "pairs/s",
     "times_plain": "× plain",
+    "strong_scaling": "strong scaling",
+    "weak_scaling": "weak scaling",
     "epoch_s": "epoch",
     "seconds": "time",
     "us_per_sample": "per sample",
@@ -57,6 +62,7 @@ HEADINGS = {
     "p95": "p95",
     "p99": "p99",
     "peak_memory_mib": "memory",
+    "sent_mib": "sent",
     "compile_s": "compile",
     "warmup_s": "warm-up",
     "first_call_s": "first call",
@@ -172,6 +178,10 @@ def cell(name: str, value: Any) -> str:
         return f"{shown(value['median'])} ({shown(value['min'])} to {shown(value['max'])})"
     if name in _MILLISECONDS:
         return f"{value:.3g} ms" if value < 1e3 else _seconds(1e-3 * value)
+    if name.endswith("_scaling"):
+        return f"{value:.2f}"
+    if name == "sent_mib":
+        return f"{value:.3g} MiB"
     if name.endswith("_mib"):
         return f"{value:,.0f} MiB"
     if name.startswith("us_per_"):

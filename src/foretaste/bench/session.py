@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from foretaste._util.binding import bind_rank
 from foretaste._util.files import why_not_written
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import load_libraries
@@ -28,8 +29,10 @@ from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.registry import build_model, model_class
+from foretaste.models.share import Share
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.device import resolve_device
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
 
@@ -118,7 +121,8 @@ def _writing(option: str, path: Path) -> Iterator[None]:
 class Session:
     """One benchmark of one model: its device, its shape of data, and the rows measured so far.
 
-    Rows are appended to the file of the options as they come.
+    Rows are appended to the file of the options as they come. Of several ranks the first keeps
+    them.
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class Session:
         *,
         sampling: SamplingConfig | None = None,
         log: Log = lambda _: None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.benchmark = benchmark
         self.model = model
@@ -137,8 +142,12 @@ class Session:
         self.unit = "samples" if self.sampling else "users"
         self.options = options
         self.shape = parse_shape(options.shape, self.name)
-        self.log = log
+        self.ranks = ranks
+        self.log = log if ranks.is_first else lambda _: None
         self.rows: list[Row] = []
+        if options.bind:
+            for line in bind_rank():
+                self.log(line)
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         self.device = resolve_device(options.device)
@@ -150,18 +159,19 @@ class Session:
         self.log(f"generating {self.shape.num_interactions:,} interactions")
         return load_histories(self.shape, self.options.data_cache)
 
-    def build(self, histories: Histories) -> NeuralModel:
-        """The untrained model on the device, its weights drawn."""
-        sizes = (self.name, self.model, histories.num_users, histories.num_items)
-        check_model_fits(*sizes, self.device)
-        model = build_model(*sizes)
+    def build(self, histories: Histories, share: Share | None = None) -> NeuralModel:
+        """The untrained model on the device, its weights drawn; for a rank's share that share."""
+        share = share or Share.whole(histories.num_users, histories.num_items)
+        sizes = (self.name, self.model, share.num_users, share.num_items)
+        check_model_fits(*sizes, self.device, share=share)
+        model = build_model(*sizes, share)
         assert isinstance(model, NeuralModel)
         model.to(self.device).count_items(to_device(histories, self.device))
         model.reset_parameters(self.options.seed)
         return model.to(self.device)
 
     def plan(self, precision: str, batch_size: int, epochs: int, **settings: Any) -> TrainingPlan:
-        """A training with the reference's optimizer settings."""
+        """A training with the reference's optimizer settings on data of the session's shape."""
         config = TrainingConfig(
             precision=precision,  # type: ignore[arg-type]
             batch_size=batch_size,
@@ -173,7 +183,13 @@ class Session:
             **_REFERENCE[self.name],  # type: ignore[arg-type]
             **settings,
         )
-        size = TrainingSize(num_interactions=1, num_users=1, num_items=1, protocol="none")
+        shape = self.shape
+        size = TrainingSize(
+            num_interactions=shape.num_interactions,
+            num_users=shape.num_users,
+            num_items=shape.num_items,
+            protocol="none",
+        )
         kind = model_class(self.name)
         assert issubclass(kind, NeuralModel)
         return resolve(config, kind, size, sampling=self.sampling, device=str(self.device))
@@ -188,6 +204,8 @@ class Session:
         shape: Mapping[str, Any] | None = None,
     ) -> None:
         """Keep and write one measurement, on the session's data unless ``shape`` is given."""
+        if not self.ranks.is_first:
+            return
         row = Row(
             benchmark=self.benchmark,
             model=self.name,

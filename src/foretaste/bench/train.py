@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
-from foretaste.bench.config import TrainBench
+from foretaste.bench.config import TrainBench, VAETrainBench
 from foretaste.bench.measure import PeakMemory, Spread, timed
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.loop import fit
 from foretaste.training.state import Clock, TrainingState
-from foretaste.training.trainer import make_batches, make_step
+from foretaste.training.trainer import make_batches, make_step, share_of
 
 _BATCH_SIZES = {
     ("neumf", "cuda"): 1 << 20,
@@ -35,24 +38,68 @@ CLOCKS = {
 }
 
 
+SCALINGS = ("strong_scaling", "weak_scaling")
+"""Times the rate of one rank: with the batch shared out, or with a batch of as much for each."""
+
+
 def bench_train(session: Session, options: TrainBench) -> None:
-    """Measure training on generated data."""
-    for part, plan in training_cases(session, options):
-        case, measured = measure_training(session, part, plan, options.warmup)
-        session.add(OURS, case, CLOCKS[session.name], measured.as_numbers(session.unit))
+    """Measure training on generated data.
+
+    Among ranks: the first alone, all with the same batches (strong scaling), and all with batches
+    of as much for each rank as the first had (weak scaling).
+    """
+    ranks, histories = session.ranks, session.histories()
+    rate = f"{session.unit}_per_s"
+
+    def measured(case: Case, ranks: Ranks) -> tuple[dict[str, Any], dict[str, Any]]:
+        found, epochs = measure_training(session, *case, options.warmup, ranks=ranks)
+        return found, epochs.as_numbers(session.unit)
+
+    for batch_size, precision in _cases(session, options):
+        case = _training_case(session, options, histories, batch_size, precision)
+        found, alone = ranks.on_first(partial(measured, case, ALONE))
+        if ranks.size == 1:
+            session.add(OURS, found, CLOCKS[session.name], alone)
+            continue
+        found |= {"ranks": 1, "batch_per_rank": batch_size}
+        session.add(OURS, found, CLOCKS[session.name], alone | dict.fromkeys(SCALINGS, 1.0))
+        for scaling in SCALINGS:
+            session.log(f"{scaling.replace('_', ' ')} on {ranks.size} ranks")
+            size = batch_size * (ranks.size if scaling == "weak_scaling" else 1)
+            case = _training_case(session, options, histories, size, precision)
+            found, numbers = measured(case, ranks)
+            found |= {"ranks": ranks.size, "batch_per_rank": size // ranks.size}
+            numbers[scaling] = numbers[rate]["median"] / alone[rate]["median"]
+            session.add(OURS, found, CLOCKS[session.name], numbers)
 
 
-def training_cases(
-    session: Session, options: TrainBench
-) -> Iterator[tuple[Histories, TrainingPlan]]:
+Case = tuple[Histories, TrainingPlan]
+"""Data and plan of a training."""
+
+
+def training_cases(session: Session, options: TrainBench) -> Iterator[Case]:
     """Data and plan of each batch size and precision, one after the other."""
     histories = session.histories()
+    for batch_size, precision in _cases(session, options):
+        yield _training_case(session, options, histories, batch_size, precision)
+
+
+def _cases(session: Session, options: TrainBench) -> Iterator[tuple[int, str]]:
     for batch_size in options.batch_size or (default_batch_size(session),):
-        part = needed_part(session, histories, batch_size, options.steps)
         for precision in options.precision:
             session.log(f"training in {precision}, {batch_size:,} {session.unit} a batch")
-            epochs = options.warmup + options.repeats
-            yield part, session.plan(precision, batch_size, epochs, compile=options.compile)
+            yield batch_size, precision
+
+
+def _training_case(
+    session: Session, options: TrainBench, histories: Histories, batch_size: int, precision: str
+) -> Case:
+    part = needed_part(session, histories, batch_size, options.steps)
+    epochs = options.warmup + options.repeats
+    settings: dict[str, Any] = {"compile": options.compile}
+    if isinstance(options, VAETrainBench):
+        settings["parallel"] = options.parallel
+    return part, session.plan(precision, batch_size, epochs, **settings)
 
 
 def default_batch_size(session: Session) -> int:
@@ -96,6 +143,23 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
     )
 
 
+def user_bounds(histories: Histories, num_parts: int) -> list[int]:
+    """Users at which parts of about as many interactions begin, and the end: [num_parts + 1]."""
+    rows = histories.num_interactions * np.arange(1, num_parts) // num_parts
+    inner = np.searchsorted(histories.offsets, rows, side="right") - 1
+    return [0, *inner.tolist(), histories.num_users]
+
+
+def part_of(histories: Histories, users: range, items: range) -> Histories:
+    """The interactions of some users and items, both numbered from the first of them."""
+    part = histories[users.start : users.stop]
+    if len(items) == histories.num_items:
+        return part
+    part = part.where((part.item_index >= items.start) & (part.item_index < items.stop))
+    item_index = part.item_index - np.int32(items.start)
+    return Histories(offsets=part.offsets, item_index=item_index, num_items=len(items))
+
+
 def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
     """The histories of so many users chosen by chance, all of them where there are fewer."""
     if num_users >= histories.num_users:
@@ -119,7 +183,9 @@ class Epochs:
     build_s: float = 0.0
     """Tables and optimizer made, data indexed."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Peak until the end of the first epoch."""
+    """Peak until the end of the first epoch; among ranks the largest of them."""
+    sent_mib_per_update: float | None = None
+    """Payload of a rank's collectives, over the last epoch; None for a single process."""
 
     def add(self, seconds: float, is_warmup: bool, memory: dict[str, Any]) -> None:
         """Count one more epoch; of the memory, that of the first."""
@@ -140,6 +206,7 @@ class Epochs:
             "warmup_s": self.warmup_s,
             "build_s": self.build_s,
             **self.memory,
+            **({"sent_mib": sent} if (sent := self.sent_mib_per_update) is not None else {}),
         }
 
 
@@ -149,40 +216,70 @@ def measure_training(
     plan: TrainingPlan,
     num_warmup: int,
     after_epoch: Callable[[bool], None] = lambda _: None,
+    ranks: Ranks = ALONE,
 ) -> tuple[dict[str, Any], Epochs]:
     """Train the epochs of a plan; the case, as a row describes it, and the times.
 
-    ``after_epoch`` is called between them, with True in the warm-up.
+    ``after_epoch`` is called between them, with True in the warm-up. ``ranks`` train together.
     """
     epochs, memory = Epochs(), PeakMemory(session.device)
     built: list[Training] = []
-    epochs.build_s = timed(lambda: built.append(Training(session, histories, plan)), session.device)
+
+    def build() -> None:
+        built.append(Training(session, histories, plan, ranks))
+
+    epochs.build_s = timed(build, session.device)
     (training,) = built
     batches = training.batches
     epochs.num_samples = batches.num_samples
+    num_bytes = [0]
 
     def count(report: EpochReport) -> None:
         is_warmup = report.epoch <= num_warmup
-        epochs.add(report.train_s, is_warmup, memory.as_numbers())
+        num_bytes.append(sum(ranks.num_bytes.values()))
+        epochs.add(report.train_s, is_warmup, _largest(memory.as_numbers(), ranks))
         after_epoch(is_warmup)
 
     epochs.compile_s = training.run(count).compile_s
+    if ranks.size > 1:
+        sent = num_bytes[-1] - num_bytes[-2]
+        epochs.sent_mib_per_update = sent / batches.num_batches / 2**20
     case = {
         "precision": plan.precision,
         "batch_size": plan.batch_size,
         "updates": batches.num_batches,
         **({"compiled": True} if plan.compile else {}),
+        **({"parallel": plan.parallel} if ranks.size > 1 else {}),
     }
     return case, epochs
 
 
-class Training:
-    """The project's training: its batches, model, optimizer and loop."""
+def _largest(memory: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """The memory of the rank that took most."""
+    own = memory["peak_memory_mib"]
+    if ranks.size == 1 or own is None:
+        return memory
+    found = ranks.max_(torch.tensor(own, dtype=torch.float64))
+    return memory | {"peak_memory_mib": found.item()}
 
-    def __init__(self, session: Session, histories: Histories, plan: TrainingPlan) -> None:
+
+class Training:
+    """The project's training: its batches, model, optimizer and loop, of a rank its part."""
+
+    def __init__(
+        self, session: Session, histories: Histories, plan: TrainingPlan, ranks: Ranks = ALONE
+    ) -> None:
         self.plan = plan
-        self.model = session.build(histories)
-        tensors = to_device(histories, session.device)
+        share = share_of(
+            plan.parallel,
+            histories.num_users,
+            histories.num_items,
+            ranks,
+            partial(user_bounds, histories),
+        )
+        part = part_of(histories, share.users, share.items)
+        self.model = session.build(part, share)
+        tensors = to_device(part, session.device)
         self.batches = make_batches(self.model, tensors, session.sampling, plan)
         self.step = make_step(self.model, self.batches, plan)
 
@@ -202,6 +299,7 @@ class Training:
             num_steps_per_epoch=self.batches.num_batches,
             num_samples=self.batches.num_samples,
             device=self.model.device,
+            ranks=self.model.share.ranks,
         )
         fit(
             self.step,

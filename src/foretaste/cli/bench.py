@@ -14,6 +14,7 @@ from foretaste.bench.config import (
     NeuMFInferenceBench,
     RecommendBench,
     TrainBench,
+    VAETrainBench,
 )
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
@@ -42,14 +43,13 @@ _BENCHMARK = Parameter(name="*", group="Benchmark", consume_multiple=True)
 _MODEL = Parameter(name="*", group="Model", consume_multiple=True)
 
 _OPTIONS = {"train": TrainBench, "inference": InferenceBench, "recommend": RecommendBench}
+_OF_ONE_MODEL = {("train", "vae"): VAETrainBench, ("inference", "neumf"): NeuMFInferenceBench}
 
 
 def _command(name: str, model: str) -> Callable[..., None]:
     """The command ``bench NAME MODEL``, with the options that act for it."""
     kind = config_class(model)
-    options_class: Any = _OPTIONS[name]
-    if (name, model) == ("inference", "neumf"):
-        options_class = NeuMFInferenceBench
+    options_class: Any = _OF_ONE_MODEL.get((name, model), _OPTIONS[name])
 
     def command(
         *,
@@ -65,11 +65,15 @@ def _command(name: str, model: str) -> Callable[..., None]:
         """
         from foretaste.bench.rows import table_of
         from foretaste.bench.session import Session
+        from foretaste.ops.ranks import joined
 
         options, model_config = options or options_class(), model_config or kind()
         log = partial(say, stderr_console(quiet=quiet))
-        session = Session(name, model_config, options, sampling=sampling, log=log)
-        getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
+        with joined() as ranks:
+            session = Session(name, model_config, options, sampling=sampling, log=log, ranks=ranks)
+            getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
+        if not ranks.is_first:
+            return
         table, console = table_of(session.rows), stdout_console()
         if not console.is_terminal:
             say(console, f"{table.to_markdown()}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App
 
 from foretaste.cli.arguments import FLAG, given_settings
-from foretaste.cli.console import DEFINED_ELSEWHERE, say, say_next, stdout_console
+from foretaste.cli.console import (
+    DEFINED_ELSEWHERE,
+    say,
+    say_next,
+    stderr_console,
+    stdout_console,
+)
 from foretaste.cli.train_options import (
+    Bind,
     LogOptions,
     Logs,
     NewRun,
@@ -47,6 +55,7 @@ def command_for(model: str) -> Callable[..., None]:
         raw: RawOptions = None,
         place: RunOptions = None,
         logs: LogOptions = None,
+        bind: Bind = False,
     ) -> None:
         """Train a model.
 
@@ -55,7 +64,9 @@ def command_for(model: str) -> Callable[..., None]:
             start_from: Run of the same model whose weights to begin with; its settings of the model
                 hold too, where none are given. Users and items are matched by id; those it does not
                 know begin as in any training.
+            bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
         """
+        _bind(bind)
         _train(
             model,
             dataset,
@@ -81,6 +92,7 @@ def rerun(
     raw: RawOptions = None,
     place: RunOptions = None,
     logs: LogOptions = None,
+    bind: Bind = False,
 ) -> None:
     """RUN DATASET: repeat the settings of a run.
 
@@ -93,7 +105,10 @@ def rerun(
         start_from: Run of the same model whose weights to begin with, such as the run itself;
             without it the weights begin as those of the run did.
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
+        bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
+    _bind(bind)
+
     from foretaste.runs import Run
 
     opened = Run.open(run)
@@ -116,6 +131,7 @@ def resume(
     dataset: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
     logs: LogOptions = None,
+    bind: Bind = False,
 ) -> None:
     """RUN: go on with a training that was interrupted or killed.
 
@@ -127,7 +143,10 @@ def resume(
         dataset: Where the run's dataset is now, if it is not where it was.
         overwrite: Replace, in the end, what another training wrote to --log-path and
             --results-dir.
+        bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
+    _bind(bind)
+
     from foretaste.runs import Run
 
     logs = logs or Logs()
@@ -151,6 +170,17 @@ for position, name in enumerate(MODELS):
     train.command(command_for(name), name=name, help=config_class(name).__doc__, sort_key=position)
 train.command(rerun, name="--like", sort_key=len(MODELS))
 train.command(resume, name="--resume", sort_key=len(MODELS) + 1)
+
+
+def _bind(is_asked: bool) -> None:
+    """Bind this rank to its cores; the first says which each has."""
+    if is_asked:
+        from foretaste._util.binding import bind_rank
+
+        lines = bind_rank()
+        if os.environ.get("RANK", "0") == "0":
+            for line in lines:
+                say(stderr_console(), line)
 
 
 def _train(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -74,7 +75,8 @@ class Trainer:
                 f"{dataset.path}: the training part is empty, nothing to learn from"
             )
         device = resolve_device(config.device)
-        share = share_of(config.parallel, dataset, ranks)
+        sizes = dataset.manifest.num_train_users, dataset.manifest.num_items
+        share = share_of(config.parallel, *sizes, ranks, dataset.user_bounds)
         self.histories = to_device(dataset.train_part(share.users, share.items), device)
         made_of = (model, model_config, share.num_users, share.num_items)
         check_model_fits(*made_of, device, share=share, to_train=True)
@@ -269,13 +271,22 @@ class Trainer:
         )
 
 
-def share_of(parallel: Parallel, dataset: Dataset, ranks: Ranks) -> Share:
-    """The part of the model and the data that this rank has."""
-    sizes = dataset.manifest.num_train_users, dataset.manifest.num_items
+def share_of(
+    parallel: Parallel,
+    num_users: int,
+    num_items: int,
+    ranks: Ranks,
+    user_bounds: Callable[[int], Sequence[int]],
+) -> Share:
+    """The part of the model and the data that this rank has.
+
+    ``user_bounds`` gives the users at which so many parts of the data begin, and the end.
+    """
+    sizes = num_users, num_items
     if ranks.size == 1:
         return Share.whole(*sizes)
     if parallel == "users":
-        return Share.of_users(*sizes, ranks, dataset.user_bounds(ranks.size))
+        return Share.of_users(*sizes, ranks, user_bounds(ranks.size))
     return Share.of_items(*sizes, ranks) if parallel == "items" else Share.whole(*sizes, ranks)
 
 

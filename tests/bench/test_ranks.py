@@ -1,0 +1,93 @@
+"""Benchmarks among ranks: one rank alone, then all of them, in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foretaste.bench.config import InferenceBench, TrainBench, VAETrainBench
+from foretaste.bench.inference import bench_inference
+from foretaste.bench.rows import Row, table_of
+from foretaste.bench.session import Session, load_histories, shape_of
+from foretaste.bench.train import bench_train, part_of, user_bounds
+from foretaste.ops.ranks import Ranks
+from tests.bench.rows import MODELS, SHAPE, check_rows
+from tests.ranks import run_ranks
+
+COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
+
+
+def trained(ranks: Ranks, model: str, output: Path, options: dict[str, Any]) -> list[Row]:
+    kind = VAETrainBench if model == "vae" else TrainBench
+    config = kind(**COMMON, output=output, **options)
+    session = Session("train", MODELS[model], config, ranks=ranks)
+    bench_train(session, config)
+    return session.rows
+
+
+def inferred(ranks: Ranks, model: str, output: Path) -> list[Row]:
+    config = InferenceBench(**COMMON, batch_sizes=(8,), calls=4, output=output)
+    session = Session("inference", MODELS[model], config, ranks=ranks)
+    bench_inference(session, config)
+    return session.rows
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_training_is_measured_on_one_rank_and_on_all(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    rows, others = run_ranks(trained, 2, model, output, {"batch_size": (40,), "steps": 2})
+    assert others == []
+    check_rows(rows, output)
+    cases = [(r.case["ranks"], r.case["batch_per_rank"], r.case["batch_size"]) for r in rows]
+    assert cases == [(1, 40, 40), (2, 20, 40), (2, 40, 80)]
+    alone, strong, weak = (row.measured for row in rows)
+    rate = "samples_per_s" if model == "neumf" else "users_per_s"
+    for row, name in ((strong, "strong_scaling"), (weak, "weak_scaling")):
+        assert row[name] == pytest.approx(row[rate]["median"] / alone[rate]["median"])
+        assert row["sent_mib"] > 0
+    headings = table_of(rows).headings
+    assert {"ranks", "batch a rank", "strong scaling", "weak scaling", "sent"} <= {*headings}
+
+
+def test_a_way_to_share_out_is_taken(tmp_path: Path) -> None:
+    options = {"batch_size": (20,), "steps": 1, "parallel": "data"}
+    rows, _ = run_ranks(trained, 2, "vae", tmp_path / "rows.jsonl", options)
+    assert [row.case.get("parallel") for row in rows] == [None, "data", "data"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rates_of_inference_add_up_over_ranks(model: str, tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    rows, others = run_ranks(inferred, 2, model, output)
+    assert others == []
+    check_rows(rows, output)
+    assert {row.case["ranks"] for row in rows} == {1, 2}
+    calls = {row.case["ranks"]: row.measured["num_calls"] for row in rows}
+    assert calls == {1: 4, 2: 8}
+
+
+def test_one_process_has_the_table_it_had(tmp_path: Path) -> None:
+    (row,) = trained(Ranks(), "vae", tmp_path / "rows.jsonl", {"batch_size": (20,), "steps": 1})
+    assert not row.case.keys() & {"ranks", "batch_per_rank", "parallel"}
+    assert not row.measured.keys() & {"strong_scaling", "weak_scaling", "sent_mib"}
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 7])
+def test_parts_of_the_users_hold_about_as_many_interactions(num_parts: int) -> None:
+    histories = load_histories(shape_of(60, 40, 500))
+    bounds = user_bounds(histories, num_parts)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, 60, num_parts + 1)
+    sizes = np.diff(histories.offsets[bounds])
+    assert abs(sizes - 500 / num_parts).max() <= histories.lengths().max()
+
+
+def test_a_part_has_the_pairs_of_its_users_and_items() -> None:
+    histories = load_histories(shape_of(60, 40, 500))
+    part = part_of(histories, range(10, 30), range(5, 25))
+    assert (part.num_users, part.num_items) == (20, 20)
+    pairs = zip(histories.row_index(), histories.item_index, strict=True)
+    expected = [(u - 10, i - 5) for u, i in pairs if 10 <= u < 30 and 5 <= i < 25]
+    assert [*zip(part.row_index(), part.item_index, strict=True)] == expected
