@@ -18,12 +18,13 @@ from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
+from foretaste.models.share import Share
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.loop import fit
 from foretaste.training.state import Clock, TrainingState
-from foretaste.training.trainer import make_batches, make_step, share_of
+from foretaste.training.trainer import make_batches, make_step
 
 _BATCH_SIZES = {
     ("neumf", "cuda"): 1 << 20,
@@ -270,7 +271,7 @@ class Training:
         self, session: Session, histories: Histories, plan: TrainingPlan, ranks: Ranks = ALONE
     ) -> None:
         self.plan = plan
-        share = share_of(
+        share = Share.of(
             plan.parallel,
             histories.num_users,
             histories.num_items,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from foretaste.models.config import Sharing
@@ -33,6 +33,26 @@ class Share:
             users=range(num_users),
             items=range(num_items),
         )
+
+    @classmethod
+    def of(
+        cls,
+        parallel: str,
+        num_users: int,
+        num_items: int,
+        ranks: Ranks,
+        user_bounds: Callable[[int], Sequence[int]],
+    ) -> Share:
+        """The share of one of ``ranks`` where training is shared out ``parallel``.
+
+        ``user_bounds`` gives the users at which so many parts of the data begin, and the end.
+        """
+        sizes = num_users, num_items
+        if ranks.size == 1:
+            return cls.whole(*sizes)
+        if parallel == "users":
+            return cls.of_users(*sizes, ranks, user_bounds(ranks.size))
+        return cls.of_items(*sizes, ranks) if parallel == "items" else cls.whole(*sizes, ranks)
 
     @classmethod
     def of_users(cls, num_users: int, num_items: int, ranks: Ranks, bounds: Sequence[int]) -> Share:

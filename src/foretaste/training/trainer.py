@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -34,7 +33,7 @@ from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions, own_state, whole_state
-from foretaste.training.config import LogConfig, Parallel, TrainingConfig
+from foretaste.training.config import LogConfig, TrainingConfig
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
@@ -76,7 +75,7 @@ class Trainer:
             )
         device = resolve_device(config.device)
         sizes = dataset.manifest.num_train_users, dataset.manifest.num_items
-        share = share_of(config.parallel, *sizes, ranks, dataset.user_bounds)
+        share = Share.of(config.parallel, *sizes, ranks, dataset.user_bounds)
         self.histories = to_device(dataset.train_part(share.users, share.items), device)
         made_of = (model, model_config, share.num_users, share.num_items)
         check_model_fits(*made_of, device, share=share, to_train=True)
@@ -269,25 +268,6 @@ class Trainer:
             test=test,
             **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
         )
-
-
-def share_of(
-    parallel: Parallel,
-    num_users: int,
-    num_items: int,
-    ranks: Ranks,
-    user_bounds: Callable[[int], Sequence[int]],
-) -> Share:
-    """The part of the model and the data that this rank has.
-
-    ``user_bounds`` gives the users at which so many parts of the data begin, and the end.
-    """
-    sizes = num_users, num_items
-    if ranks.size == 1:
-        return Share.whole(*sizes)
-    if parallel == "users":
-        return Share.of_users(*sizes, ranks, user_bounds(ranks.size))
-    return Share.of_items(*sizes, ranks) if parallel == "items" else Share.whole(*sizes, ranks)
 
 
 def num_parameters(model: RecommenderModel) -> int:
