@@ -14,7 +14,8 @@ E embedding width, H width of the tower's first layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +27,7 @@ from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.segments import gather
 from foretaste.ops.torch_internals import Adam
 
@@ -34,6 +36,8 @@ NUM_STEPS = 30
 LEARNING_RATE = 0.1
 PRIOR_WEIGHT = 1.0
 _INTERACTIONS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 14
+_MOST_BITS = 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +48,22 @@ class UserPrior:
     variances: list[Tensor]
 
     @classmethod
-    def of(cls, user_tables: Sequence[Tensor]) -> UserPrior:
-        """The mean and variance of each table's rows."""
-        tables = [table.detach() for table in user_tables]
-        means = [table.mean(0, keepdim=True) for table in tables]
-        variances = [
-            (table - mean).square().mean().clamp_(min=1e-12)
-            for table, mean in zip(tables, means, strict=True)
-        ]
+    def of(
+        cls, user_tables: Sequence[Tensor], num_users: int | None = None, ranks: Ranks = ALONE
+    ) -> UserPrior:
+        """The mean and variance of each table's rows, which ``ranks`` may have parts of.
+
+        The same bits for any parts. ``num_users`` is of all ranks.
+        """
+        means, variances = [], []
+        for table_UD in (table.detach() for table in user_tables):
+            num_rows = len(table_UD) if num_users is None else num_users
+            mean_D = _mean_of_rows(table_UD, lambda row: row, num_rows, ranks)
+            square_D = _mean_of_rows(
+                table_UD, lambda row, mean_D=mean_D: (row - mean_D).square(), num_rows, ranks
+            )
+            means.append(mean_D.to(table_UD.dtype)[None])
+            variances.append(square_D.mean().clamp_(min=1e-12).to(table_UD.dtype))
         return cls(means, variances)
 
     def penalty(self, rows: Sequence[Tensor], strength_B1: Tensor) -> Tensor:
@@ -62,6 +74,28 @@ class UserPrior:
             if row.numel()
         ]
         return torch.stack(terms).sum()
+
+
+def _mean_of_rows(
+    table_UD: Tensor, term: Callable[[Tensor], Tensor], num_rows: int, ranks: Ranks
+) -> Tensor:
+    """The mean of ``term(row)`` over the ``num_rows`` rows of all ranks, float64 [D].
+
+    Added up as integers, multiples of a power of two so small that they do not overflow: exactly,
+    and so the same in any order and for any parts.
+    """
+    blocks = table_UD.split(_ROWS_AT_ONCE)
+    largest = torch.zeros((), dtype=torch.float64, device=table_UD.device)
+    for rows in blocks:
+        if rows.numel():
+            largest = torch.maximum(largest, term(rows.double()).abs().amax())
+    total = num_rows * ranks.max_(largest).item()
+    scale = math.ldexp(1.0, _MOST_BITS - math.frexp(total)[1])
+    sum_D = torch.zeros(table_UD.shape[1], dtype=torch.int64, device=table_UD.device)
+    for rows in blocks:
+        sum_D += (term(rows.double()) * scale).round_().long().sum(0)
+    ranks.sum_(sum_D)
+    return sum_D.double() / (scale * num_rows)
 
 
 def fit_users(

@@ -26,6 +26,7 @@ from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, stream_key
+from foretaste.ops.ranks import ALONE
 from foretaste.ops.segments import gather
 
 _EMBEDDING_STD = 0.01
@@ -196,14 +197,28 @@ class NeuMF(NeuralModel):
         return [layer for layer in self.tower if isinstance(layer, nn.Linear)]
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        return tuple(table.detach().index_select(0, user_index_B) for table in self._user_tables())
+        """The users' rows; zeros for users whose rows are on other ranks."""
+        tables = [table.detach() for table in self._user_tables()]
+        if not self.share.shards_users:
+            return tuple(table.index_select(0, user_index_B) for table in tables)
+        users = self.share.users
+        is_here_B = (user_index_B >= users.start) & (user_index_B < users.stop)
+        rows = [table.new_zeros(len(user_index_B), table.shape[1]) for table in tables]
+        for row_BD, table in zip(rows, tables, strict=True):
+            row_BD[is_here_B] = table[user_index_B[is_here_B] - users.start]
+        return tuple(rows)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        # Trained users; kept as `_frozen` is.
+        return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
+
+    def _prior(self) -> UserPrior:
+        """What the trained users' rows have in common; kept as `_frozen` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
-            prior = self._user_prior = UserPrior.of(self._user_tables())
-        return fit_users(prior, self._user_weight(), self._frozen(), histories)
+            ranks = self.share.ranks if self.share.shards_users else ALONE
+            prior = UserPrior.of(self._user_tables(), self.num_users, ranks)
+            self._user_prior = prior
+        return prior
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return neumf_loss.catalogue_logits(self._state_inputs(state))
@@ -235,7 +250,10 @@ class NeuMF(NeuralModel):
     def train(self, mode: bool = True) -> Self:
         """As `NeuralModel.train`; also forgets what was computed from the weights as they were."""
         self._forget()
-        return super().train(mode)
+        super().train(mode)
+        if self.share.shards_users and not mode:
+            self._prior()  # of all ranks, which are together here and not in what follows
+        return self
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
