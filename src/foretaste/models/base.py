@@ -271,13 +271,23 @@ class NeuralModel(IterativeModel):
         return False
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Parameters by the name of the optimizer that updates them."""
-        return {"all": [parameter for parameter in self.parameters() if parameter.numel()]}
+        """Parameters by the name of the optimizer that updates them.
+
+        Those of a rank without rows too: all ranks step alike.
+        """
+        return {"all": [one for one in self.parameters() if one.shape[1:].numel()]}
 
     def summed_parameters(self) -> list[nn.Parameter]:
         """Parameters whose gradients add up over the ranks; those of the others are whole."""
         named = self.named_parameters()
         return [parameter for name, parameter in named if self.rows_of(name) is None]
+
+    def touched_items(self, batch: Batch) -> Tensor | None:
+        """Items of a batch, integers with repeats: gradients of other rows of `item_rows` are zero.
+
+        None where all may have one.
+        """
+        return None
 
     def updated_by(self, batch: Batch) -> str | None:
         """Name of the one optimizer that a batch is for; None where every one steps.

@@ -109,6 +109,18 @@ class Ranks:
         dist.all_gather(parts, padded)
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
+    def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
+        """The distinct numbers among integers of all ranks in [0, size), ascending, int64 [N].
+
+        They are ``at_most`` so many over all ranks. Sent are they, or a byte for each in the range.
+        """
+        if self.size == 1 or 4 * at_most < size:
+            distinct: Tensor = torch.unique(torch.cat(self.gathered(torch.unique(index.int()))))
+            return distinct.long()
+        is_among = torch.zeros(size, dtype=torch.uint8, device=index.device)
+        is_among[index.long()] = 1
+        return self.max_(is_among).nonzero()[:, 0]
+
     def to_first(self, tensor: Tensor) -> list[Tensor]:
         """The tensors [N, ...] of all ranks on the first, no more than one under way at a time.
 
@@ -174,6 +186,11 @@ class Ranks:
         if wait and work is not None:
             work.wait()
         return work
+
+
+def union_bytes(size: int, at_most: int) -> int:
+    """Bytes that a `Ranks.union` communicates."""
+    return min(size, 4 * at_most)
 
 
 ALONE = Ranks()

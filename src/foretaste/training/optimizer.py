@@ -25,7 +25,7 @@ OF_OWN_ROWS = " of own rows"
 def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
     """The optimizer of a plan: Adam, each step in one fused pass."""
     return Adam(
-        [parameter for parameter in parameters if parameter.numel()],
+        [parameter for parameter in parameters if parameter.shape[1:].numel()],
         lr=plan.learning_rate,
         betas=(plan.beta1, plan.beta2),
         eps=plan.eps,
@@ -48,6 +48,12 @@ def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> dict[str, torch.opt
         parts = {name: shared, name + OF_OWN_ROWS: own}
         optimizers |= {part: adam(some, plan) for part, some in parts.items() if some}
     return optimizers
+
+
+def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
+    """The parameters that they update, in their order."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return [parameter for group in groups for parameter in group["params"]]
 
 
 class Scaler(Protocol):
@@ -133,10 +139,8 @@ class LossScaler:
     def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         gradients = [
             parameter.grad
-            for optimizer in optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
+            for parameter in parameters_of(optimizers)
+            if parameter.grad is not None and parameter.numel()
         ]
         largest = torch.nn.utils.get_total_norm(gradients, norm_type=math.inf)
         found_inf = self.ranks.max_((~largest.isfinite()).float())

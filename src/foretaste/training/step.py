@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from torch import Tensor
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
+from foretaste.ops.ranks import union_bytes
 from foretaste.ops.spans import span
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.optimizer import OF_OWN_ROWS
+from foretaste.training.optimizer import OF_OWN_ROWS, parameters_of
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -69,7 +70,7 @@ class Step:
             if self.ranks.size == 1:
                 self.scaler.step(list(optimizers.values()))
             else:
-                self._step_among_ranks(optimizers)
+                self._step_among_ranks(batch, optimizers)
         return loss
 
     def finish(self) -> None:
@@ -79,30 +80,62 @@ class Step:
             with span("step"):
                 rest()
 
-    def _step_among_ranks(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+    def _step_among_ranks(
+        self, batch: Batch, optimizers: Mapping[str, torch.optim.Optimizer]
+    ) -> None:
         own = [one for name, one in optimizers.items() if name.endswith(OF_OWN_ROWS)]
         shared = [one for name, one in optimizers.items() if not name.endswith(OF_OWN_ROWS)]
-        parameters = [
-            parameter
-            for optimizer in shared
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        ]
-        for parameter in parameters:
+        for parameter in parameters_of([*own, *shared]):
             if parameter.grad is None:  # this rank has no sample of it
                 parameter.grad = torch.zeros_like(parameter)
-        sums = self.ranks.sum_later([p.grad for p in parameters if p.grad is not None])
+        wait = self._sum_gradients(batch, shared)
         if self.scaler.looks_at_gradients:
-            sums.wait()
+            wait()
             self.scaler.step([*shared, *own])
             return
 
         def rest() -> None:
-            sums.wait()
+            wait()
             self.scaler.step(shared)
 
         self._rest = rest
         self.scaler.step(own)
+
+    def _sum_gradients(
+        self, batch: Batch, optimizers: Iterable[torch.optim.Optimizer]
+    ) -> Callable[[], None]:
+        """Begin to sum gradients over the ranks; returns a function that ends it.
+
+        Of tables with a row for each item, only the rows of the batch's items are summed where
+        those are surely fewer bytes.
+        """
+        model = self.model
+        assert isinstance(model, NeuralModel)
+        parameters = set(parameters_of(optimizers))
+        tables: list[Tensor] = []
+        others: list[Tensor] = []
+        for name, parameter in model.named_parameters():
+            if parameter in parameters and parameter.grad is not None:
+                (tables if name in model.item_rows else others).append(parameter.grad)
+        items = model.touched_items(batch) if tables else None
+        num_samples, num_items = batch.num_samples, model.num_items
+        num_bytes = sum(table.nbytes for table in tables)
+        row_bytes = num_bytes // num_items
+        if (
+            items is None
+            or row_bytes * num_samples + union_bytes(num_items, num_samples) > num_bytes
+        ):
+            return self.ranks.sum_later([*others, *tables]).wait
+        index = self.ranks.union(items, num_items, num_samples)
+        rows = [table.index_select(0, index) for table in tables]
+        sums = self.ranks.sum_later([*others, *rows])
+
+        def wait() -> None:
+            sums.wait()
+            for table, some in zip(tables, rows, strict=True):
+                table.index_copy_(0, index, some)
+
+        return wait
 
     @property
     def begins_cold(self) -> bool:
@@ -127,8 +160,7 @@ class Step:
         optimizer_of = {
             parameter: optimizer
             for optimizer in self.optimizers.values()
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+            for parameter in parameters_of([optimizer])
         }
         for key, value in _under("optimizer", state).items():
             kind, _, name = key.partition(".")

@@ -100,7 +100,7 @@ class Origin:
             {
                 name: list(tensor.shape)[0 if self._match(model, name) is None else 1 :]
                 for name, tensor in tensors
-                if name.startswith(begin) and tensor.numel() and name not in buffers
+                if name.startswith(begin) and tensor.shape[1:].numel() and name not in buffers
             }
             for tensors in (self.weights.items(), model.named_parameters())
         )
@@ -126,8 +126,10 @@ class Origin:
             if match is None:
                 parameter.copy_(weight)
             else:
-                new_row = torch.from_numpy(np.flatnonzero(match.row_N >= 0)).to(model.device)
-                old_row = torch.from_numpy(match.row_N[match.row_N >= 0])
+                rows = model.rows_of(name)
+                row_N = match.row_N if rows is None else match.row_N[rows.start : rows.stop]
+                new_row = torch.from_numpy(np.flatnonzero(row_N >= 0)).to(model.device)
+                old_row = torch.from_numpy(row_N[row_N >= 0])
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:

@@ -15,7 +15,7 @@ E embedding width, H width of the tower's first layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,10 +58,8 @@ class UserPrior:
         means, variances = [], []
         for table_UD in (table.detach() for table in user_tables):
             num_rows = len(table_UD) if num_users is None else num_users
-            mean_D = _mean_of_rows(table_UD, lambda row: row, num_rows, ranks)
-            square_D = _mean_of_rows(
-                table_UD, lambda row, mean_D=mean_D: (row - mean_D).square(), num_rows, ranks
-            )
+            mean_D = _mean_of_rows(table_UD, num_rows, ranks)
+            square_D = _mean_of_rows(table_UD, num_rows, ranks, squared_from=mean_D)
             means.append(mean_D.to(table_UD.dtype)[None])
             variances.append(square_D.mean().clamp_(min=1e-12).to(table_UD.dtype))
         return cls(means, variances)
@@ -77,23 +75,27 @@ class UserPrior:
 
 
 def _mean_of_rows(
-    table_UD: Tensor, term: Callable[[Tensor], Tensor], num_rows: int, ranks: Ranks
+    table_UD: Tensor, num_rows: int, ranks: Ranks, squared_from: Tensor | None = None
 ) -> Tensor:
-    """The mean of ``term(row)`` over the ``num_rows`` rows of all ranks, float64 [D].
+    """The mean of the ``num_rows`` rows of all ranks, or of their squared distances: float64 [D].
 
     Added up as integers, multiples of a power of two so small that they do not overflow: exactly,
     and so the same in any order and for any parts.
     """
-    blocks = table_UD.split(_ROWS_AT_ONCE)
+
+    def terms() -> Iterator[Tensor]:
+        for rows in torch.split(table_UD, _ROWS_AT_ONCE):
+            yield rows.double() if squared_from is None else (rows - squared_from).square()
+
     largest = torch.zeros((), dtype=torch.float64, device=table_UD.device)
-    for rows in blocks:
-        if rows.numel():
-            largest = torch.maximum(largest, term(rows.double()).abs().amax())
+    for term in terms():
+        if term.numel():
+            largest = torch.maximum(largest, term.abs().amax())
     total = num_rows * ranks.max_(largest).item()
     scale = math.ldexp(1.0, _MOST_BITS - math.frexp(total)[1])
     sum_D = torch.zeros(table_UD.shape[1], dtype=torch.int64, device=table_UD.device)
-    for rows in blocks:
-        sum_D += (term(rows.double()) * scale).round_().long().sum(0)
+    for term in terms():
+        sum_D += (term * scale).round_().long().sum(0)
     ranks.sum_(sum_D)
     return sum_D.double() / (scale * num_rows)
 

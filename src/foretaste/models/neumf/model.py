@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
+from foretaste.models.batches import Batch
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
@@ -152,6 +153,10 @@ class NeuMF(NeuralModel):
         """True for fewer samples than items: only the distinct items among them are projected."""
         return num_samples < self.num_items
 
+    def touched_items(self, batch: Batch) -> Tensor | None:
+        assert isinstance(batch, InteractionBatch)
+        return batch.item_index_BK.flatten()
+
     def item_vectors(self) -> Tensor:
         return torch.cat(self._item_rows(None), dim=1)
 
@@ -212,7 +217,7 @@ class NeuMF(NeuralModel):
         return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
 
     def _prior(self) -> UserPrior:
-        """What the trained users' rows have in common; kept as `_frozen` is."""
+        """The prior of new users from the trained rows; kept as `_frozen` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
             ranks = self.share.ranks if self.share.shards_users else ALONE
