@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import TextIO
 
+from foretaste._util.launcher import is_quiet, speaker
 from foretaste._util.signals import CaughtSignals
 from foretaste.errors import ForetasteError, Interrupted
 
@@ -36,10 +38,27 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def print_error(message: str) -> None:
-    """A line on stderr; lost where that cannot be written."""
+def print_error(message: str, file: TextIO | None = None) -> None:
+    """A line on stderr, or in ``file``; lost where that cannot be written."""
     with suppress(OSError):
-        print(printable_lines(message), file=sys.stderr, flush=True)
+        print(printable_lines(message), file=file or sys.stderr, flush=True)
+
+
+@contextmanager
+def nothing_printed() -> Iterator[None]:
+    """Drop what is printed within: of several ranks, the first alone prints."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,  # noqa: PTH123
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
+        yield
+
+
+def say_error(message: str) -> None:
+    """The same of why this process ends, unless another rank has said it."""
+    if not is_quiet():
+        print_error(message)
 
 
 def share_cores() -> None:
@@ -88,17 +107,20 @@ def _status_of(work: Callable[[], None]) -> int:
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
     except Interrupted as error:
-        print_error(str(error))
+        say_error(str(error))
         return EXIT_SIGNALLED + error.signal_number
     except (Exception, KeyboardInterrupt) as error:
         # A library that is interrupted may raise what it likes, as pandas does within its import.
         if signals.last is not None or isinstance(error, KeyboardInterrupt):
-            print_error("interrupted")
+            say_error("interrupted")
             return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
         if not isinstance(error, ForetasteError | OSError):
+            if is_quiet():
+                return 1
             raise
         nameless = isinstance(error, OSError) and error.filename is None and error.strerror
-        print_error(f"error: {f'the output cannot be written: {nameless}' if nameless else error}")
+        text = f"the output cannot be written: {nameless}" if nameless else str(error)
+        say_error(f"error: {speaker()}{text}")
         return EXIT_MISTAKE
     return 0
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from cyclopts import App, CycloptsError
 
 from foretaste import __version__
+from foretaste._util.launcher import Launch, be_quiet, has_met, launch
 from foretaste._util.memory import was_refused
-from foretaste._util.terminal import print_error, run_command, share_cores
+from foretaste._util.terminal import nothing_printed, print_error, run_command, share_cores
 from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
@@ -19,7 +21,7 @@ from foretaste.cli.arguments import (
 )
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.nvidia import modern
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.errors import ForetasteError, RankError, SettingError, UnsupportedError
 
 app = App(
     name="foretaste",
@@ -86,6 +88,9 @@ _LOWER = {
 }
 """Ways to take less memory, by verb."""
 
+_OF_RANKS = ("train", "evaluate", "recommend", "bench")
+"""Verbs that the ranks of torchrun share."""
+
 _MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}
 """Modules of verbs that share one."""
 
@@ -99,23 +104,54 @@ def main(tokens: Sequence[str] | None = None) -> None:
 
     def run() -> None:
         share_cores()
-        lines, notes = modern(sys.argv[1:] if tokens is None else tokens)
-        for note in notes:
-            print_error(f"note: {note}")
-        try:
-            for line in lines:
-                app(
-                    spread_lists(line),
-                    console=TerminalConsole(),
-                    exit_on_error=False,
-                    print_error=False,
-                )
-        except CycloptsError as error:
-            raise SettingError(explained(app, error)) from error
-        except Exception as error:
-            if not was_refused(error):
-                raise
-            lower = _LOWER.get(" ".join(line[:1]), "ask for less")
-            raise UnsupportedError(f"memory was refused by the system; {lower}") from error
+        started = launch()
+        with _as_one(started) if started.size > 1 else nullcontext():
+            obey(sys.argv[1:] if tokens is None else tokens, started.size)
 
     run_command(run)
+
+
+@contextmanager
+def _as_one(started: Launch) -> Iterator[None]:
+    """Print what the first of the ranks prints, and of their errors each once."""
+    try:
+        with nothing_printed() if started.rank else nullcontext():
+            yield
+    except KeyboardInterrupt:
+        if started.rank and not has_met():
+            be_quiet()
+        raise
+    except (ForetasteError, OSError) as error:
+        if not has_met():
+            from foretaste.ops.rendezvous import say_once
+
+            say_once(started, str(error))
+        raise
+
+
+def obey(tokens: Sequence[str], size: int) -> None:
+    """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
+    lines, notes = modern(tokens)
+    for line in lines if size > 1 else []:
+        if line and not line[0].startswith("-") and line[0] not in _OF_RANKS:
+            raise RankError(
+                f"foretaste {line[0]} works in one process, and torchrun started {size}; run it "
+                "without torchrun"
+            )
+    for note in notes:
+        print_error(f"note: {note}")
+    try:
+        for line in lines:
+            app(
+                spread_lists(line),
+                console=TerminalConsole(),
+                exit_on_error=False,
+                print_error=False,
+            )
+    except CycloptsError as error:
+        raise SettingError(explained(app, error)) from error
+    except Exception as error:
+        if not was_refused(error):
+            raise
+        lower = _LOWER.get(" ".join(line[:1]), "ask for less")
+        raise UnsupportedError(f"memory was refused by the system; {lower}") from error

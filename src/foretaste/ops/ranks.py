@@ -7,34 +7,46 @@ collectives leave their tensors as they are.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from socket import gethostname
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 
-from foretaste.errors import RankError
+from foretaste._util.launcher import launch
+from foretaste._util.signals import CaughtSignals
+from foretaste.errors import Interrupted, RankError, SettingError
+from foretaste.ops.device import resolve_device
+from foretaste.ops.heartbeats import Heartbeats
+from foretaste.ops.rendezvous import difference, meet
 
 _BUCKETED_BYTES = 1 << 20
 """Smaller tensors travel together."""
+
+_NO_TIMEOUT = timedelta(days=1)
+"""Of a collective: others may wait while one saves, prepares or fits in one pass."""
 
 
 class Pending:
     """An all-reduce under way."""
 
-    def __init__(self, works: Sequence[Any] = (), bucket: Tensor | None = None) -> None:
-        self._works = works
-        self._bucket = bucket
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._works: Sequence[Any] = ()
+        self._bucket: Tensor | None = None
         self._small: list[Tensor] = []
 
     def wait(self) -> None:
         """Have the tensors hold the sums; on a GPU, have the current stream wait for them."""
-        for work in self._works:
-            work.wait()
+        with self._ranks.explained():
+            for work in self._works:
+                work.wait()
         if self._bucket is not None:
             sums = torch.split(self._bucket, [tensor.numel() for tensor in self._small])
             for tensor, total in zip(self._small, sums, strict=True):
@@ -48,9 +60,10 @@ class Ranks:
     ``num_bytes`` counts the payload of this process's collectives by their kind.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, heartbeats: Heartbeats | None = None) -> None:
         self.rank = rank
         self.size = size
+        self.heartbeats = heartbeats
         self.num_bytes: Counter[str] = Counter()
 
     @property
@@ -69,11 +82,11 @@ class Ranks:
     def sum_later(self, tensors: Iterable[Tensor]) -> Pending:
         """Begin a `sum_`; small tensors of one dtype travel in one flat bucket."""
         if self.size == 1:
-            return Pending()
+            return Pending(self)
         tensors = [tensor for tensor in tensors if tensor.numel()]
         small = [tensor for tensor in tensors if tensor.nbytes < _BUCKETED_BYTES]
         large = [tensor for tensor in tensors if tensor.nbytes >= _BUCKETED_BYTES]
-        pending = Pending()
+        pending = Pending(self)
         if small:
             pending._bucket = torch.cat([tensor.reshape(-1) for tensor in small])
             pending._small = small
@@ -106,7 +119,8 @@ class Ranks:
         padded[: len(tensor)] = tensor
         parts = [torch.empty_like(padded) for _ in lengths]
         self.num_bytes["all-gather"] += padded.nbytes
-        dist.all_gather(parts, padded)
+        with self.explained():
+            dist.all_gather(parts, padded)
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
@@ -128,17 +142,18 @@ class Ranks:
         """
         if self.size == 1:
             return [tensor]
-        if not self.is_first:
-            dist.send(torch.tensor(len(tensor)), 0)
-            dist.send(tensor.contiguous(), 0)
-            self.num_bytes["send"] += tensor.nbytes
-            return []
-        parts = [tensor]
-        for rank in range(1, self.size):
-            length = torch.tensor(0)
-            dist.recv(length, rank)
-            parts.append(tensor.new_empty(int(length), *tensor.shape[1:]))
-            dist.recv(parts[-1], rank)
+        with self.explained():
+            if not self.is_first:
+                dist.send(torch.tensor(len(tensor)), 0)
+                dist.send(tensor.contiguous(), 0)
+                self.num_bytes["send"] += tensor.nbytes
+                return []
+            parts = [tensor]
+            for rank in range(1, self.size):
+                length = torch.tensor(0)
+                dist.recv(length, rank)
+                parts.append(tensor.new_empty(int(length), *tensor.shape[1:]))
+                dist.recv(parts[-1], rank)
         return parts
 
     def any(self, flag: bool) -> bool:
@@ -153,38 +168,89 @@ class Ranks:
             return value
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         length = torch.tensor(len(text))
-        dist.broadcast(length, 0)
-        if self.rank:
-            text = torch.empty(int(length), dtype=torch.uint8)
-        dist.broadcast(text, 0)
+        with self.explained():
+            dist.broadcast(length, 0)
+            if self.rank:
+                text = torch.empty(int(length), dtype=torch.uint8)
+            dist.broadcast(text, 0)
         self.num_bytes["broadcast"] += text.nbytes
         return json.loads(bytes(text.tolist()))
 
     def on_first(self, action: Callable[[], Any]) -> Any:
         """The JSON value of ``action``, which the first rank alone does.
 
-        Where it raises, all do: the others a RankError.
+        Where it raises, all do: the others a RankError, or Interrupted as it is.
         """
         if self.size == 1:
             return action()
         if not self.is_first:
             found = self.agreed(None)
+            if "signal" in found:
+                raise Interrupted(found["error"], found["signal"])
             if "error" in found:
                 raise RankError(f"rank 0: {found['error']}")
             return found["value"]
         try:
             value = action()
+        except Interrupted as error:
+            self.agreed({"error": str(error), "signal": error.signal_number})
+            raise
         except BaseException as error:
             self.agreed({"error": str(error)})
             raise
         self.agreed({"value": value})
         return value
 
+    def check_alike(self, facts: Mapping[str, Any]) -> None:
+        """RankError, on all ranks, where a JSON value of one differs from that of the first."""
+        if self.size == 1:
+            return
+        text = torch.tensor(list(json.dumps(dict(facts)).encode()), dtype=torch.uint8)
+        all_facts = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
+        if different := difference(all_facts, self.names()):
+            raise RankError(f"{different}. All ranks need the same")
+
+    def names(self) -> list[str]:
+        """Each rank, with its process where that is known."""
+        if self.heartbeats is None:
+            return [f"rank {rank}" for rank in range(self.size)]
+        return [str(member) for member in self.heartbeats.members]
+
+    def device(self, name: str) -> torch.device:
+        """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU of its own.
+
+        Raises SettingError where there are fewer of them than ranks, and for a GPU by number.
+        """
+        if self.size > 1 and name.startswith("cuda:"):
+            raise SettingError(
+                f"device is {name!r}, one GPU for {self.size} ranks; with cuda or auto each rank "
+                "takes its own"
+            )
+        device = resolve_device(name)
+        num_here, num_gpus = launch().local_size, torch.cuda.device_count()
+        if self.size > 1 and device.type == "cuda" and num_here > num_gpus:
+            raise SettingError(
+                f"{num_here} ranks were started on {gethostname()}, which has {num_gpus} GPUs; "
+                f"start torchrun with --nproc-per-node {num_gpus}, or train with --device cpu"
+            )
+        return device
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Have collectives that fail within name the rank that was lost: raises RankError."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.heartbeats is None:
+                raise
+            raise self.heartbeats.explain(error) from error
+
     def _reduce(self, tensor: Tensor, operation: Any, *, wait: bool = True) -> Any:
         self.num_bytes["all-reduce"] += tensor.nbytes
-        work = dist.all_reduce(tensor, operation, async_op=True)
-        if wait and work is not None:
-            work.wait()
+        with self.explained():
+            work = dist.all_reduce(tensor, operation, async_op=True)
+            if wait and work is not None:
+                work.wait()
         return work
 
 
@@ -197,21 +263,55 @@ ALONE = Ranks()
 """A single process."""
 
 
+_joined: Ranks | None = None
+"""The ranks of a `joined` around the code that runs."""
+
+
 @contextmanager
 def joined() -> Iterator[Ranks]:
     """Yield the ranks that torchrun started this process among; `ALONE` without it.
 
-    A process group that the caller has initialised is used, and stays.
+    Within another, the same ranks; a process group that the caller has initialised is used, and
+    stays. Otherwise all ranks are watched until they leave: should one end or fall silent, all do.
+
+    Raises RankError where the environment is not whole or another launcher set it, ranks do not
+    come in time, differ in versions, command or threads, or are lost.
     """
+    global _joined
+    if _joined is not None:
+        yield _joined
+        return
     if dist.is_available() and dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size())
         return
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    started = launch()
+    if started.size == 1:
         yield ALONE
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    meeting = meet(started)
+    heartbeats = Heartbeats(meeting)
+    has_gpus = torch.cuda.is_available()
+    if has_gpus and started.local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(started.local_rank)
+    _joined = Ranks(started.rank, started.size, heartbeats)
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size())
-    finally:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
+            store=PrefixStore(f"{meeting.token}/group", meeting.store),
+            rank=started.rank,
+            world_size=started.size,
+            timeout=_NO_TIMEOUT,
+        )
+        yield _joined
+        heartbeats.leave()
+        _joined.any(False)  # all are done
         dist.destroy_process_group()
+    except BaseException as error:
+        with CaughtSignals(lambda number: None):  # torchrun sends SIGTERM as soon as one ends
+            heartbeats.fail(error)
+            if not has_gpus and dist.is_initialized():  # NCCL's may wait for those that are lost
+                dist.destroy_process_group()
+        raise
+    finally:
+        _joined = None
+        heartbeats.stop()

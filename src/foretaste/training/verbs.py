@@ -119,7 +119,7 @@ def train(
 
     def trained(ranks: Ranks) -> Run:
         path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
-        device = resolve_device(asked.device)
+        device = ranks.device(asked.device)
         opened = _opened(dataset, preparation, ranks)
         chosen = resolved_config(model, asked, opened, sampling, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}

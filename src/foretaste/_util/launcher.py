@@ -1,0 +1,174 @@
+"""The launcher that started this process and others like it, found in the environment alone: apart
+from the ranks themselves so that a command line is judged before torch is imported."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+
+from foretaste.errors import RankError
+
+_OTHERS = (
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
+    ("mpirun", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK", "HOROVOD_LOCAL_SIZE"),
+    # Of a step of srun alone: in the shell of sbatch or salloc, SLURM_NTASKS counts what srun
+    # would start.
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
+)
+"""Launchers but torchrun, and their variables: processes, number of this one, processes here."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """This process's place among those that torchrun started: one of one without it."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the store that the ranks meet at; RankError where they are not set."""
+        host, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT")
+        if not host or port is None:
+            raise RankError(
+                f"WORLD_SIZE is {self.size}, and MASTER_ADDR or MASTER_PORT is not set; start the "
+                "ranks with torchrun, which sets all of them"
+            )
+        return host, port
+
+    @property
+    def attempt(self) -> str:
+        """Number of times that torchrun has restarted the ranks."""
+        return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def launch() -> Launch:
+    """The place that the environment gives this process.
+
+    Raises RankError where a part of it is not set or does not fit the rest, and where another
+    launcher started this process several times: each would do the whole work.
+    """
+    rank, size = _number("RANK"), _number("WORLD_SIZE")
+    if rank is None and size is None:
+        _check_no_other()
+        return Launch()
+    if rank is None or size is None:
+        there, missing = ("RANK", "WORLD_SIZE") if size is None else ("WORLD_SIZE", "RANK")
+        raise RankError(
+            f"{there} is set to {os.environ[there]} in the environment and {missing} is not; start "
+            f"the ranks with torchrun, which sets both, or unset {there}"
+        )
+    found = Launch(rank, size, _number("LOCAL_RANK") or 0, _number("LOCAL_WORLD_SIZE") or 1)
+    if not 0 <= rank < size:
+        raise RankError(f"RANK is {rank} and WORLD_SIZE {size}: ranks are numbered from 0")
+    return found
+
+
+def _check_no_other() -> None:
+    for launcher, size_name, rank_name, local_name in _OTHERS:
+        size = _number(size_name)
+        if size is None or size < 2 or rank_name not in os.environ:
+            continue
+        if _number(rank_name) != 0:
+            be_quiet()
+        here = os.environ.get(local_name, "").partition("(")[0]
+        raise RankError(
+            f"{launcher} started this {size} times, and each process would do the whole work; "
+            f"start torchrun once on each machine instead: {_torchrun(size, here)} (for {size} "
+            f"works of their own on purpose, unset {size_name})"
+        )
+
+
+def _torchrun(size: int, here: str) -> str:
+    """The command that starts ``size`` ranks of this program, ``here`` of them on this machine."""
+    num_here = int(here) if here.isdecimal() and 0 < int(here) <= size else size
+    words = ["torchrun"]
+    if num_here < size:
+        words += ["--nnodes", str(-(-size // num_here)), "--rdzv-backend", "c10d"]
+        words += ["--rdzv-endpoint", "HOST:29500"]
+    program = Path(sys.argv[0])
+    is_ours = program.name in ("foretaste", "__main__.py")
+    words += ["--nproc-per-node", str(num_here)]
+    words += ["-m", "--", "foretaste"] if is_ours else [str(program)]
+    return shlex.join([*words, *sys.argv[1:]])
+
+
+def _number(name: str) -> int | None:
+    """The whole number in a variable; None where it is not set or empty."""
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise RankError(f"{name} is {text!r} in the environment; it must be a whole number")
+    return int(text)
+
+
+@dataclass
+class _Voice:
+    """The right of this process to print why it ends, and the name that it does so under."""
+
+    is_quiet: bool = False
+    has_met: bool = False
+    name: str = ""
+
+
+_voice = _Voice()
+
+
+def begin_to_meet() -> None:
+    """Leave it to the ranks, which meet now, to agree which of them says why they end."""
+    _voice.has_met = True
+
+
+def has_met() -> bool:
+    """True once the ranks have begun to meet."""
+    return _voice.has_met
+
+
+def be_quiet() -> None:
+    """Have this process print no error from here on: another one has said it."""
+    _voice.is_quiet = True
+
+
+def is_quiet() -> bool:
+    """True where another process has said why this one ends."""
+    return _voice.is_quiet
+
+
+def speak_as(name: str) -> None:
+    """Have this process name itself in front of its error."""
+    _voice.name = f"{name}: "
+
+
+def speaker() -> str:
+    """The name that goes before an error of this process; empty where it needs none."""
+    return _voice.name
+
+
+def machine() -> str:
+    """Name of the machine and of its process numbers: equal where these are one set."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return gethostname()
+
+
+def started_at(process: int) -> str | None:
+    """When a process of this machine began, in ticks; None where it has ended, "" if not known."""
+    if not Path("/proc/self/stat").exists():
+        return ""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *values = text.rpartition(")")[2].split()
+    return None if state in "ZX" else values[18]
