@@ -1,5 +1,5 @@
 """The launcher that started this process and others like it, found in the environment alone: apart
-from the ranks themselves so that a command line is judged before torch is imported."""
+from the ranks, so that a wrong command line need not wait for the import of torch."""
 
 from __future__ import annotations
 
