@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import TextIO
 
-from foretaste._util.launcher import is_quiet, speaker
-from foretaste._util.signals import CaughtSignals
+from foretaste._util.process import CaughtSignals, voice
 from foretaste.errors import ForetasteError, Interrupted
 
 EXIT_MISTAKE = 2
@@ -57,7 +56,7 @@ def nothing_printed() -> Iterator[None]:
 
 def say_error(message: str) -> None:
     """The same of why this process ends, unless another rank has said it."""
-    if not is_quiet():
+    if not voice.is_quiet:
         print_error(message)
 
 
@@ -115,12 +114,12 @@ def _status_of(work: Callable[[], None]) -> int:
             say_error("interrupted")
             return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
         if not isinstance(error, ForetasteError | OSError):
-            if is_quiet():
+            if voice.is_quiet:
                 return 1
             raise
         nameless = isinstance(error, OSError) and error.filename is None and error.strerror
         text = f"the output cannot be written: {nameless}" if nameless else str(error)
-        say_error(f"error: {speaker()}{text}")
+        say_error(f"error: {voice.name}{text}")
         return EXIT_MISTAKE
     return 0
 

@@ -9,9 +9,14 @@ from contextlib import contextmanager, nullcontext
 from cyclopts import App, CycloptsError
 
 from foretaste import __version__
-from foretaste._util.launcher import Launch, be_quiet, has_met, launch
 from foretaste._util.memory import was_refused
-from foretaste._util.terminal import nothing_printed, print_error, run_command, share_cores
+from foretaste._util.process import Launch, launch, voice
+from foretaste._util.terminal import (
+    nothing_printed,
+    print_error,
+    run_command,
+    share_cores,
+)
 from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
@@ -118,11 +123,11 @@ def _as_one(started: Launch) -> Iterator[None]:
         with nothing_printed() if started.rank else nullcontext():
             yield
     except KeyboardInterrupt:
-        if started.rank and not has_met():
-            be_quiet()
+        if started.rank and not voice.has_met:
+            voice.is_quiet = True
         raise
     except (ForetasteError, OSError) as error:
-        if not has_met():
+        if not voice.has_met:
             from foretaste.ops.rendezvous import say_once
 
             say_once(started, str(error))

@@ -12,8 +12,7 @@ import sys
 import threading
 import time
 
-from foretaste._util.launcher import be_quiet, speak_as, started_at
-from foretaste._util.signals import CaughtSignals
+from foretaste._util.process import CaughtSignals, started_at, voice
 from foretaste._util.terminal import EXIT_MISTAKE, print_error
 from foretaste.errors import Interrupted, RankError
 from foretaste.ops.rendezvous import (
@@ -81,7 +80,7 @@ class Heartbeats:
         """
         if isinstance(error, Interrupted):
             if self.own.rank:
-                be_quiet()
+                voice.is_quiet = True
             self.leave()
             return
         self._hurry.set()
@@ -89,9 +88,9 @@ class Heartbeats:
         if self.failure is None:
             self.failure = str(error) or type(error).__name__
             if not self._is_first_to_say(self.failure):
-                be_quiet()
+                voice.is_quiet = True
             elif self.own.rank:
-                speak_as(str(self.own))
+                voice.name = f"{self.own}: "
 
     def leave(self) -> None:
         """End the heartbeats: this rank has done its part."""
@@ -172,7 +171,7 @@ class Heartbeats:
         self.failure = failure
         if not is_said and self._is_first_to_say(failure):
             print_error(f"error: {failure}; all ranks end{self.advice}", sys.__stderr__)
-        be_quiet()
+        voice.is_quiet = True
         self._has_failed.set()
         if not self._has_left.wait(_GRACE_S):
             os._exit(EXIT_MISTAKE)

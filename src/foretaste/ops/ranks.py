@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from socket import gethostname
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
-from foretaste._util.launcher import launch
-from foretaste._util.signals import CaughtSignals
+from foretaste._util.process import CaughtSignals, launch
 from foretaste.errors import Interrupted, RankError, SettingError
 from foretaste.ops.device import resolve_device
-from foretaste.ops.heartbeats import Heartbeats
-from foretaste.ops.rendezvous import difference, meet
+
+if TYPE_CHECKING:
+    from foretaste.ops.heartbeats import Heartbeats
 
 _BUCKETED_BYTES = 1 << 20
 """Smaller tensors travel together."""
@@ -205,6 +205,8 @@ class Ranks:
         """RankError, on all ranks, where a JSON value of one differs from that of the first."""
         if self.size == 1:
             return
+        from foretaste.ops.rendezvous import difference
+
         text = torch.tensor(list(json.dumps(dict(facts)).encode()), dtype=torch.uint8)
         all_facts = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
         if different := difference(all_facts, self.names()):
@@ -288,6 +290,9 @@ def joined() -> Iterator[Ranks]:
     if started.size == 1:
         yield ALONE
         return
+    from foretaste.ops.heartbeats import Heartbeats
+    from foretaste.ops.rendezvous import meet
+
     meeting = meet(started)
     heartbeats = Heartbeats(meeting)
     has_gpus = torch.cuda.is_available()

@@ -19,14 +19,7 @@ import torch
 import torch.distributed as dist
 
 import foretaste
-from foretaste._util.launcher import (
-    Launch,
-    be_quiet,
-    begin_to_meet,
-    machine,
-    started_at,
-)
-from foretaste._util.signals import CaughtSignals
+from foretaste._util.process import CaughtSignals, Launch, machine, started_at, voice
 from foretaste.errors import Interrupted, RankError
 
 if TYPE_CHECKING:
@@ -98,7 +91,7 @@ def client(launch: Launch, timeout_s: float, *, serves: bool = False) -> Store:
         )
     except (RuntimeError, ValueError) as error:  # a host that is unknown, a port that is taken
         if launch.local_rank:
-            be_quiet()
+            voice.is_quiet = True
         what = "cannot be opened" if serves else f"does not answer within {timeout_s:g} s"
         raise RankError(
             f"the store of the ranks at {host}:{port} {what}: is rank 0 started, and the address "
@@ -113,7 +106,7 @@ def meet(launch: Launch) -> Meeting:
     KeyboardInterrupt, after Ctrl-C, SIGTERM or SIGHUP.
     """
     limit_s = seconds_of(JOIN_TIMEOUT, _JOIN_S)
-    begin_to_meet()
+    voice.has_met = True
     store = client(launch, limit_s, serves=launch.rank == 0 and not is_in_agent())
     member = Member(
         launch.rank, gethostname(), machine(), os.getpid(), started_at(os.getpid()) or ""
@@ -124,7 +117,7 @@ def meet(launch: Launch) -> Meeting:
         token, go = room.invite() if launch.rank == 0 else room.enter()
     if go["error"] is not None:
         if launch.rank:
-            be_quiet()
+            voice.is_quiet = True
         raise RankError(go["error"])
     return Meeting(launch, store, token, [Member(**one["member"]) for one in go["all"]])
 
@@ -196,7 +189,7 @@ class _Room:
             return token, go
         if self.signals.last is not None:
             if token:
-                be_quiet()
+                voice.is_quiet = True
             raise Interrupted("interrupted; rank 0 had not come", self.signals.last)
         raise RankError(f"rank 0 of {self.launch.size} did not come within {2 * self.limit_s:g} s")
 
@@ -219,7 +212,7 @@ def say_once(launch: Launch, failure: str) -> None:
     try:
         store = client(launch, _FAREWELL_S)
         if store.add(f"foretaste/said/{launch.attempt}/{failure}", 1) > 1:
-            be_quiet()
+            voice.is_quiet = True
     except (RankError, RuntimeError):
         return  # there is no store to ask
 

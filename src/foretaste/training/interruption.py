@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from foretaste._util.signals import CaughtSignals
+from foretaste._util.process import CaughtSignals
 from foretaste.errors import Interrupted, RunError, TrainingError
 from foretaste.runs.paths import resume_command
 from foretaste.runs.run import Run

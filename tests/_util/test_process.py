@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.signals import ENDING, CaughtSignals
+from foretaste._util.process import ENDING, CaughtSignals
 from foretaste._util.terminal import run_command
 
 

@@ -1,16 +1,25 @@
-"""The launcher that started this process and others like it, found in the environment alone: apart
-from the ranks, so that a wrong command line need not wait for the import of torch."""
+"""This process: the signals that ask it to end, and the launcher that started it."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from foretaste.errors import RankError
+
+ENDING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Ctrl-C, the polite kill, and the terminal that is gone; Windows has no SIGHUP."""
 
 _OTHERS = (
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -22,6 +31,59 @@ _OTHERS = (
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 """Launchers but torchrun, and their variables: processes, number of this one, processes here."""
+
+
+class CaughtSignals:
+    """Hands every ending signal to ``act`` while the block runs, or until it lets go of them.
+
+    They are caught in the main thread alone: no other may. What the process was started to ignore
+    stays ignored.
+    """
+
+    def __init__(self, act: Callable[[int], None]) -> None:
+        self.last: int | None = None
+        """The one that came last."""
+        self._act = act
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        def catch(number: int, frame: FrameType | None) -> None:
+            self.last = number
+            self._act(number)
+
+        if threading.current_thread() is threading.main_thread():
+            for number in ENDING:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._previous[number] = signal.signal(number, catch)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Have the signals do what they did before."""
+        while self._previous:
+            signal.signal(*self._previous.popitem())
+
+
+@dataclass
+class Voice:
+    """The right of this process, one of several ranks, to print why it ends."""
+
+    is_quiet: bool = False
+    """Another rank has printed it."""
+    has_met: bool = False
+    """The ranks agree among themselves which of them prints."""
+    name: str = ""
+    """Goes before the message."""
+
+
+voice = Voice()
 
 
 @dataclass(frozen=True)
@@ -78,7 +140,7 @@ def _check_no_other() -> None:
         if size is None or size < 2 or rank_name not in os.environ:
             continue
         if _number(rank_name) != 0:
-            be_quiet()
+            voice.is_quiet = True
         here = os.environ.get(local_name, "").partition("(")[0]
         raise RankError(
             f"{launcher} started this {size} times, and each process would do the whole work; "
@@ -109,48 +171,6 @@ def _number(name: str) -> int | None:
     if not (text.isascii() and text.isdecimal()):
         raise RankError(f"{name} is {text!r} in the environment; it must be a whole number")
     return int(text)
-
-
-@dataclass
-class _Voice:
-    """The right of this process to print why it ends, and the name that it does so under."""
-
-    is_quiet: bool = False
-    has_met: bool = False
-    name: str = ""
-
-
-_voice = _Voice()
-
-
-def begin_to_meet() -> None:
-    """Leave it to the ranks, which meet now, to agree which of them says why they end."""
-    _voice.has_met = True
-
-
-def has_met() -> bool:
-    """True once the ranks have begun to meet."""
-    return _voice.has_met
-
-
-def be_quiet() -> None:
-    """Have this process print no error from here on: another one has said it."""
-    _voice.is_quiet = True
-
-
-def is_quiet() -> bool:
-    """True where another process has said why this one ends."""
-    return _voice.is_quiet
-
-
-def speak_as(name: str) -> None:
-    """Have this process name itself in front of its error."""
-    _voice.name = f"{name}: "
-
-
-def speaker() -> str:
-    """The name that goes before an error of this process; empty where it needs none."""
-    return _voice.name
 
 
 def machine() -> str:
