@@ -48,7 +48,9 @@ class UserState:
 class RecommenderModel(nn.Module, ABC):
     """A model that scores the catalogue for known and new users.
 
-    Scores are float32; only their order within a user means anything.
+    Scores are float32; only their order within a user means anything. Where the items are shared
+    out over ranks, histories, scores and candidates are of this rank's items, numbered from its
+    first, and all ranks ask for the states of the same users at once.
     """
 
     name: ClassVar[str]
@@ -112,11 +114,12 @@ class RecommenderModel(nn.Module, ABC):
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
-        return UserState(self._have_history(histories), self._known_users(user_index_B, histories))
+        has_history_B = histories.whole_lengths() > 0
+        return UserState(has_history_B, self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
         """State of users unseen in training, from their histories alone."""
-        return UserState(self._have_history(histories), self._new_users(histories))
+        return UserState(histories.whole_lengths() > 0, self._new_users(histories))
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
@@ -167,13 +170,6 @@ class RecommenderModel(nn.Module, ABC):
 
     @abstractmethod
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor: ...
-
-    def _have_history(self, histories: HistoryTensors) -> Tensor:
-        """True for users of whom any rank has an item."""
-        has_history_B = histories.lengths() > 0
-        if self.share.shards_items:
-            return self.share.ranks.max_(has_history_B.byte()).bool()
-        return has_history_B
 
     def _popularity_without_history(
         self, state: UserState, scores: Tensor, item_index_BK: Tensor | None

@@ -15,7 +15,9 @@ class Batch(Protocol):
     """Samples of one update, as the training loop sees them; the rest is for their model."""
 
     @property
-    def num_samples(self) -> int: ...
+    def num_samples(self) -> int:
+        """Samples of the whole batch, of which a rank may have a part."""
+        ...
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch; those of two full batches have the same shapes."""

@@ -198,6 +198,7 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
 def product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right``; either may be a transposed view."""
     # float32: twice as fast even where a view is copied; in bfloat16 both reach the same kernels
-    if left.device.type == "cpu" and left.dtype == torch.float32:
+    # (which refuses a sum of nothing)
+    if left.device.type == "cpu" and left.dtype == torch.float32 and left.numel():
         return linear(left, right.T)
     return left @ right

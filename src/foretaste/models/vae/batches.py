@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
+from foretaste.ops.ranks import ALONE, Ranks
 
 _DEVIATIONS = 6.0
 """A padded batch has room for this many standard deviations more entries than the mean."""
@@ -41,9 +41,8 @@ class HistoryBatch:
     first_row: Tensor
     """Users of the whole batch before this one's: not zero in a slice of a batch."""
 
-    @property
-    def num_samples(self) -> int:
-        return len(self.histories)
+    num_samples: int
+    """Users of the whole batch, of which a slice or a rank has some."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
@@ -53,12 +52,15 @@ class HistoryBatch:
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> HistoryBatch:
         """Such a batch of other `tensors`."""
-        offsets, item_index, update, *numbers = tensors
-        histories = HistoryTensors(offsets, item_index, self.histories.num_items)
-        return HistoryBatch(histories, update, self.updates_per_epoch, *numbers)
+        offsets, item_index, update, dropout_key, noise_key, first_row = tensors
+        histories = replace(self.histories, offsets=offsets, item_index=item_index)
+        keys = dropout_key, noise_key
+        return HistoryBatch(
+            histories, update, self.updates_per_epoch, *keys, first_row, self.num_samples
+        )
 
     def __getitem__(self, rows: slice) -> HistoryBatch:
-        """Some users, to compute on their own: the loss is then the mean over these."""
+        """Some users, to compute on their own: losses of slices of a batch add up to its own."""
         first_row = self.first_row + rows.indices(len(self.histories))[0]
         return replace(self, histories=self.histories[rows], first_row=first_row)
 
@@ -69,26 +71,32 @@ class HistoryBatches:
     How many interactions a batch has is known on the host before the batch is cut, so that
     nothing waits for the device within an epoch. With ``padded``, entries beyond the last offset
     bring every full batch to one size: what a CUDA graph of the step needs, and what only kernels
-    that go by the offsets can take.
+    that go by the offsets can take. ``ranks`` share out the users of each batch.
     """
 
     def __init__(
-        self, histories: HistoryTensors, batch_size: int, seed: int, *, padded: bool = False
+        self,
+        histories: HistoryTensors,
+        batch_size: int,
+        seed: int,
+        *,
+        padded: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.histories = histories
         self.batch_size = batch_size
         self.seed = seed
+        self.ranks = ranks
         self.num_samples = len(histories)
         self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
         self.num_entries = 0
         """Entries of a padded batch, which shuffled users all but never exceed."""
         if padded:
-            lengths = self.length_U.double()
-            deviation = float(lengths.std(correction=0)) * math.sqrt(batch_size)
-            room = batch_size * float(lengths.mean()) + _DEVIATIONS * deviation
+            lengths, num_users = self.length_U.double(), len(ranks.part_of(batch_size))
+            deviation = float(lengths.std(correction=0)) * math.sqrt(num_users)
+            room = num_users * float(lengths.mean()) + _DEVIATIONS * deviation
             self.num_entries = min(math.ceil(room), int(self.length_U.sum()))
-        self.no_rows = torch.zeros((), dtype=torch.int64, device=histories.device)
 
     @property
     def num_batches(self) -> int:
@@ -97,25 +105,32 @@ class HistoryBatches:
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[HistoryBatch]:
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
         order_U = Permutation.keyed(key, self.num_samples, "cpu").values()
-        totals = [int(part.sum()) for part in torch.split(self.length_U[order_U], self.batch_size)]
-        user_U = order_U.to(self.histories.device)
+        batches = torch.split(order_U, self.batch_size)
+        parts = [self.ranks.part_of(len(user_B)) for user_B in batches]
+        own = [user_B[part.start : part.stop] for user_B, part in zip(batches, parts, strict=True)]
+        totals = [int(self.length_U[user_B].sum()) for user_B in own]
+        user_U = torch.cat(own).to(self.histories.device)
+        user_BU = torch.split(user_U, [len(part) for part in parts])
+        first_rows = torch.tensor([part.start for part in parts]).to(user_U.device)
         first_update, num_batches = number * self.num_batches, self.num_batches
         updates = torch.arange(first_update, first_update + num_batches, device=user_U.device)
         dropout_keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
         noise_keys = stream_keys(self.seed, Purpose.NOISE, updates)
-        for batch_number, num_entries in islice(enumerate(totals), first_batch, None):
-            start = batch_number * self.batch_size
+        for batch_number in range(first_batch, num_batches):
+            num_samples = len(batches[batch_number])
+            is_full = num_samples == self.batch_size
             yield HistoryBatch(
-                histories=self._rows(user_U[start : start + self.batch_size], num_entries),
+                histories=self._rows(user_BU[batch_number], totals[batch_number], is_full),
                 update=updates[batch_number],
                 updates_per_epoch=self.num_batches,
                 dropout_key=dropout_keys[batch_number],
                 noise_key=noise_keys[batch_number],
-                first_row=self.no_rows,
+                first_row=first_rows[batch_number],
+                num_samples=num_samples,
             )
 
-    def _rows(self, user_B: Tensor, num_entries: int) -> HistoryTensors:
-        """The histories of some users, who have ``num_entries`` interactions together."""
+    def _rows(self, user_B: Tensor, num_entries: int, is_full: bool) -> HistoryTensors:
+        """The histories of some users, who have ``num_entries`` interactions together here."""
         histories = self.histories
         start_B = histories.offsets[user_B]
         length_B = histories.offsets[user_B + 1] - start_B
@@ -123,6 +138,7 @@ class HistoryBatches:
         shift_N = torch.repeat_interleave(start_B - offsets[:-1], length_B, output_size=num_entries)
         position_N = shift_N.add_(torch.arange(num_entries, device=shift_N.device))
         item_index_N = histories.item_index.index_select(0, position_N)
-        if len(user_B) == self.batch_size and num_entries < self.num_entries:
+        if is_full and num_entries < self.num_entries:
             item_index_N = F.pad(item_index_N, (0, self.num_entries - num_entries))
-        return HistoryTensors(offsets, item_index_N, histories.num_items)
+        place_B2 = None if histories.place_B2 is None else histories.place_B2[user_B]
+        return HistoryTensors(offsets, item_index_N, histories.num_items, place_B2)

@@ -32,11 +32,20 @@ from foretaste.ops.random import (
     stream_key,
     stream_keys,
 )
+from foretaste.ops.ranks import ALONE
 from foretaste.ops.reparameterize import reparameterize
+from foretaste.ops.softmax_loss.exponentials import ItemShards
 from foretaste.ops.softmax_loss.sampled import sampled_loss
 
 _BIAS_STD = 0.001
 _GATHERED_AT_ONCE = 1 << 24
+
+
+class _Layer(nn.Linear):
+    """A layer whose weights nobody else fills, and which may have no rows."""
+
+    def reset_parameters(self) -> None:
+        """Left to the model."""
 
 
 class MultVAE(NeuralModel):
@@ -65,9 +74,9 @@ class MultVAE(NeuralModel):
         decoder = [config.latent, *reversed(config.hidden)]
         self.encoder_table = nn.Parameter(torch.empty(num_rows, config.hidden[0]))
         self.encoder_bias = nn.Parameter(torch.empty(config.hidden[0]))
-        self.encoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(encoder))
-        self.decoder = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(decoder))
-        self.output = nn.Linear(decoder[-1], num_rows)
+        self.encoder = nn.ModuleList(_Layer(a, b) for a, b in pairwise(encoder))
+        self.decoder = nn.ModuleList(_Layer(a, b) for a, b in pairwise(decoder))
+        self.output = _Layer(decoder[-1], num_rows)
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
@@ -88,7 +97,9 @@ class MultVAE(NeuralModel):
         sampling: SamplingConfig | None = None,
         padded: bool = False,
     ) -> HistoryBatches:
-        return HistoryBatches(histories, batch_size, seed, padded=padded)
+        ranks = ALONE if self.share.shards_items else self.share.ranks
+        placed = self._placed(histories)
+        return HistoryBatches(placed, batch_size, seed, padded=padded, ranks=ranks)
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
@@ -102,6 +113,10 @@ class MultVAE(NeuralModel):
             num_rows = self.num_items if name in self.item_rows else len(parameter)
             bound = math.sqrt(6.0 / (num_rows + parameter.shape[1]))
             fill_uniform_(parameter, key, bound, first_row)
+
+    def summed_parameters(self) -> list[nn.Parameter]:
+        """None where items are sharded: the layers between are computed alike on all ranks."""
+        return [] if self.share.shards_items else super().summed_parameters()
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
@@ -126,24 +141,54 @@ class MultVAE(NeuralModel):
         latent_BL, divergence = self._latent(code_BC, batch)
         likelihood: Callable[..., Tensor] = softmax_loss.loss
         if self.training and self.config.sampled_softmax is not None:
-            key = stream_keys(batch.dropout_key, Purpose.NEGATIVES)
-            likelihood = partial(sampled_loss, num_samples=self.config.sampled_softmax, key=key)
+            likelihood = partial(
+                sampled_loss,
+                num_samples=self.config.sampled_softmax,
+                key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
+                ranks=ALONE if self.share.shards_items else self.share.ranks,
+            )
         loss = likelihood(
             self._decode(latent_BL),
             self.output.weight,
             self.output.bias,
             batch.histories,
-            scale=1.0 / len(batch.histories),
+            scale=1.0 / batch.num_samples,
             compute_dtype=self.compute_dtype,
             buffers=self._memory,
             implementation=self.implementation,
+            shards=self._item_shards,
         )
         if divergence is not None:
-            loss = loss + divergence
+            loss = loss + self._counted_once(divergence)
         if self.config.l2 > 0.0:
-            matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
-            loss = loss + self.config.l2 * sum(matrix.square().sum() for matrix in matrices)
+            l2 = self.config.l2 * len(batch.histories) / batch.num_samples
+            loss = loss + l2 * self._squared_norm()
         return loss
+
+    @property
+    def _item_shards(self) -> ItemShards | None:
+        if not self.share.shards_items:
+            return None
+        ranks = self.share.ranks
+        return ItemShards(ranks, -(-self.num_items // ranks.size))
+
+    def _squared_norm(self) -> Tensor:
+        """Of all weight matrices."""
+        total = self.encoder_table.new_zeros(())
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                square = parameter.square().sum()
+                total += square if name in self.item_rows else self._counted_once(square)
+        return total
+
+    def _counted_once(self, value: Tensor) -> Tensor:
+        """The ``value`` that all ranks have alike where items are sharded, but zero after the first.
+
+        So losses add up over the ranks; the gradient is whole on each of them.
+        """
+        if self.share.ranks.is_first or not self.share.shards_items:
+            return value
+        return value - value.detach()
 
     def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:
         """The latent vector [B, L], reparameterized with noise in training, and beta KL."""
@@ -161,7 +206,7 @@ class MultVAE(NeuralModel):
             return latent_BL, None
         anneal_steps = self._anneal_steps(batch.updates_per_epoch)
         beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
-        return latent_BL, beta / len(batch.histories) * divergence
+        return latent_BL, beta / batch.num_samples * divergence
 
     def _anneal_steps(self, updates_per_epoch: int) -> float:
         """Updates that would take the KL weight to 1, were it not capped."""
@@ -185,6 +230,9 @@ class MultVAE(NeuralModel):
             buffers=self._memory,
             implementation="auto" if self.implementation == "compiled" else self.implementation,
         )
+        if self.share.shards_items:
+            # in place: what comes back is whole on every rank
+            self.share.ranks.sum_(first_BH.detach())
         activation, dtype = self.config.activation, self.compute_dtype if self.training else None
         hidden = activated(first_BH, self.encoder_bias, activation, dtype)
         *middle, last = self.encoder
@@ -203,6 +251,15 @@ class MultVAE(NeuralModel):
         assert isinstance(layer, nn.Linear)
         dtype = self.compute_dtype if self.training else None
         return dense(hidden, layer.weight, layer.bias, activation, compute_dtype=dtype)
+
+    def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
+        return super().user_state(user_index_B, self._placed(histories))
+
+    def fold_in(self, histories: HistoryTensors) -> UserState:
+        return super().fold_in(self._placed(histories))
+
+    def _placed(self, histories: HistoryTensors) -> HistoryTensors:
+        return histories.among(self.share.ranks) if self.share.shards_items else histories
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
         return self._new_users(histories)

@@ -6,7 +6,9 @@ logits takes their exponentials itself where it can (`FusedExponentials`); elsew
 base 2, whose exponentials are the cheapest. With e the exponentials of a user's logits less a
 shift, t their total and n the length of the history, the gradient of the logits is
 ``(n / t) (e - x t / n)``: the chunk then holds ``e - x t / n``, and the factors ``n / t`` go to the
-small matrices around it.
+small matrices around it. Where ranks share the items out, shift and total are those of all items:
+ranks agree on them chunk by chunk, and their gradients of the hidden rows are summed as the chunks
+after them are computed.
 
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
 layer, E that width and the bias, padded.
@@ -27,7 +29,13 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.dense import linear, product
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precomputed_gradients import with_gradients
-from foretaste.ops.softmax_loss.exponentials import ChunkTargets, Exponentials, FusedExponentials
+from foretaste.ops.ranks import ALONE
+from foretaste.ops.softmax_loss.exponentials import (
+    ChunkTargets,
+    Exponentials,
+    FusedExponentials,
+    ItemShards,
+)
 
 if TYPE_CHECKING:
     from foretaste.ops.softmax_loss.triton import TritonExponentials
@@ -50,6 +58,7 @@ def loss(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
     implementation: Literal["torch", "triton"] = "torch",
+    shards: ItemShards | None = None,
 ) -> Tensor:
     """``scale * reference.loss``, differentiable once; backward gives its gradients away.
 
@@ -58,16 +67,21 @@ def loss(
     inputs = (hidden_BD, weight_ID, bias_I)
     wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     dtype = compute_dtype or weight_ID.dtype
+    shards = shards or ItemShards(ALONE, len(weight_ID))
     with torch.no_grad():
-        work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation)
+        work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation, shards)
         value = work.run(wants_gradients)
     return with_gradients(value, inputs, work.gradients) if wants_gradients else value
 
 
-def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
-    """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
-    num_items, width = weight_ID.shape
-    in_budget = _LOGITS_BYTES[weight_ID.device.type] // (num_items * weight_ID.itemsize)
+def _chunks(num_rows: int, most_items: int, weight_ID: Tensor) -> list[slice]:
+    """Equal chunks whose logits take a bounded share of memory, or as much as the weights.
+
+    Alike on all ranks that share the items out, for they agree chunk by chunk.
+    """
+    width = weight_ID.shape[1]
+    row_bytes = max(1, most_items) * weight_ID.itemsize
+    in_budget = _LOGITS_BYTES[weight_ID.device.type] // row_bytes
     num_chunks = max(1, -(-num_rows // max(1, in_budget, width)))
     bounds = [number * num_rows // num_chunks for number in range(num_chunks + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
@@ -84,6 +98,7 @@ class _Pass:
         dtype: torch.dtype,
         buffers: Buffers,
         implementation: str,
+        shards: ItemShards,
     ) -> None:
         self.inputs = hidden_BD, weight_ID, bias_I = inputs
         self.sum_dtype = torch.promote_types(weight_ID.dtype, torch.float32)
@@ -93,17 +108,21 @@ class _Pass:
         self.late_scale = scale if dtype == torch.float16 else 1.0
         self.dtype = dtype
         self.buffers = buffers
+        self.shards = shards
         self.hidden_BD = hidden_BD.to(dtype)
         self.weight_ID, self.bias_I = weight_ID, bias_I
+        most_items = shards.most_items
         if weight_ID.dtype != dtype:
             # copied anyway, and so with items that nobody has up to a round number
             num_items, width = weight_ID.shape
-            padded = -(-num_items // _ALIGNED) * _ALIGNED
+            padded, most_items = (
+                -(-number // _ALIGNED) * _ALIGNED for number in (num_items, most_items)
+            )
             self.weight_ID = self._empty("weight", (padded, width), dtype)
             self.weight_ID[:num_items] = weight_ID
             self.weight_ID[num_items:] = 0.0
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
-        self.chunks = _chunks(len(targets), self.weight_ID)
+        self.chunks = _chunks(len(targets), most_items, self.weight_ID)
         self.fused, self.exponentials = self._exponentials(targets, implementation)
         self.gradients: list[Tensor] = []
 
@@ -112,16 +131,20 @@ class _Pass:
         hidden_BD, weight_ID, bias_I = self.inputs
         if wants_gradients:
             self.gradients = [
-                torch.empty_like(hidden_BD, dtype=self.sum_dtype),
+                torch.zeros_like(hidden_BD, dtype=self.sum_dtype),
                 self._empty("weight gradient", weight_ID.shape, weight_ID.dtype),
                 torch.zeros_like(bias_I),
             ]
         value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
+        sums = []
         for rows in self.chunks:
             slope_cI, chunk_value, factor_c = self._slopes(rows)
             value += chunk_value
             if wants_gradients:
                 self._add_gradients(slope_cI, rows, factor_c)
+                sums.append(self.shards.ranks.sum_later([self.gradients[0][rows]]))
+        for pending in sums:
+            pending.wait()
         if self.late_scale != 1.0:
             for gradient in self.gradients:
                 gradient *= self.late_scale
@@ -133,16 +156,17 @@ class _Pass:
         """Exponentials within the product, where that can be, and of logits."""
         headroom = 0
         if self.dtype == torch.float16:  # t / n is at most the number of items
-            headroom = max(0, math.ceil(math.log2(targets.num_items)) - _FLOAT16_BITS)
+            num_items = max(1, self.shards.ranks.size * self.shards.most_items)
+            headroom = max(0, math.ceil(math.log2(num_items)) - _FLOAT16_BITS)
         if implementation == "triton":
             from foretaste.ops.softmax_loss.triton import TritonExponentials
 
-            return None, TritonExponentials(targets, headroom)
+            return None, TritonExponentials(targets, self.shards.ranks, headroom)
         starts = [rows.start for rows in self.chunks]
         chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
         can_fuse = FusedExponentials.can(self.hidden_BD, len(self.weight_ID))
-        fused = FusedExponentials(chunk_targets, self.sum_dtype) if can_fuse else None
-        return fused, Exponentials(chunk_targets, self.sum_dtype, headroom)
+        given = chunk_targets, self.sum_dtype, self.shards.ranks
+        return FusedExponentials(*given) if can_fuse else None, Exponentials(*given, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
         """``e - x t / n`` of a chunk, its value and its factors ``n / t``."""
