@@ -11,7 +11,7 @@ import torch
 
 from foretaste._util.memory import peak_of_process
 from foretaste.data.dataset import Dataset
-from foretaste.errors import Interrupted, SettingError, TrainingError
+from foretaste.errors import Interrupted, SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import (
     ClosedFormModel,
@@ -299,6 +299,11 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
         precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
     )
     if plan.compile:
+        if model.share.shards_items:
+            raise UnsupportedError(
+                "compile is on and parallel is items, for which there is no compiled loss; leave "
+                "out --compile, or share out the users of each batch with --parallel data"
+            )
         check_compiler(model.device)
     model.reset_parameters(plan.seed)
     if not isinstance(model, NeuralModel):

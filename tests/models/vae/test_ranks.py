@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from foretaste.errors import UnsupportedError
 from foretaste.models.config import Sharing
 from foretaste.models.share import Share
 from foretaste.models.vae.batches import HistoryBatch
@@ -20,18 +21,23 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import from_row
 from foretaste.ops.ranks import Ranks
 from foretaste.ops.softmax_loss import chunked
+from foretaste.training.trainer import make_step
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
+from tests.training.plans import make_plan
 
 SIZES = [2, 3]
 PARALLEL: list[Sharing] = ["data", "items"]
+
+
+VAE = VAEConfig(hidden=(9,), latent=4, anneal_cap=0.7, anneal_steps=3)
 
 
 @dataclass(frozen=True)
 class Case:
     """A model and its data, of which every rank takes its share."""
 
-    config: VAEConfig | DAEConfig = VAEConfig(hidden=(9,), latent=4, anneal_cap=0.7, anneal_steps=3)
+    config: VAEConfig | DAEConfig = VAE
     num_users: int = 14
     num_items: int = 37
     batch_size: int = 5
@@ -81,7 +87,9 @@ def steps(ranks: Ranks, case: Case, parallel: Sharing) -> list[tuple[Tensor, dic
     found = []
     with pytest.MonkeyPatch.context() as patch:
         # chunks of three users
-        patch.setattr(chunked, "_chunks", lambda n, *_: [slice(a, a + 3) for a in range(0, max(1, n), 3)])
+        patch.setattr(
+            chunked, "_chunks", lambda n, *_: [slice(a, a + 3) for a in range(0, max(1, n), 3)]
+        )
         model = case.model(case.share(ranks, parallel))
         for batch in case.batches(model):
             model.zero_grad(set_to_none=True)
@@ -117,7 +125,7 @@ def assert_steps_agree(case: Case, parallel: Sharing, size: int, tolerance: floa
 
 
 CONFIGS: dict[str, VAEConfig | DAEConfig] = {
-    "vae": Case.config,
+    "vae": VAE,
     "vae, deeper": VAEConfig(hidden=(9, 6), latent=4, dropout=0.3, activation="relu", l2=0.02),
     "vae, no dropout": VAEConfig(hidden=(9,), latent=3, dropout=0.0, anneal_cap=0.0),
     "dae": DAEConfig(hidden=(9,), latent=4),
@@ -151,7 +159,7 @@ def test_losses_and_gradients_of_the_ranks_are_those_of_one(
 def test_ranks_without_users_of_a_batch_and_without_items(
     sizes: dict[str, int], parallel: Sharing, size: int
 ) -> None:
-    for config in (Case.config, CONFIGS["dae, deeper"]):
+    for config in (VAE, CONFIGS["dae, deeper"]):
         assert_steps_agree(Case(config=config, **sizes), parallel, size, 1e-5)
 
 
@@ -176,7 +184,7 @@ def test_half_precision(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_slices_sample_the_items_of_the_whole_batch(size: int) -> None:
-    config = replace(Case.config, sampled_softmax=5)
+    config = replace(VAE, sampled_softmax=5)
     assert_steps_agree(Case(config=config, num_items=90), "data", size, 1e-5)
     assert_steps_agree(Case(config=config, num_users=2, batch_size=1), "data", size, 1e-5)
 
@@ -184,7 +192,7 @@ def test_slices_sample_the_items_of_the_whole_batch(size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("num_items", [37, 2])
 def test_every_item_sampled_by_its_rank_is_exact(size: int, num_items: int) -> None:
-    config = replace(Case.config, sampled_softmax=3 * num_items)
+    config = replace(VAE, sampled_softmax=3 * num_items)
     assert_steps_agree(Case(config=config, num_items=num_items), "items", size, 1e-5)
 
 
@@ -215,3 +223,15 @@ def test_users_dropout_and_noise_are_those_of_one(case: Case, size: int) -> None
             noises = [noise for _, noise in parts]
             for whole in [torch.cat(noises)] if parallel == "data" else noises:
                 assert torch.equal(whole, noise_BL)
+
+
+def compiled(ranks: Ranks, case: Case) -> str:
+    model = case.model(case.share(ranks, "items"))
+    batches = model.make_batches(columns(case.histories(), model.share.items), batch_size=5, seed=5)
+    with pytest.raises(UnsupportedError) as caught:
+        make_step(model, batches, make_plan(compile=True))
+    return str(caught.value)
+
+
+def test_a_compiled_loss_is_refused_where_items_are_shared_out() -> None:
+    assert all("--parallel data" in message for message in run_ranks(compiled, 2, Case()))

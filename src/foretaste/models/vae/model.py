@@ -182,7 +182,7 @@ class MultVAE(NeuralModel):
         return total
 
     def _counted_once(self, value: Tensor) -> Tensor:
-        """The ``value`` that all ranks have alike where items are sharded, but zero after the first.
+        """The ``value`` that ranks have alike where items are sharded, but zero after the first.
 
         So losses add up over the ranks; the gradient is whole on each of them.
         """

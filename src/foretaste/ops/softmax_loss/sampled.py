@@ -59,7 +59,8 @@ def sampled_loss(
     item_index_N = targets.item_index[: int(targets.offsets[-1])]  # without padding
     owned_U, position_N = torch.unique(item_index_N, return_inverse=True)
     if ranks.size > 1:
-        own_U, owned_U = owned_U, torch.unique(torch.cat(ranks.gathered(owned_U)))
+        num_items = targets.num_items
+        own_U, owned_U = owned_U.long(), ranks.union(owned_U, num_items, at_most=num_items)
         position_N = torch.searchsorted(owned_U, own_U)[position_N]
     samples = range(num_samples) if shards is None else shards.ranks.part_of(num_samples)
     sampled_S, correction_S = sample_others(
