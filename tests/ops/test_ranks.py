@@ -29,7 +29,7 @@ def test_sums_are_those_of_all_ranks(size: int) -> None:
 def gathered(ranks: Ranks) -> tuple[list[int], list[int]]:
     own = torch.arange(ranks.rank) + 10 * ranks.rank
     whole = torch.cat(ranks.gathered(own)).tolist()
-    parts = ranks.to_first(own)
+    parts = list(ranks.to_first(own))
     return whole, torch.cat(parts).tolist() if parts else []
 
 

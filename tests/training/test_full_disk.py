@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_loses_nothing(
     with room_again_afterwards(), pytest.raises(RunError) as error:
         train_large(dataset, path, FullAfterThreeEpochs(), **more)
     assert str(error.value) == (
-        f"{path}/{name} cannot be written: File too large (os error 27); "
+        f"{path}/{name} cannot be written: [Errno 27] File too large; "
         f"once that is mended, go on with: foretaste train --resume {path}"
     )
     assert not list(path.glob(".*"))
@@ -82,7 +82,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 def test_no_room_for_the_log_is_one_message_too(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safetensors.torch.save_file", lambda *_, **__: None)
+    monkeypatch.setattr("foretaste.runs.run.save_tensors", lambda *_, **__: None)
     path = tmp_path / "run"
 
     class NoRoomForALine(Callback):

@@ -20,7 +20,6 @@ from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
 from foretaste.models.batches import Batch
 from foretaste.runs import Run, verify
-from foretaste.runs.checkpoint_files import SignedTensors
 from foretaste.training import Callback, LogConfig, TrainingConfig, resume
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.checkpoint import Checkpoints
@@ -309,17 +308,17 @@ def test_weights_are_known_wherever_their_saving_is_killed(
     moment: str, whole: Run, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between the log's line and the second epoch's weights, or before the next state."""
-    replace = SignedTensors.write
+    replace = Path.replace
 
-    def killed(weights: SignedTensors, path: Path) -> None:
+    def killed(source: Path, path: Path) -> None:
         is_second = path.name == "best.safetensors" and path.exists()
         if moment == "after" or not is_second:
-            replace(weights, path)
+            replace(source, path)
         if is_second:
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(SignedTensors, "write", killed)
+        patch.setattr(Path, "replace", killed)
         with pytest.raises(Stop):
             train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=0.0)
     run = Run.open(tmp_path / "run")

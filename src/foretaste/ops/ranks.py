@@ -32,6 +32,9 @@ _BUCKETED_BYTES = 1 << 20
 _NO_TIMEOUT = timedelta(days=1)
 """Of a collective: others may wait while one saves, prepares or fits in one pass."""
 
+_PIECE_BYTES = 1 << 24
+"""Of a tensor that is sent to the first rank, at a time."""
+
 
 class Pending:
     """An all-reduce under way."""
@@ -135,26 +138,27 @@ class Ranks:
         is_among[index.long()] = 1
         return self.max_(is_among).nonzero()[:, 0]
 
-    def to_first(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors [N, ...] of all ranks on the first, no more than one under way at a time.
+    def to_first(self, tensor: Tensor) -> Iterator[Tensor]:
+        """Yield on the first rank the rows [N, ...] of all ranks, in order, on the CPU.
 
-        Nothing on the others. Of CPU tensors, which differ in their first size alone.
+        A bounded piece at a time is under way. The others yield nothing and send theirs; all must
+        exhaust it. Tensors may differ in their first size alone.
         """
-        if self.size == 1:
-            return [tensor]
-        with self.explained():
-            if not self.is_first:
+        row = tensor.new_empty(1, *tensor.shape[1:], device="cpu")
+        num_rows = max(1, _PIECE_BYTES // max(1, row.nbytes))
+        if not self.is_first:
+            with self.explained():
                 dist.send(torch.tensor(len(tensor)), 0)
-                dist.send(tensor.contiguous(), 0)
-                self.num_bytes["send"] += tensor.nbytes
-                return []
-            parts = [tensor]
-            for rank in range(1, self.size):
-                length = torch.tensor(0)
-                dist.recv(length, rank)
-                parts.append(tensor.new_empty(int(length), *tensor.shape[1:]))
-                dist.recv(parts[-1], rank)
-        return parts
+                for start in range(0, len(tensor), num_rows):
+                    dist.send(tensor[start : start + num_rows].detach().cpu().contiguous(), 0)
+            self.num_bytes["send"] += tensor.nbytes
+            return
+        yield tensor.detach().cpu()
+        for rank in range(1, self.size):
+            length = int(self._received(torch.tensor(0), rank))
+            for start in range(0, length, num_rows):
+                piece = row.new_empty(min(num_rows, length - start), *row.shape[1:])
+                yield self._received(piece, rank)
 
     def any(self, flag: bool) -> bool:
         """True where any rank says so."""
@@ -201,15 +205,34 @@ class Ranks:
         self.agreed({"value": value})
         return value
 
+    def on_each(self, action: Callable[[], Any]) -> list[Any]:
+        """The JSON values of ``action`` on all ranks, in their order.
+
+        Where it raises on one, all do: the others a RankError.
+        """
+        if self.size == 1:
+            return [action()]
+        failure = None
+        try:
+            answer = {"value": action()}
+        except BaseException as error:
+            failure, answer = error, {"error": str(error)}
+        text = torch.frombuffer(bytearray(json.dumps(answer).encode()), dtype=torch.uint8)
+        answers = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
+        if failure is not None:
+            raise failure
+        for rank, answer in enumerate(answers):
+            if "error" in answer:
+                raise RankError(f"rank {rank}: {answer['error']}")
+        return [answer["value"] for answer in answers]
+
     def check_alike(self, facts: Mapping[str, Any]) -> None:
         """RankError, on all ranks, where a JSON value of one differs from that of the first."""
         if self.size == 1:
             return
         from foretaste.ops.rendezvous import difference
 
-        text = torch.tensor(list(json.dumps(dict(facts)).encode()), dtype=torch.uint8)
-        all_facts = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
-        if different := difference(all_facts, self.names()):
+        if different := difference(self.on_each(lambda: dict(facts)), self.names()):
             raise RankError(f"{different}. All ranks need the same")
 
     def names(self) -> list[str]:
@@ -246,6 +269,11 @@ class Ranks:
             if self.heartbeats is None:
                 raise
             raise self.heartbeats.explain(error) from error
+
+    def _received(self, tensor: Tensor, rank: int) -> Tensor:
+        with self.explained():
+            dist.recv(tensor, rank)
+        return tensor
 
     def _reduce(self, tensor: Tensor, operation: Any, *, wait: bool = True) -> Any:
         self.num_bytes["all-reduce"] += tensor.nbytes

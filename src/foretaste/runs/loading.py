@@ -14,11 +14,13 @@ from foretaste.runs.checkpoint_files import WEIGHTS
 from foretaste.runs.config import RunConfig
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
+from foretaste.runs.saved_tensors import OwnRows, SavedTensors
 
 if TYPE_CHECKING:
     import torch
 
     from foretaste.models.base import RecommenderModel
+    from foretaste.models.share import Share
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
@@ -47,8 +49,12 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
     return dataset
 
 
-def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
+def load_model(
+    run: Run, device: str | torch.device = "auto", share: Share | None = None
+) -> RecommenderModel:
     """The trained model of a run on ``device``, ready to answer (not to train).
+
+    With a ``share`` each of its ranks calls this, and reads the rows that it has.
 
     Raises RunError where the settings or the weights are not those of such a model, naming the
     first that differs.
@@ -64,11 +70,12 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
         device = resolve_device(device)
     config = model_config(run.config, run.path / CONFIG)
     definition = (run.config.model, config, run.num_train_users, run.num_items)
-    check_model_fits(*definition, device)
-    model = build_model(*definition)
-    weights = run.load_weights()
-    _check_weights(run, model, weights)
-    model.load_state_dict(weights)
+    check_model_fits(*definition, device, share=share)
+    model = build_model(*definition, share)
+    weights = run.open_weights(OwnRows(model.share.ranks, model.rows_of))
+    check_weights(run, model, weights)
+    for name, tensor in model.state_dict().items():
+        weights.copy_to(name, tensor)
     return model.to(device).eval()
 
 
@@ -83,21 +90,24 @@ def model_config(config: RunConfig, path: Path) -> Any:
         raise RunError(f"{path}: {error}") from error
 
 
-def _check_weights(run: Run, model: RecommenderModel, found: dict[str, torch.Tensor]) -> None:
+def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> None:
+    """RunError unless these are weights of such a model, all finite."""
     import torch
 
-    path, name_of_model, expected = run.path / WEIGHTS, run.config.model, model.state_dict()
+    path, name_of_model = run.path / WEIGHTS, run.config.model
+    expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = weights.shapes()
     if missing := sorted(expected.keys() - found.keys()):
         raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
     if foreign := sorted(found.keys() - expected.keys()):
         raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")
-    for name, tensor in expected.items():
-        if found[name].shape != tensor.shape:
+    for name, shape in expected.items():
+        if found[name] != shape:
             raise RunError(
-                f"{path}: {name!r} has shape {list(found[name].shape)}, "
-                f"{name_of_model} expects {list(tensor.shape)}"
+                f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
             )
-        # In one pass, without a tensor of the same size.
-        extremes = torch.aminmax(found[name]) if tensor.numel() else ()
-        if not all(torch.isfinite(extreme) for extreme in extremes):
-            raise RunError(f"{path}: {name!r} holds numbers that are not finite")
+        for _, piece in weights.pieces(name):
+            # In one pass, without a tensor of the same size.
+            extremes = torch.aminmax(piece) if piece.numel() else ()
+            if not all(torch.isfinite(extreme) for extreme in extremes):
+                raise RunError(f"{path}: {name!r} holds numbers that are not finite")

@@ -17,9 +17,15 @@ from foretaste._util.atomic import is_empty_directory, replace_directory
 from foretaste._util.files import followed
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT
-from foretaste.runs.lock import training_lock
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import CONFIG, METRICS, check_is_new, resume_command, writing
+from foretaste.runs.paths import (
+    CONFIG,
+    METRICS,
+    check_is_new,
+    resume_command,
+    training_lock,
+    writing,
+)
 from foretaste.runs.run import Run
 
 _MARK = f'"format": "{FORMAT}"'.encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,18 +23,24 @@ from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.part_files import pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
-from foretaste.runs.checkpoint_files import (
-    KEPT,
-    STATE,
-    WEIGHTS,
-    BestWeights,
-    SignedTensors,
-    read_tensors,
-)
+from foretaste.runs.checkpoint_files import KEPT, STATE, WEIGHTS, BestWeights, SavedState
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
-from foretaste.runs.lock import lock_holder, training_lock
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import CONFIG, METRICS, new_run_directory, reading, writing
+from foretaste.runs.paths import (
+    CONFIG,
+    METRICS,
+    lock_holder,
+    new_run_directory,
+    reading,
+    training_lock,
+)
+from foretaste.runs.saved_tensors import (
+    OwnRows,
+    SavedTensors,
+    discard_tensors,
+    remove_old_shards,
+    save_tensors,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,22 +54,11 @@ ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SavedState:
-    """The state that a training goes on from."""
-
-    tensors: dict[str, Tensor]
-    """All that changes from update to update, by name."""
-    position: dict[str, Any]
-    """The rest of it, as JSON values."""
-    log_bytes: int
-    """Length of the log then."""
-
-
 class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
 
-    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``.
+    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``. Where several
+    ranks train it, those methods that take ``own``, the rows that a rank has, are called by all.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -196,9 +191,14 @@ class Run:
         """The process that is training it now, as ``process 123 on host``; None where none is."""
         return lock_holder(self.path)
 
-    def save_weights(self, state_dict: Mapping[str, Tensor], epoch: int | None = None) -> None:
+    def save_weights(
+        self,
+        state_dict: Mapping[str, Tensor],
+        epoch: int | None = None,
+        own: OwnRows | None = None,
+    ) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
-        self._weights.save(state_dict, epoch)
+        self._weights.save(state_dict, epoch, own or OwnRows.all())
 
     def restore_weights(self, state_dict: Mapping[str, Tensor]) -> None:
         """Write the weights that the log has as the last; RunError where these are others."""
@@ -206,14 +206,19 @@ class Run:
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
-        return self.load_signed_weights()[0]
+        return self.open_weights().tensors()
 
     def load_signed_weights(self) -> tuple[dict[str, Tensor], str]:
         """The best weights and, from the same reading, their digest: equal for equal weights.
 
         They are whole and of this training, even while it goes on and replaces them.
         """
-        return self._weights.load()
+        weights = self.open_weights()
+        return weights.tensors(), weights.digest
+
+    def open_weights(self, own: OwnRows | None = None) -> SavedTensors:
+        """The best weights, to be read one by one; RunError as for `load_weights`."""
+        return self._weights.load(own or OwnRows.all())
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
@@ -224,6 +229,7 @@ class Run:
         with training_lock(self.path):
             for name in (WEIGHTS, STATE, METRICS):
                 remove_leftovers(self.path / name)
+                remove_old_shards(self.path / name)
             yield
 
     def begin_anew(self) -> None:
@@ -237,43 +243,53 @@ class Run:
         first = self.log.lines()[:1]
         if not first:
             raise RunError(f"{self.log.path} is torn or was changed: it has no line to begin with")
-        with writing(self.path / WEIGHTS):
-            (self.path / WEIGHTS).unlink(missing_ok=True)
+        discard_tensors(self.path / WEIGHTS)
         self.log.cut(first)
 
-    def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
+    def go_on_from(self, saved: SavedState, own: OwnRows | None = None, **resumed: Any) -> None:
         """Cut the log to what it was when a state was saved, and note with what training goes on.
 
         Raises RunError, with the run as it was, where its weights are not those of the log.
         """
-        lines = self.log.lines_until(saved.log_bytes)
-        self.log.cut(lines, "resume", **resumed, **{KEPT: self._weights.kept()})
+        own = own or OwnRows.all()
+        kept = self._weights.kept(own)
+        if own.ranks.is_first:
+            lines = self.log.lines_until(saved.log_bytes)
+            self.log.cut(lines, "resume", **resumed, **{KEPT: kept})
 
-    def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
+    def save_state(
+        self,
+        tensors: Mapping[str, Tensor],
+        position: Mapping[str, Any],
+        own: OwnRows | None = None,
+    ) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
-        note = {"log_bytes": self.log.flush(), "position": dict(position)}
-        SignedTensors(tensors, self._state_owner() | note).write(self.path / STATE)
+        own, note = own or OwnRows.all(), {}
+        if own.ranks.is_first:
+            note = {"log_bytes": self.log.flush(), "position": dict(position)}
+        save_tensors(self.path / STATE, tensors, self._state_owner(), own, note=note)
 
-    def load_state(self) -> SavedState | None:
+    def load_state(self, own: OwnRows | None = None) -> SavedState | None:
         """The saved training state, None where there is none; the log keeps what came after it.
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
-        if not os.path.lexists(self.path / STATE):
+        own = own or OwnRows.all()
+        if own.ranks.on_first(lambda: not os.path.lexists(self.path / STATE)):
             return None
         try:
-            tensors, note = read_tensors(self.path / STATE, self._state_owner())
-            self.log.lines_until(note["log_bytes"])
+            saved = SavedTensors.open(self.path / STATE, self._state_owner(), own)
+            position, log_bytes = saved.note["position"], saved.note["log_bytes"]
+            own.ranks.on_first(lambda: len(self.log.lines_until(log_bytes)))
         except RunError as error:
             raise RunError(
                 f"{error}. Remove {self.path / STATE} to begin this training anew"
             ) from error
-        return SavedState(tensors=tensors, position=note["position"], log_bytes=note["log_bytes"])
+        return SavedState(tensors=saved.tensors(), position=position, log_bytes=log_bytes)
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
-        with writing(self.path / STATE):
-            (self.path / STATE).unlink(missing_ok=True)
+        discard_tensors(self.path / STATE)
 
     def check_is_unchanged(self, name: str) -> None:
         """RunError where a file that was written with the run is missing or not as it was."""

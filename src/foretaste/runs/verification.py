@@ -17,9 +17,8 @@ from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
 from foretaste.runs.checkpoint_files import STATE, WEIGHTS, WeightsRecord
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
-from foretaste.runs.lock import LOCK, lock_holder
 from foretaste.runs.metrics_log import UNITS
-from foretaste.runs.paths import CONFIG, METRICS, reading
+from foretaste.runs.paths import CONFIG, LOCK, METRICS, lock_holder, reading
 from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
 
 
@@ -105,10 +104,18 @@ def _check_log(run: Run) -> str:
 
 
 def _check_weights(run: Run) -> str:
-    from foretaste.runs.loading import load_model
+    import torch
+
+    from foretaste.models.registry import build_model
+    from foretaste.runs.loading import check_weights, model_config
 
     if not run.has_weights and None in WeightsRecord.of(run.log.read_sound()).expected:
         return "not there: training was not finished"
-    model = load_model(run, "cpu")
+    weights = run.open_weights()
+    settings = model_config(run.config, run.path / CONFIG)
+    with torch.device("meta"):  # no memory of its own: it may be larger than this machine
+        model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
+    check_weights(run, model, weights)
     num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())
-    return f"{num_numbers:,} numbers: digest, owner, names, shapes, finite"
+    in_shards = f" in {weights.num_shards:,} shards" if weights.num_shards else ""
+    return f"{num_numbers:,} numbers{in_shards}: digest, owner, names, shapes, finite"

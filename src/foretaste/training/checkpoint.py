@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from foretaste.errors import RunError
 from foretaste.models.base import RecommenderModel
 from foretaste.runs.checkpoint_files import STATE
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
+from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
@@ -55,10 +54,8 @@ class Checkpoints:
         state = self.state
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
-            losses = {_LOSSES: state.losses()}
-            tensors = whole_state(self.step.state_dict(), self.step.model)
-            if tensors is not None:
-                self.run.save_state(tensors | losses, state.position())
+            tensors = self.step.state_dict() | {_LOSSES: state.losses()}
+            self.run.save_state(tensors, state.position(), own_rows(self.step.model))
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
@@ -67,57 +64,37 @@ class Checkpoints:
         Raises RunError, with the run as it was, where the state is not whole or does not fit, or
         the weights are not those of the log.
         """
-        saved = self.run.load_state()
+        own = own_rows(self.step.model)
+        saved = self.run.load_state(own)
         if saved is None:
             return False
         try:
             losses = saved.tensors.pop(_LOSSES)
-            self.step.load_state_dict(own_state(saved.tensors, self.step.model))
+            self.step.load_state_dict(saved.tensors)
             self.state.go_on_from(saved.position, losses)
         except (KeyError, TypeError, RuntimeError) as error:
             raise RunError(
                 f"{self.run.path / STATE} does not fit {self.run.config.model}: {error}. "
                 "It was saved by another version of foretaste; remove it to begin anew"
             ) from error
-        ranks = self.step.ranks
-        ranks.any(False)  # all have read the log before it is cut
-        if ranks.is_first:
-            self.run.go_on_from(
-                saved,
-                epoch=self.state.epoch,
-                step=self.state.global_step,
-                **conditions(self.step.model.device),
-            )
+        self.run.go_on_from(
+            saved,
+            own,
+            epoch=self.state.epoch,
+            step=self.state.global_step,
+            **conditions(self.step.model.device),
+        )
         return True
 
 
-def whole_state(state: Mapping[str, Tensor], model: RecommenderModel) -> dict[str, Tensor] | None:
-    """A state with all rows of what is sharded, on the first rank; None on the others.
+def own_rows(model: RecommenderModel) -> OwnRows:
+    """The rows that this rank has of a model's weights and of a step's state, by their names."""
 
-    The last part of a name, from the first parameter's name on, is that of a parameter.
-    """
-    ranks, whole = model.share.ranks, {}
-    for name, tensor in state.items():
-        if _rows_of(name, tensor, model) is not None:
-            parts = ranks.to_first(tensor.detach().cpu())
-            tensor = torch.cat(parts) if parts else tensor
-        whole[name] = tensor
-    return whole if ranks.is_first else None
+    def rows_of(name: str) -> range | None:
+        # ``model.NAME`` or ``optimizer.KIND.NAME`` in a state, see `Step.state_dict`.
+        owner, _, rest = name.partition(".")
+        if owner == "optimizer":
+            return model.rows_of(rest.partition(".")[2])
+        return model.rows_of(rest if owner == "model" else name)
 
-
-def own_state(state: Mapping[str, Tensor], model: RecommenderModel) -> dict[str, Tensor]:
-    """The rows of a whole state that this rank has."""
-    own = {}
-    for name, tensor in state.items():
-        rows = _rows_of(name, tensor, model)
-        own[name] = tensor if rows is None else tensor[rows.start : rows.stop]
-    return own
-
-
-def _rows_of(name: str, tensor: Tensor, model: RecommenderModel) -> range | None:
-    """The rows here of an entry of a state, which is of a parameter or of its optimizer."""
-    if tensor.dim() == 0:
-        return None
-    for prefix in ("model.", "optimizer.exp_avg.", "optimizer.exp_avg_sq."):
-        name = name.removeprefix(prefix)
-    return model.rows_of(name)
+    return OwnRows(model.share.ranks, rows_of)

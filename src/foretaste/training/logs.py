@@ -11,15 +11,6 @@ from typing import TYPE_CHECKING
 
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.result import Evaluation
-from foretaste.runs.log_copies import (
-    TENSORBOARD,
-    LogCopy,
-    Results,
-    TensorBoard,
-    check_log_path,
-    check_results_dir,
-    check_tensorboard,
-)
 from foretaste.runs.paths import resume_command
 from foretaste.runs.replacement import in_its_place, place_to_take
 from foretaste.runs.run import Run
@@ -89,6 +80,10 @@ def check_logs(
     """
     if logs.trace and not has_epochs:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
+    if not _are_copied(logs):
+        return
+    from foretaste.runs.log_copies import check_log_path, check_results_dir, check_tensorboard
+
     if logs.tensorboard:
         check_tensorboard()
     if logs.log_path is not None:
@@ -126,8 +121,7 @@ def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
 
     Followers of the run's log begin once it is cut to the state that the training goes on from.
     """
-    tensorboard = [TensorBoard(run.path / TENSORBOARD)] if logs.tensorboard else []
-    with run.log.followed_by(*_copies(run, logs), *tensorboard):
+    with run.log.followed_by(*_copies(run, logs, tensorboard=logs.tensorboard)):
         if not logs.trace:
             yield Callbacks(RunLogging(run), callback)
             return
@@ -140,7 +134,15 @@ def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
             profiler.close()
 
 
-def _copies(run: Run, logs: LogConfig) -> Iterator[Follower]:
+def _are_copied(logs: LogConfig) -> bool:
+    return logs.tensorboard or logs.log_path is not None or logs.results_dir is not None
+
+
+def _copies(run: Run, logs: LogConfig, *, tensorboard: bool = False) -> Iterator[Follower]:
+    if not _are_copied(logs):
+        return
+    from foretaste.runs.log_copies import TENSORBOARD, LogCopy, Results, TensorBoard
+
     place = place_to_take(run.path)
     log_path, results_dir = logs.log_path, logs.results_dir
     if log_path is not None:
@@ -156,6 +158,8 @@ def _copies(run: Run, logs: LogConfig) -> Iterator[Follower]:
         }
         settings = {**about, **config.model_config, **config.asked, **config.resolved}
         yield Results(_until_in_place(run.path, place, results_dir), settings)
+    if tensorboard:
+        yield TensorBoard(run.path / TENSORBOARD)
 
 
 def _until_in_place(run_path: Path, place: Path | None, path: Path) -> Path:

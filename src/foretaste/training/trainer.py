@@ -32,7 +32,7 @@ from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
-from foretaste.training.checkpoint import Checkpoints, conditions, own_state, whole_state
+from foretaste.training.checkpoint import Checkpoints, conditions, own_rows
 from foretaste.training.config import LogConfig, TrainingConfig
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
@@ -175,9 +175,7 @@ class Trainer:
             interruption.check(state.what_is_done())
 
         def keep() -> None:
-            weights = whole_state(self.model.state_dict(), self.model)
-            if weights is not None:
-                run.save_weights(weights, state.epoch)
+            run.save_weights(self.model.state_dict(), state.epoch, own_rows(self.model))
 
         evaluate = None
         if validation.selection_split is not None:
@@ -197,7 +195,7 @@ class Trainer:
                 checkpoints.save()
                 raise
             checkpoints.save()
-            self.model.load_state_dict(own_state(run.load_weights(), self.model))
+            self.model.load_state_dict(run.open_weights(own_rows(self.model)).tensors())
             callback.finished(
                 self._summary(validation, state.clock, state.num_samples, reason, state)
             )
