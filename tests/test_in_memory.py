@@ -19,8 +19,8 @@ from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.recommend import Recommender
 from foretaste.runs import Run, list_runs, verify_run
 from foretaste.training import Callback, TrainingConfig
+from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import EpochReport, TrainingStart
-from foretaste.training.verbs import rerun_settings
 
 SHAPE = GenerateConfig(num_users=40, num_items=30, num_interactions=500, num_genres=4)
 SMALL: dict[str, dict[str, Any]] = {

@@ -24,10 +24,10 @@ from foretaste.runs.loading import load_model
 from foretaste.runs.paths import CONFIG, METRICS, new_run_directory
 from foretaste.runs.replacement import in_its_place, make_room, place_to_train
 from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
-from foretaste.training.auto import check_settings_act
+from foretaste.training.auto import check_settings_act, rerun_settings
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
-from foretaste.training.verbs import rerun_settings, train
+from foretaste.training.verbs import train
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -15,7 +15,7 @@ from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
 from foretaste.training import TrainingConfig, train
-from foretaste.training.verbs import rerun_settings
+from foretaste.training.auto import rerun_settings
 
 ASKED = TrainingConfig(
     epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"

@@ -214,7 +214,7 @@ def test_hardware_that_was_not_recorded_is_not_remarked_on(
             told.append(start.resumed_at)
 
     with monkeypatch.context() as patch:
-        patch.setattr("foretaste.training.verbs.hardware_of", lambda device: {})
+        patch.setattr("foretaste.training.verbs.hardware_of", lambda *of: {})
         run = stopped(dataset, tmp_path / "run")
     resume(run, callback=Watching())
     assert told == ["epoch 2, step 0 of 4"]

@@ -18,8 +18,8 @@ from foretaste.models import NeuralModel, build_model
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resume, train
+from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import TrainingStart
-from foretaste.training.verbs import rerun_settings
 from foretaste.training.warm_start import Origin, WarmStart
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 
+from foretaste._util.process import launch
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
@@ -36,6 +37,7 @@ from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
 if TYPE_CHECKING:
+    from foretaste.data import Dataset
     from foretaste.runs import Run
     from foretaste.training.display import TrainingDisplay
 
@@ -113,7 +115,7 @@ def rerun(
 
     opened = Run.open(run)
 
-    from foretaste.training.verbs import rerun_settings
+    from foretaste.training.auto import rerun_settings
 
     settings = rerun_settings(opened)
     if start_from is not None:
@@ -153,7 +155,7 @@ def resume(
     opened = Run.open(run)
 
     from foretaste import training
-    from foretaste.training.verbs import asked_settings
+    from foretaste.training.auto import asked_settings
 
     with _displayed(asked_settings(opened), logs) as display:
         resumed = training.resume(
@@ -202,14 +204,14 @@ def _train(
     from foretaste.runs import Run
     from foretaste.runs.paths import check_is_new
 
-    if place.run is not None and not place.overwrite:
-        check_is_new(place.run)
+    if place.run is not None and not place.overwrite and launch().size == 1:
+        check_is_new(place.run)  # ranks that were restarted go on with it
     start = None if start_from is None else Run.open(start_from)
     halves = (pretraining.pretrained_gmf, pretraining.pretrained_mlp) if pretraining else ()
     for path in halves:
         if path is not None:
             Run.open(path)
-    dataset = (raw or RawData()).open(sources, quiet=logs.quiet)
+    dataset = _opened(raw or RawData(), sources, quiet=logs.quiet)
 
     from foretaste import training
 
@@ -234,6 +236,18 @@ def _train(
             **settings,
         )
     _print_run(run, logs)
+
+
+def _opened(raw: RawData, sources: Sequence[Path], *, quiet: bool) -> Dataset:
+    """The dataset of ``sources``; of several ranks, the first alone prepares what is none yet."""
+    if launch().size == 1 or (sources and (sources[0] / FILE_NAME).is_file()):
+        return raw.open(sources, quiet=quiet)
+    from foretaste.data import open_dataset
+    from foretaste.ops.ranks import joined
+    from foretaste.training.verbs import of_first
+
+    with joined() as ranks:
+        return of_first(lambda: raw.open(sources, quiet=quiet), open_dataset, ranks)
 
 
 @contextmanager

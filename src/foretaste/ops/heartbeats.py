@@ -100,6 +100,15 @@ class Heartbeats:
         except RuntimeError:
             self._has_left.set()  # the store went with the rank that held it, which was done too
 
+    def remember(self, name: str, text: str) -> None:
+        """Keep a text in the store, which torchrun holds while it restarts the ranks."""
+        self._store.set(f"foretaste/kept/{name}", text)
+
+    def remembered(self, name: str) -> str | None:
+        """The text kept under a name, perhaps by the process in this one's place before it."""
+        key = f"foretaste/kept/{name}"
+        return self._store.get(key).decode() if self._store.check([key]) else None
+
     def stop(self) -> None:
         """End the threads; where the store lives here, once the others have left it."""
         if self._meeting.has_store:

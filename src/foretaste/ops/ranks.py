@@ -297,6 +297,11 @@ _joined: Ranks | None = None
 """The ranks of a `joined` around the code that runs."""
 
 
+def watched() -> Heartbeats | None:
+    """The heartbeats of the ranks joined around the code that runs; None without them."""
+    return None if _joined is None else _joined.heartbeats
+
+
 @contextmanager
 def joined() -> Iterator[Ranks]:
     """Yield the ranks that torchrun started this process among; `ALONE` without it.

@@ -1,4 +1,5 @@
-"""The plan of a training: every ``auto`` setting as a number, for the model and the data's size."""
+"""The plan of a training: every ``auto`` setting as a number, for the model and the data's size, or
+as a run that is resumed or repeated has it."""
 
 from __future__ import annotations
 
@@ -6,15 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from foretaste._util.settings import Count, check_settings
+from foretaste._util.settings import Count, check_settings, fields_of
 from foretaste.data.dataset import Dataset
-from foretaste.errors import SettingError
+from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.base import IterativeModel, TrainingSize
-from foretaste.models.config import SamplingConfig, Sharing
+from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
 from foretaste.models.registry import MODELS, config_class, model_class
+from foretaste.runs.config import recorded
+from foretaste.runs.loading import model_config as recorded_model_config
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
 from foretaste.training.config import HEEDED_IN_ONE_PASS, TrainingConfig
 from foretaste.training.validation import check_candidates
+from foretaste.training.warm_start import warm_start_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +138,61 @@ def resolved_config(
         protocol=manifest.protocol,
     )
     return resolve(asked, kind, size, sampling=sampling, device=device)
+
+
+def asked_settings(run: Run) -> TrainingConfig:
+    """The training settings that a run was given, ``auto`` included."""
+    return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
+
+
+def recorded_settings(
+    run: Run, device: str
+) -> tuple[ModelConfig, TrainingConfig, SamplingConfig | None]:
+    """The settings that a run began with, of a device; RunError where its config lacks some."""
+    record, path = run.config, run.path / CONFIG
+    settings = recorded_model_config(record, path)
+    config, sampling = asked_settings(run), None
+    try:
+        if settings.has_epochs:
+            config = _settings_from(TrainingPlan, record.resolved)
+        if settings.samples_negatives:
+            sampling = _settings_from(SamplingConfig, record.asked)
+    except (KeyError, SettingError) as error:
+        raise RunError(
+            f"{path} does not say what this foretaste needs to know ({error}); "
+            "go on with the version that began the run"
+        ) from error
+    return settings, replace(config, device=device), sampling
+
+
+def rerun_settings(run: Run) -> dict[str, Any]:
+    """The arguments of `train` that repeat a run, for as many epochs as its best one took.
+
+    The values that ``auto`` chose are kept, and so is the warm start; device and kernels are found
+    anew; nothing stops the training early. Raises RunError where the run was never finished.
+    """
+    asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
+    chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
+    chosen |= {name: asked[name] for name in ("device", "kernels", "parallel")}
+    summaries = [event for event in run.log.read() if event["event"] == "summary"]
+    if not summaries:
+        raise RunError(
+            f"{run.path} was never finished, so its best epoch is not known; "
+            "name a run that was trained to the end"
+        )
+    best_epoch = summaries[-1]["best_epoch"]
+    if best_epoch is not None:
+        chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
+    sampling = fields_of(SamplingConfig, asked)
+    return {
+        "model": run.config.model,
+        "model_config": recorded_model_config(run.config, path),
+        "config": recorded(TrainingConfig, chosen, path),
+        "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
+        **warm_start_arguments(run.config.start),
+    }
+
+
+def _settings_from(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """The settings of a kind from ``values``; KeyError where one of them is not there."""
+    return kind(**{item.name: values[item.name] for item in fields(kind)})

@@ -10,6 +10,7 @@ import torch
 
 from foretaste.errors import RunError
 from foretaste.models.base import RecommenderModel
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.checkpoint_files import STATE
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
@@ -20,16 +21,21 @@ from foretaste.training.step import Step
 _LOSSES = "losses"
 
 
-def hardware_of(device: torch.device) -> dict[str, Any]:
-    """Hardware that decides a training's last digits: the GPU, or the threads of a CPU's sums."""
+def hardware_of(device: torch.device, ranks: Ranks = ALONE) -> dict[str, Any]:
+    """Hardware that decides a training's last digits: the GPU, or the threads of a CPU's sums.
+
+    And the number of ranks, where there are several.
+    """
     if device.type == "cuda":
-        return {"gpu": torch.cuda.get_device_name(device)}
-    return {"num_threads": torch.get_num_threads()}
+        hardware: dict[str, Any] = {"gpu": torch.cuda.get_device_name(device)}
+    else:
+        hardware = {"num_threads": torch.get_num_threads()}
+    return hardware | ({"num_ranks": ranks.size} if ranks.size > 1 else {})
 
 
-def conditions(device: torch.device) -> dict[str, dict[str, Any]]:
+def conditions(device: torch.device, ranks: Ranks = ALONE) -> dict[str, dict[str, Any]]:
     """Versions and hardware of here and now, as a log has them."""
-    return {"versions": installed_versions(), "hardware": hardware_of(device)}
+    return {"versions": installed_versions(), "hardware": hardware_of(device, ranks)}
 
 
 @dataclass
@@ -41,10 +47,9 @@ class Checkpoints:
     state: TrainingState
     _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
 
-    def save_if_due(self) -> None:
-        """Save where the last time is as long ago as the plan says."""
-        if time.monotonic() - self._saved_at >= self.state.plan.checkpoint_every_s:
-            self.save()
+    def is_due(self) -> bool:
+        """True where the last save is as long ago as the plan says."""
+        return time.monotonic() - self._saved_at >= self.state.plan.checkpoint_every_s
 
     def save(self) -> None:
         """Save the state as it is between two updates; TrainingError where it is not finite.
@@ -82,7 +87,7 @@ class Checkpoints:
             own,
             epoch=self.state.epoch,
             step=self.state.global_step,
-            **conditions(self.step.model.device),
+            **conditions(self.step.model.device, self.step.ranks),
         )
         return True
 

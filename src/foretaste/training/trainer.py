@@ -34,7 +34,11 @@ from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions, own_rows
 from foretaste.training.config import LogConfig, TrainingConfig
-from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
+from foretaste.training.interruption import (
+    Agreement,
+    Interruption,
+    errors_say_how_to_go_on,
+)
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
 from foretaste.training.optimizer import optimizers_of
@@ -125,7 +129,7 @@ class Trainer:
         """
         is_first = self.ranks.is_first
         with (
-            Interruption(run.path) as interruption,
+            Interruption(run.path, self.ranks) as interruption,
             logged(run, logs, callback) if is_first else nullcontext(Callback()) as callbacks,
         ):
 
@@ -146,9 +150,9 @@ class Trainer:
         goes on from. The run keeps its files until all that may not fit does.
         """
         if checkpoints.load():
-            here = conditions(self.model.device)
-            now = here["versions"] | here["hardware"]
-            begun = {**run.config.versions, **run.config.hardware}
+            here = conditions(self.model.device, self.ranks)
+            now = {"num_ranks": 1} | here["versions"] | here["hardware"]
+            begun = {"num_ranks": 1, **run.config.versions, **run.config.hardware}
             changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
             note = f" (begun with {', '.join(changed)}: last digits may differ)" if changed else ""
             return True, self.state.where() + note
@@ -170,9 +174,16 @@ class Trainer:
         start = self._start(validation, state)
         callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
 
+        agreement = Agreement(self.ranks)
+
         def checkpoint() -> None:
-            checkpoints.save_if_due()
-            interruption.check(state.what_is_done())
+            at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
+            is_due, signal = agreement.reach(
+                checkpoints.is_due(), interruption.last, at_once=at_once
+            )
+            if is_due:
+                checkpoints.save()
+            interruption.check(state.what_is_done(), signal)
 
         def keep() -> None:
             run.save_weights(self.model.state_dict(), state.epoch, own_rows(self.model))
@@ -180,7 +191,7 @@ class Trainer:
         evaluate = None
         if validation.selection_split is not None:
             evaluate = partial(validation.select, plan.select_by)
-        with errors_say_how_to_go_on(run):
+        with errors_say_how_to_go_on(run, self.ranks):
             try:
                 reason = fit(
                     self.step,

@@ -1,31 +1,37 @@
-"""The verbs of training: train a model, resume a training, the settings to rerun one."""
+"""The verbs of training: train a model, resume a training."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from foretaste._util.keywords import routed
-from foretaste._util.settings import checked, fields_of, given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.registry import config_class
-from foretaste.ops.device import resolve_device
 from foretaste.ops.ranks import ALONE, Ranks, joined
-from foretaste.runs.config import DatasetReference, RunConfig, recorded
+from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.loading import dataset_of
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
 from foretaste.runs.run import Run
-from foretaste.training.auto import TrainingPlan, check_settings_act, resolved_config
+from foretaste.training.auto import (
+    asked_settings,
+    check_settings_act,
+    recorded_settings,
+    resolved_config,
+)
 from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.checkpoint import hardware_of
 from foretaste.training.config import (
@@ -33,9 +39,10 @@ from foretaste.training.config import (
     PretrainingConfig,
     TrainingConfig,
 )
+from foretaste.training.interruption import RestartedCall
 from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.trainer import Trainer
-from foretaste.training.warm_start import WarmStart, warm_start_arguments
+from foretaste.training.warm_start import WarmStart
 
 
 def train(
@@ -117,30 +124,41 @@ def train(
     place: Path | None = checked("run_path", run_path, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
 
+    architecture = model_config or kind()
+    call = RestartedCall(model, architecture, asked, place, runs_root)
+
     def trained(ranks: Ranks) -> Run:
+        if (begun := ranks.on_first(call.begun_run)) is not None:
+            run = Run.open(begun)
+            if ranks.agreed(run.is_finished and place_to_take(run.path) is None):
+                return run
+            return _resumed(run, None, logs, callback, ranks, overwrite=overwrite)
         path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
         device = ranks.device(asked.device)
-        opened = _opened(dataset, preparation, ranks)
+        opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
         chosen = resolved_config(model, asked, opened, sampling, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
-        settings = model_config or kind()
-        trainer = Trainer(opened, model, settings, chosen, sampling, ranks)
+        _check_alike(
+            opened, device, {"model": model} | asdict(architecture) | asdict(chosen), ranks
+        )
+        trainer = Trainer(opened, model, architecture, chosen, sampling, ranks)
         run_config = RunConfig(
             model=model,
-            model_config=asdict(settings),
+            model_config=asdict(architecture),
             asked=asdict(asked) | (asdict(sampling) if sampling else {}),
             resolved=asdict(chosen) if kind.has_epochs else resolved,
             seed=asked.seed,
             dataset=DatasetReference.of(opened),
             start=trainer.begin(warm_start),
-            hardware=hardware_of(device),
+            hardware=hardware_of(device, ranks),
         )
-        run = _new_run(run_config, opened, path and Path(path), runs_root, ranks)
+        place_of_run = path and Path(path)
+        run = of_first(
+            lambda: _made_run(run_config, opened, place_of_run, runs_root, call), Run.open, ranks
+        )
         with _training(run, callback, asked, ranks) as shown:
             trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-        if not overwrite:
-            return run
-        return Run.open(ranks.on_first(lambda: str(replace_run(run, logs).path)))
+        return _in_its_place(run, logs, ranks, call) if overwrite else run
 
     return _by_ranks(trained, kind)
 
@@ -178,86 +196,48 @@ def resume(
     callback = checked("callback", callback, Callback | None)
 
     def resumed(ranks: Ranks) -> Run:
-        replaces = place_to_take(run.path) is not None
-        replacing = overwrite or replaces
-        has_epochs = config_class(run.config.model).has_epochs
-        with _training(run, callback, asked_settings(run), ranks) as shown:
-            check_logs(logs, has_epochs=has_epochs, run=run, overwrite=replacing)
-            if not run.is_finished:
-                _check_device(run)
-                trainer = _recorded_trainer(run, dataset_of(run, dataset_path), ranks)
-                trainer.train(run, without_copies(logs) if replacing else logs, shown)
-            else:
-                run.discard_state()
-                if not replaces and not (overwrite and logs != without_copies(logs)):
-                    raise RunError(
-                        f"{run.path} is finished: there is nothing to go on with; to train its "
-                        "weights further, begin a new run with --from "
-                        f"{shlex.quote(str(run.path))}"
-                    )
-        if not replacing:
-            return run
-        return Run.open(ranks.on_first(lambda: str(replace_run(run, logs).path)))
+        return _resumed(run, dataset_path, logs, callback, ranks, overwrite=overwrite)
 
     return _by_ranks(resumed, config_class(run.config.model))
 
 
-def rerun_settings(run: Run) -> dict[str, Any]:
-    """The arguments of `train` that repeat a run, for as many epochs as its best one took.
-
-    The values that ``auto`` chose are kept, and so is the warm start; device and kernels are found
-    anew; nothing stops the training early. Raises RunError where the run was never finished.
-    """
-    asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
-    chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
-    chosen |= {name: asked[name] for name in ("device", "kernels", "parallel")}
-    summaries = [event for event in run.log.read() if event["event"] == "summary"]
-    if not summaries:
-        raise RunError(
-            f"{run.path} was never finished, so its best epoch is not known; "
-            "name a run that was trained to the end"
-        )
-    best_epoch = summaries[-1]["best_epoch"]
-    if best_epoch is not None:
-        chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
-    sampling = fields_of(SamplingConfig, asked)
-    return {
-        "model": run.config.model,
-        "model_config": recorded_model_config(run.config, path),
-        "config": recorded(TrainingConfig, chosen, path),
-        "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
-        **warm_start_arguments(run.config.start),
-    }
-
-
-def asked_settings(run: Run) -> TrainingConfig:
-    """The training settings that a run was given, ``auto`` included."""
-    return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
+def _resumed(
+    run: Run,
+    dataset_path: Path | str | None,
+    logs: LogConfig,
+    callback: Callback | None,
+    ranks: Ranks,
+    *,
+    overwrite: bool,
+) -> Run:
+    replaces = place_to_take(run.path) is not None
+    replacing = overwrite or replaces
+    has_epochs = config_class(run.config.model).has_epochs
+    is_finished = ranks.agreed(run.is_finished)
+    with _training(run, callback, asked_settings(run), ranks) as shown:
+        if ranks.is_first:
+            check_logs(logs, has_epochs=has_epochs, run=run, overwrite=replacing)
+        if not is_finished:
+            trainer = _recorded_trainer(run, dataset_of(run, dataset_path), ranks)
+            trainer.train(run, without_copies(logs) if replacing else logs, shown)
+        else:
+            if ranks.is_first:
+                run.discard_state()
+            if not replaces and not (overwrite and logs != without_copies(logs)):
+                raise RunError(
+                    f"{run.path} is finished: there is nothing to go on with; to train its "
+                    "weights further, begin a new run with --from "
+                    f"{shlex.quote(str(run.path))}"
+                )
+    return _in_its_place(run, logs, ranks) if replacing else run
 
 
 def _recorded_trainer(run: Run, dataset: Dataset, ranks: Ranks) -> Trainer:
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
-    record, path = run.config, run.path / CONFIG
-    settings = recorded_model_config(record, path)
-    config, sampling = asked_settings(run), None
-    try:
-        if settings.has_epochs:
-            config = _settings_from(TrainingPlan, record.resolved)
-        else:
-            config = replace(config, device=record.resolved["device"])
-        if settings.samples_negatives:
-            sampling = _settings_from(SamplingConfig, record.asked)
-    except (KeyError, SettingError) as error:
-        raise RunError(
-            f"{path} does not say what this foretaste needs to know ({error}); "
-            "go on with the version that began the run"
-        ) from error
-    return Trainer(dataset, record.model, settings, config, sampling, ranks)
-
-
-def _settings_from(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """The settings of a kind from ``values``; KeyError where one of them is not there."""
-    return kind(**{item.name: values[item.name] for item in fields(kind)})
+    device = _device_of(run, ranks)
+    settings, config, sampling = recorded_settings(run, str(device))
+    _check_alike(dataset, device, {"model": run.config.model} | asdict(config), ranks)
+    return Trainer(dataset, run.config.model, settings, config, sampling, ranks)
 
 
 def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
@@ -268,20 +248,19 @@ def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
         return Run.open(ranks.on_first(lambda: str(work(ALONE).path)))
 
 
-def _opened(source: Any, preparation: PrepareConfig | None, ranks: Ranks) -> Dataset:
-    """The dataset, prepared by the first rank where it is not."""
-    if ranks.is_first:
-        dataset = None
+_T = TypeVar("_T", Dataset, Run)
 
-        def path() -> str:
-            nonlocal dataset
-            dataset = open_or_prepare(source, preparation)
-            return str(dataset.path)
 
-        ranks.on_first(path)
-        assert dataset is not None
-        return dataset
-    return open_dataset(ranks.on_first(str))
+def of_first(make: Callable[[], _T], opened: Callable[[str], _T], ranks: Ranks) -> _T:
+    """The dataset or run that the first rank makes; the others open it where that is."""
+    made: list[_T] = []
+
+    def path() -> str:
+        made.append(make())
+        return str(made[0].path)
+
+    place = ranks.on_first(path)
+    return made[0] if made else opened(place)
 
 
 @contextmanager
@@ -296,28 +275,17 @@ def _training(
         yield shown
 
 
-def _new_run(
-    config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path, ranks: Ranks
+def _made_run(
+    config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path, call: RestartedCall
 ) -> Run:
-    """The new run, which the first rank makes."""
-    made = None
-
-    def path() -> str:
-        nonlocal made
-        made = _made_run(config, dataset, run_path, runs_root)
-        return str(made.path)
-
-    place = ranks.on_first(path)
-    return made or Run.open(place)
-
-
-def _made_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
     if run_path is not None:
         make_room(run_path)
+        call.remember(run_path)
         return Run.create(run_path, config=config, dataset=dataset)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
     while True:
         path = unused_run_path(runs_root, name)
+        call.remember(path)
         try:
             return Run.create(path, config=config, dataset=dataset)
         except RunError:
@@ -326,11 +294,37 @@ def _made_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_r
                 raise
 
 
-def _check_device(run: Run) -> None:
-    """RunError where the device it was trained on is not here: another has other numbers."""
+def _in_its_place(
+    run: Run, logs: LogConfig, ranks: Ranks, call: RestartedCall | None = None
+) -> Run:
+    """The finished run, moved by the first rank to the place of the one that it replaces."""
+
+    def replaced() -> str:
+        path = replace_run(run, logs).path
+        if call is not None:
+            call.remember(path)
+        return str(path)
+
+    return Run.open(ranks.on_first(replaced))
+
+
+def _check_alike(
+    dataset: Dataset, device: torch.device, settings: Mapping[str, Any], ranks: Ranks
+) -> None:
+    """RankError where the data, the kind of device or the settings of a rank are others."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    own = {key: value for key, value in settings.items() if key != "device"}
+    ranks.check_alike(
+        {"the digest of the dataset": dataset.manifest.digest, "the device": name} | own
+    )
+
+
+def _device_of(run: Run, ranks: Ranks) -> torch.device:
+    """The device that a run was trained on; RunError where it is not here: another has other
+    numbers."""
     device = run.config.resolved["device"]
     try:
-        resolve_device(device)
+        return ranks.device(device if ranks.size == 1 else device.partition(":")[0])
     except SettingError as error:
         raise RunError(
             f"{run.path} was being trained on {device}, which is not here; go on where it is, or "
