@@ -11,8 +11,15 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
-from foretaste._util.process import CaughtSignals, started_at, voice
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+from foretaste._util.process import CaughtSignals, Launch, started_at, voice
 from foretaste._util.terminal import EXIT_MISTAKE, print_error
 from foretaste.errors import Interrupted, RankError
 from foretaste.ops.rendezvous import (
@@ -21,6 +28,7 @@ from foretaste.ops.rendezvous import (
     client,
     heartbeat_of,
     is_in_agent,
+    meet,
     seconds_of,
 )
 
@@ -31,6 +39,9 @@ TIMEOUT = "FORETASTE_HEARTBEAT_TIMEOUT_S"
 _TIMEOUT_S = 20.0
 _GRACE_S = 5.0
 """Seconds that this process has to end by itself once another rank is lost."""
+
+_NO_TIMEOUT = timedelta(days=1)
+"""Of a collective: others may wait while one saves, prepares or fits in one pass."""
 
 _LEFT = "left"
 
@@ -221,3 +232,39 @@ class Heartbeats:
 
     def _name(self, name: str) -> str:
         return f"{self._meeting.token}/{name}"
+
+
+@contextmanager
+def process_group(launch: Launch) -> Iterator[Heartbeats]:
+    """The process group of the ranks that torchrun started, each watched until all have left it.
+
+    Raises RankError where they do not come, differ or are lost.
+    """
+    meeting = meet(launch)
+    heartbeats = Heartbeats(meeting)
+    has_gpus = torch.cuda.is_available()
+    if has_gpus and launch.local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(launch.local_rank)
+    try:
+        try:
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
+                store=PrefixStore(f"{meeting.token}/group", meeting.store),
+                rank=launch.rank,
+                world_size=launch.size,
+                timeout=_NO_TIMEOUT,
+            )
+        except RuntimeError as error:
+            raise heartbeats.explain(error) from error
+        yield heartbeats
+        heartbeats.leave()
+        dist.all_reduce(torch.zeros(()))  # all are done
+        dist.destroy_process_group()
+    except BaseException as error:
+        with CaughtSignals(lambda number: None):  # torchrun sends SIGTERM as soon as one ends
+            heartbeats.fail(error)
+            if not has_gpus and dist.is_initialized():  # NCCL's may wait for those that are lost
+                dist.destroy_process_group()
+        raise
+    finally:
+        heartbeats.stop()

@@ -10,16 +10,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
 
-from foretaste._util.process import CaughtSignals, launch
+from foretaste._util.process import launch
 from foretaste.errors import Interrupted, RankError, SettingError
 from foretaste.ops.device import resolve_device
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 
 _BUCKETED_BYTES = 1 << 20
 """Smaller tensors travel together."""
-
-_NO_TIMEOUT = timedelta(days=1)
-"""Of a collective: others may wait while one saves, prepares or fits in one pass."""
 
 _PIECE_BYTES = 1 << 24
 """Of a tensor that is sent to the first rank, at a time."""
@@ -323,33 +318,11 @@ def joined() -> Iterator[Ranks]:
     if started.size == 1:
         yield ALONE
         return
-    from foretaste.ops.heartbeats import Heartbeats
-    from foretaste.ops.rendezvous import meet
+    from foretaste.ops.heartbeats import process_group
 
-    meeting = meet(started)
-    heartbeats = Heartbeats(meeting)
-    has_gpus = torch.cuda.is_available()
-    if has_gpus and started.local_rank < torch.cuda.device_count():
-        torch.cuda.set_device(started.local_rank)
-    _joined = Ranks(started.rank, started.size, heartbeats)
-    try:
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
-            store=PrefixStore(f"{meeting.token}/group", meeting.store),
-            rank=started.rank,
-            world_size=started.size,
-            timeout=_NO_TIMEOUT,
-        )
-        yield _joined
-        heartbeats.leave()
-        _joined.any(False)  # all are done
-        dist.destroy_process_group()
-    except BaseException as error:
-        with CaughtSignals(lambda number: None):  # torchrun sends SIGTERM as soon as one ends
-            heartbeats.fail(error)
-            if not has_gpus and dist.is_initialized():  # NCCL's may wait for those that are lost
-                dist.destroy_process_group()
-        raise
-    finally:
-        _joined = None
-        heartbeats.stop()
+    with process_group(started) as heartbeats:
+        _joined = Ranks(started.rank, started.size, heartbeats)
+        try:
+            yield _joined
+        finally:
+            _joined = None
