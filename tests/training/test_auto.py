@@ -22,10 +22,14 @@ def plan_of(
     num_interactions: int = 100_000,
     num_users: int = 1_000,
     protocol: str = "leave-one-out",
+    num_items: int = 50,
     model: type[IterativeModel] = NeuMF,
 ) -> TrainingPlan:
     size = TrainingSize(
-        num_interactions=num_interactions, num_users=num_users, num_items=50, protocol=protocol
+        num_interactions=num_interactions,
+        num_users=num_users,
+        num_items=num_items,
+        protocol=protocol,
     )
     return resolve(
         config or TrainingConfig(),
@@ -74,6 +78,12 @@ def test_the_autoencoders_below_it_take_smaller_batches(num_users: int) -> None:
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
     larger = plan_of(num_users=2 * num_users, model=MultVAE)
     assert larger.batch_size >= plan.batch_size
+
+
+def test_ranks_share_out_the_users_of_a_batch_or_a_catalogue_of_gigabytes() -> None:
+    assert plan_of(num_items=199_999, model=MultVAE).parallel == "data"
+    assert plan_of(num_items=200_000, model=MultVAE).parallel == "items"
+    assert plan_of(num_items=200_000, model=NeuMF).parallel == "users"
 
 
 def test_an_epoch_of_sizeable_data_has_many_updates() -> None:

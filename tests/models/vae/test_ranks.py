@@ -22,7 +22,7 @@ from foretaste.ops.random import from_row
 from foretaste.ops.ranks import Ranks
 from foretaste.ops.softmax_loss import chunked
 from foretaste.training.trainer import make_step
-from tests.ops.cases import random_histories
+from tests.ops.cases import part_of_items, random_histories
 from tests.ranks import run_ranks
 from tests.training.plans import make_plan
 
@@ -69,17 +69,14 @@ class Case:
 
     def batches(self, model: MultVAE) -> list[HistoryBatch]:
         """Two epochs of them, with this rank's part of each."""
-        histories = columns(self.histories(), model.share.items)
+        histories = own_columns(self.histories(), model.share.items)
         batches = model.make_batches(histories, batch_size=self.batch_size, seed=5)
         return [*batches.epoch(0), *batches.epoch(1)]
 
 
-def columns(histories: HistoryTensors, items: range) -> HistoryTensors:
-    """The histories of some items, numbered from the first of them."""
-    is_own_N = (histories.item_index >= items.start) & (histories.item_index < items.stop)
-    own_before = torch.nn.functional.pad(is_own_N.cumsum(0), (1, 0))
-    offsets = own_before[histories.offsets]
-    return HistoryTensors(offsets, histories.item_index[is_own_N] - items.start, len(items))
+def own_columns(histories: HistoryTensors, items: range) -> HistoryTensors:
+    """The histories of some items as a rank reads them: their place in the whole is not known."""
+    return replace(part_of_items(histories, items), place_B2=None)
 
 
 def steps(ranks: Ranks, case: Case, parallel: Sharing) -> list[tuple[Tensor, dict[str, Tensor]]]:
@@ -196,6 +193,18 @@ def test_every_item_sampled_by_its_rank_is_exact(size: int, num_items: int) -> N
     assert_steps_agree(Case(config=config, num_items=num_items), "items", size, 1e-5)
 
 
+def test_samples_of_the_ranks_stand_for_all_items() -> None:
+    """Each draws its part of them from its own items."""
+    case = Case(num_items=90)
+    (exact,) = run_ranks(steps, 1, case, "items")
+    found = run_ranks(steps, 3, replace(case, config=replace(VAE, sampled_softmax=30)), "items")[0]
+    errors = [
+        loss / true_loss - 1.0 for (loss, _), (true_loss, _) in zip(found, exact, strict=True)
+    ]
+    assert 0.0 < max(map(abs, errors)) < 0.1
+    assert abs(sum(errors) / len(errors)) < 0.02
+
+
 def words(ranks: Ranks, case: Case, parallel: Sharing) -> list[tuple[Any, Tensor]]:
     """Of each batch: its rows' items, kept or dropped, and the noise of its rows."""
     found = []
@@ -227,7 +236,9 @@ def test_users_dropout_and_noise_are_those_of_one(case: Case, size: int) -> None
 
 def compiled(ranks: Ranks, case: Case) -> str:
     model = case.model(case.share(ranks, "items"))
-    batches = model.make_batches(columns(case.histories(), model.share.items), batch_size=5, seed=5)
+    batches = model.make_batches(
+        own_columns(case.histories(), model.share.items), batch_size=5, seed=5
+    )
     with pytest.raises(UnsupportedError) as caught:
         make_step(model, batches, make_plan(compile=True))
     return str(caught.value)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
 from foretaste.models.share import Share
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.models.vae.config import DAEConfig, VAEConfig
@@ -80,13 +80,20 @@ class MultVAE(NeuralModel):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
-        """NVIDIA's settings from 100,000 users on; smaller batches and steps below."""
+        """NVIDIA's settings from 100,000 users on; smaller batches and steps below.
+
+        From 200,000 items on, what a rank would keep of all items is gigabytes: 16 bytes for each
+        of 600 columns, twice. Then the items are shared out.
+        """
+        parallel: Sharing = "items" if size.num_items >= 200_000 else "data"
         if size.num_users >= 100_000:
+            shape: dict[str, Any] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
             adam = {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9}
-            return {"epochs": 400, "batch_size": 24_576, "eval_every": 10, "patience": 5} | adam
-        adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999}
-        batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
-        return {"epochs": 200, "batch_size": batch_size, "eval_every": 5, "patience": 5} | adam
+        else:
+            batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
+            shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 5}
+            adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999}
+        return shape | adam | {"patience": 5, "parallel": parallel}
 
     def make_batches(
         self,
@@ -169,8 +176,7 @@ class MultVAE(NeuralModel):
     def _item_shards(self) -> ItemShards | None:
         if not self.share.shards_items:
             return None
-        ranks = self.share.ranks
-        return ItemShards(ranks, -(-self.num_items // ranks.size))
+        return ItemShards(self.share.ranks, self.share.most_items)
 
     def _squared_norm(self) -> Tensor:
         """Of all weight matrices."""
