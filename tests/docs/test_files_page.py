@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors import safe_open
 
 from foretaste.data import GivenSplit, PrepareConfig, prepare
 from foretaste.data.config import Protocol
 from foretaste.data.manifest import Manifest
-from foretaste.runs import Run
+from foretaste.ops.ranks import Ranks
+from foretaste.runs import Run, saved_tensors
 from foretaste.runs.config import RunConfig
 from foretaste.runs.log_copies import TENSORBOARD
+from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.profiler import TRACE
 from tests.cli.conftest import call
 from tests.docs.pages import page
+from tests.ranks import run_ranks
 
 FILES = page("files.md")
 PROTOCOLS: tuple[Protocol, ...] = ("leave-one-out", "held-out-users", "none")
@@ -107,6 +113,27 @@ def test_keys_of_the_config(run: Run) -> None:
     written = json.loads((run.path / "config.json").read_text())
     assert listed("config.json") == written.keys()
     assert {entry.name for entry in fields(RunConfig)} <= written.keys()
+
+
+def save_on_ranks(ranks: Ranks, path: Path) -> None:
+    """Save weights and a state, the rows of one tensor in shards."""
+    run, tensors = Run.open(path), {"table": torch.ones(ranks.rank + 1, 2), "one": torch.ones(1)}
+    rows = [range(1), range(1, 3)][ranks.rank]
+    own = OwnRows(ranks, lambda name: rows if name == "table" else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_tensors, "MOST_OF_FREE_MEMORY", 0.0)
+        run.save_weights(tensors, 1, own)
+        run.save_state(tensors, {}, own)
+
+
+def test_entries_of_notes(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    run_ranks(save_on_ranks, 2, tmp_path / "run")
+    entries = set()
+    for name in ("best.safetensors", "resume.safetensors"):
+        with safe_open(tmp_path / "run" / name, framework="pt") as file:
+            entries |= json.loads(file.metadata()["foretaste"]).keys()
+    assert listed("Weights and states") == entries
 
 
 def test_events_of_the_log(run: Run) -> None:
