@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,21 @@ def test_a_short_batch_is_never_recorded(histories: HistoryTensors) -> None:
     for _ in range(5):
         step(short)
     assert (recorder.num_run, recorder.num_replayed) == (5, 0)
+
+
+def test_a_part_of_a_short_batch_is_not_replayed(histories: HistoryTensors) -> None:
+    """It may look like one of a full batch, but is normalised by its own batch's users."""
+    recorder = Rerunner()
+    step, batches = step_of("dae", recorder=recorder), batches_of("dae", histories)
+    full = next(iter(batches.epoch(0)))
+    for _ in range(5):
+        step(full)
+    assert (recorder.num_run, recorder.num_replayed) == (3, 2)
+    short = replace(full, num_samples=6)
+    expected = step.model(short).item()
+    assert expected != step.model(full).item()
+    assert step(short).item() == expected
+    assert (recorder.num_run, recorder.num_replayed) == (4, 2)
 
 
 def test_a_step_that_cannot_be_recorded_goes_on_without(histories: HistoryTensors) -> None:

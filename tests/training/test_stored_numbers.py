@@ -65,6 +65,7 @@ def numbers_of(
     settings: dict[str, Any] = {"device": "cpu"}
     if model in MODEL_CONFIGS:
         settings |= {"epochs": 2, "learning_rate": 0.01, "eval_every": 2, "precision": precision}
+        settings["seed"] = 3  # after two epochs of seed 1, rounding decides the MLP's NDCG
         settings["batch_size"] = 512 if model in ("neumf", "gmf", "mlp") else 32
     run = foretaste.train(
         model,

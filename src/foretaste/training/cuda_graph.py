@@ -89,12 +89,13 @@ class RecordedStep(Step):
 
     def __call__(self, batch: Batch) -> Tensor:
         work = partial(super().__call__, batch)
-        if self._batch is not None and _shapes(batch) == _shapes(self._batch):
+        is_full = batch.num_samples == self.num_samples
+        if self._batch is not None and is_full and _shapes(batch) == _shapes(self._batch):
             if not self._is_checked:
                 return self._checked(batch, self._batch, work)
             return self._replayed(batch, self._batch)
         loss = work() if self.recorder is None else self.recorder.run(work)
-        if self._batch is None and batch.num_samples == self.num_samples:
+        if self._batch is None and is_full:
             self._num_seen[_shapes(batch)] += 1
             if self._num_seen[_shapes(batch)] == _STEPS_BEFORE_RECORDING:
                 self._record(batch)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
 from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf import batches as neumf_batches
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import Permutation, Purpose, stream_key
 from tests.ops.cases import histories_of, random_histories
 
 NUM_USERS, NUM_ITEMS = 23, 31
@@ -203,6 +207,77 @@ def test_every_update_has_dropout_of_its_own(histories: HistoryTensors) -> None:
     batches = interaction_batches(histories)
     keys = [batch.dropout_key.item() for epoch in range(3) for batch in batches.epoch(epoch)]
     assert len(set(keys)) == 3 * batches.num_batches
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_epochs_order_decides_the_batch_of_a_row_and_rows_ascend_in_it(
+    ordinary: HistoryTensors, layout: str
+) -> None:
+    batches = interaction_batches(ordinary, 40, seed=8, layout=layout, negatives=4)
+    key = stream_key(8, Purpose.SHUFFLE, 2)
+    order = Permutation.keyed(key, batches.num_rows, "cpu").values()
+    user_N, item_N = ordinary.row_index().int(), ordinary.item_index
+    rows_per_batch, per_row = (8, 1) if layout == "grouped" else (40, 5)
+    for rows, batch in zip(torch.split(order, rows_per_batch), batches.epoch(2), strict=True):
+        row_B = rows.sort().values
+        assert torch.equal(batch.user_index_B, user_N[row_B // per_row])
+        is_positive_B = row_B % per_row == 0
+        found = batch.item_index_BK[is_positive_B, 0]
+        assert torch.equal(found, item_N[row_B[is_positive_B] // per_row])
+
+
+def in_parts(
+    histories: HistoryTensors, bounds: list[int], batch_size: int, layout: str
+) -> list[list[InteractionBatch]]:
+    """The batches of an epoch that each part of the users has, beginning with a batch's first."""
+    num_before: list[torch.Tensor] = []
+
+    def rows_before(num_rows: torch.Tensor) -> torch.Tensor:
+        num_before.append(num_rows)
+        return sum(num_before[:-1], start=torch.zeros_like(num_rows))
+
+    config = SamplingConfig(negatives=4, batch_layout=layout)  # type: ignore[arg-type]
+    return [
+        list(
+            InteractionBatches(
+                histories[start:stop],
+                config,
+                batch_size,
+                3,
+                first_interaction=int(histories.offsets[start]),
+                num_interactions=histories.item_index.numel(),
+                rows_before=rows_before,
+            ).epoch(1)
+        )
+        for start, stop in pairwise(bounds)
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 10**9])
+@pytest.mark.parametrize("bounds", [[0, 9, 23], [0, 1, 2, 22, 23], [0, 23, 23]])
+def test_parts_of_the_users_have_the_slices_of_every_batch(
+    histories: HistoryTensors,
+    layout: str,
+    batch_size: int,
+    bounds: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts of one user without interactions, of one who has every item, and of nobody too."""
+    whole = list(interaction_batches(histories, batch_size, layout=layout).epoch(1))
+    monkeypatch.setattr(neumf_batches, "_ROWS_AT_ONCE", 50)
+    parts = in_parts(histories, bounds, batch_size, layout)
+    for batch, *those in zip(whole, *parts, strict=True):
+        start = 0
+        for first_user, part in zip(bounds, those, strict=False):
+            stop = start + len(part.user_index_B)
+            expected = batch[start:stop]
+            shifted = replace(part, user_index_B=part.user_index_B + first_user)
+            assert samples_of(shifted) == samples_of(expected)
+            assert (part.num_samples, part.first_row.item()) == (batch.num_samples, start)
+            assert torch.equal(part.dropout_key, batch.dropout_key)
+            start = stop
+        assert start == len(batch.user_index_B)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, NUM_USERS, 10**9])

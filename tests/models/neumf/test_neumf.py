@@ -231,8 +231,9 @@ def test_rows_of_a_batch_compute_on_their_own_as_among_others(
     whole = next(batches_of(rng, SamplingConfig(negatives=3, batch_layout=layout), 40))
     expected = model.train()(whole)
     gradients = torch.autograd.grad(expected, list(model.parameters()))
-    parts = [whole[:1], whole[1:6], whole[4:][2:]]
+    parts = [whole[:1], whole[1:6], whole[4:][2:], whole[40:]]
     found = sum(model(part) for part in parts)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found, list(model.parameters())), gradients)
-    assert sum(part.num_samples for part in parts) == whole.num_samples
+    assert sum(part.item_index_BK.numel() for part in parts) == whole.num_samples
+    assert {part.num_samples for part in parts} == {whole.num_samples}

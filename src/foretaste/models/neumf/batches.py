@@ -6,8 +6,8 @@ negatives, or one sample), K candidates per row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
+_ROWS_AT_ONCE = 1 << 18
 _BYTES_PER_SAMPLE = 4
 """Of an epoch's samples: their items, int32. All else is of a batch, which goes in chunks."""
 
@@ -31,6 +32,9 @@ class InteractionBatch:
     shape [B, K] or broadcast to it. The loss is the weighted sum, so weights carry the mean.
     """
 
+    num_samples: int
+    """Samples of the whole batch, of which a slice or a rank has some."""
+
     user_index_B: Tensor
     item_index_BK: Tensor
     label_BK: Tensor
@@ -39,107 +43,141 @@ class InteractionBatch:
     """Key of this step's dropout decisions, int64 []."""
 
     first_row: Tensor
-    """Rows of the whole batch before this one's, int64 []: not zero in a slice of a batch."""
-
-    @property
-    def num_samples(self) -> int:
-        return self.item_index_BK.numel()
+    """Rows of the whole batch before this one's, int64 []."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in the order of the fields."""
-        return tuple(vars(self).values())
+        return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
         """Such a batch of other `tensors`."""
-        return InteractionBatch(*tensors)
+        return InteractionBatch(self.num_samples, *tensors)
 
     def __getitem__(self, rows: slice) -> InteractionBatch:
         """Some rows, to compute on their own: losses of the slices of a batch add up to its own."""
         label, weight = (t[rows] if len(t) > 1 else t for t in (self.label_BK, self.weight_BK))
-        return InteractionBatch(
-            self.user_index_B[rows],
-            self.item_index_BK[rows],
-            label,
-            weight,
-            self.dropout_key,
-            self.first_row + rows.indices(len(self.user_index_B))[0],
+        return replace(
+            self,
+            user_index_B=self.user_index_B[rows],
+            item_index_BK=self.item_index_BK[rows],
+            label_BK=label,
+            weight_BK=weight,
+            first_row=self.first_row + rows.indices(len(self.user_index_B))[0],
         )
 
 
 class InteractionBatches:
-    """Interactions and fresh negatives, for the NeuMF family."""
+    """Interactions and fresh negatives, for the NeuMF family.
+
+    Batches are cut from a permutation of all rows. Each holds its rows in ascending order, so that
+    consecutive users have consecutive rows of it.
+
+    Args:
+        histories: of all users, or of consecutive ones; then these are their parts of the batches.
+        first_interaction: number of the first interaction here among those of all users.
+        num_interactions: interactions of all users; None means those of ``histories``.
+        rows_before: from the rows of each batch here, int64 [num_batches], the rows that the users
+            before have of each.
+    """
 
     def __init__(
-        self, histories: HistoryTensors, sampling: SamplingConfig, batch_size: int, seed: int
+        self,
+        histories: HistoryTensors,
+        sampling: SamplingConfig,
+        batch_size: int,
+        seed: int,
+        *,
+        first_interaction: int = 0,
+        num_interactions: int | None = None,
+        rows_before: Callable[[Tensor], Tensor] = torch.zeros_like,
     ) -> None:
-        num_interactions = histories.item_index.numel()
+        num_here = histories.item_index.numel()
         require_memory(
-            num_interactions * (1 + sampling.negatives) * _BYTES_PER_SAMPLE,
+            num_here * (1 + sampling.negatives) * _BYTES_PER_SAMPLE,
             free_on(histories.device),
-            f"an epoch of {num_interactions:,} interactions with {sampling.negatives:,} negatives "
-            "each",
+            f"an epoch of {num_here:,} interactions with {sampling.negatives:,} negatives each",
             "lower negatives",
         )
         self.sampling = sampling
         self.seed = seed
+        self.first_interaction = first_interaction
+        self.rows_before = rows_before
         self.item_index_N = histories.item_index
         self.user_index_N = histories.row_index().int()
         self.complement = Complement.of(histories)
         self.has_negatives_U = self.complement.sizes() > 0
         self.all_have_negatives = bool(self.has_negatives_U.all())
         self.group_size = 1 + sampling.negatives
-        self.num_samples = self.item_index_N.numel() * self.group_size
-        per_row = self.group_size if sampling.batch_layout == "grouped" else 1
-        self.num_rows = self.num_samples // per_row
-        self.rows_per_batch = max(1, batch_size // per_row)
-        self.samples_per_batch = min(self.rows_per_batch, self.num_rows) * per_row
+        if num_interactions is None:
+            num_interactions = num_here
+        self.num_samples = num_interactions * self.group_size
+        self.samples_per_row = self.group_size if sampling.batch_layout == "grouped" else 1
+        self.num_rows = self.num_samples // self.samples_per_row
+        self.rows_per_batch = max(1, batch_size // self.samples_per_row)
+        self.samples_per_batch = min(self.rows_per_batch, self.num_rows) * self.samples_per_row
         self.label_K = torch.zeros(1, self.group_size, device=histories.device)
         self.label_K[0, 0] = 1.0
-        self.no_rows = torch.zeros((), dtype=torch.int64, device=histories.device)
 
     @property
     def num_batches(self) -> int:
         return -(-self.num_rows // self.rows_per_batch)
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[InteractionBatch]:
-        key = stream_key(self.seed, Purpose.NEGATIVES, number)
-        num_negatives = self.sampling.negatives
-        if self.sampling.verified_negatives:
-            negatives_NK = sample_negatives(self.complement, self.user_index_N, num_negatives, key)
-        else:
-            num_items = self.complement.num_items
-            negatives_NK = sample_items(num_items, self.user_index_N, num_negatives, key)
-        device = negatives_NK.device
-        key = stream_key(self.seed, Purpose.SHUFFLE, number)
-        order = Permutation.keyed(key, self.num_rows, device).values()
-        grouped = self.sampling.batch_layout == "grouped"
-        make = self._grouped if grouped else self._shuffled
+        row_N, num_rows = self._rows(number)
+        first_rows = self.rows_before(num_rows)
+        rows = torch.split(row_N, num_rows.tolist())  # sync: once per epoch
+        negatives_NK = self._negatives(number)
         first_update = number * self.num_batches
-        updates = torch.arange(first_update, first_update + self.num_batches, device=device)
+        updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
-        rows = torch.split(order, self.rows_per_batch)
-        for row_B, dropout_key in zip(rows[first_batch:], keys[first_batch:], strict=True):
-            yield make(row_B, negatives_NK, dropout_key)
+        make = self._grouped if self.sampling.batch_layout == "grouped" else self._shuffled
+        for batch in range(first_batch, self.num_batches):
+            num_left = self.num_samples - batch * self.samples_per_batch
+            num_samples = min(self.samples_per_batch, num_left)
+            user_index_B, item_index_BK, label_BK = make(rows[batch], negatives_NK)
+            weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
+            tensors = user_index_B, item_index_BK, label_BK, weight_BK
+            yield InteractionBatch(num_samples, *tensors, keys[batch], first_rows[batch])
 
-    def _grouped(self, row_B: Tensor, negatives_NK: Tensor, key: Tensor) -> InteractionBatch:
-        """An interaction and its negatives side by side, the interaction in column 0."""
-        user_index_B = self.user_index_N[row_B]
+    def _rows(self, number: int) -> tuple[Tensor, Tensor]:
+        """The rows here, batch after batch of an epoch, and how many each batch has; both int64.
+
+        Each batch's are ascending.
+        """
+        device = self.item_index_N.device
+        key = stream_key(self.seed, Purpose.SHUFFLE, number)
+        position_of = Permutation.keyed(key, self.num_rows, device).inverse()
+        rows_each = self.group_size // self.samples_per_row
+        first_row = self.first_interaction * rows_each
+        num_here = self.item_index_N.numel() * rows_each
+        batch_N = torch.empty(num_here, dtype=torch.int32, device=device)
+        for start in range(0, num_here, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, num_here)
+            row = torch.arange(first_row + start, first_row + stop, device=device)
+            batch_N[start:stop] = position_of(row) // self.rows_per_batch
+        num_rows = torch.bincount(batch_N, minlength=self.num_batches)
+        return _counting_sort(batch_N, num_rows), num_rows
+
+    def _negatives(self, number: int) -> Tensor:
+        """The negatives of the interactions here in an epoch, int32 [N, number of negatives]."""
+        key = stream_key(self.seed, Purpose.NEGATIVES, number)
+        drawn = self.user_index_N, self.sampling.negatives, key, self.first_interaction
+        if self.sampling.verified_negatives:
+            return sample_negatives(self.complement, *drawn)
+        return sample_items(self.complement.num_items, *drawn)
+
+    def _grouped(self, row_B: Tensor, negatives_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Users, items and labels: an interaction in column 0, its negatives beside it."""
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_NK[row_B]], dim=1)
-        weight_BK = self._weights(user_index_B[:, None], self.label_K, items_BK.numel())
-        return InteractionBatch(user_index_B, items_BK, self.label_K, weight_BK, key, self.no_rows)
+        return self.user_index_N[row_B], items_BK, self.label_K
 
-    def _shuffled(self, row_B: Tensor, negatives_NK: Tensor, key: Tensor) -> InteractionBatch:
+    def _shuffled(self, row_B: Tensor, negatives_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
-        user_index_B = self.user_index_N[interaction_B]
         negative_B = negatives_NK[interaction_B, (candidate_B - 1).clamp_(min=0)]
         positive_B = candidate_B == 0
         item_B = torch.where(positive_B, self.item_index_N[interaction_B], negative_B)
-        label_B1 = positive_B.float()[:, None]
-        weight_B1 = self._weights(user_index_B[:, None], label_B1, item_B.numel())
-        return InteractionBatch(
-            user_index_B, item_B[:, None], label_B1, weight_B1, key, self.no_rows
-        )
+        return self.user_index_N[interaction_B], item_B[:, None], positive_B.float()[:, None]
 
     def _weights(self, user_index_B1: Tensor, label: Tensor, num_samples: int) -> Tensor:
         """1 / count for the batch's mean; 0 for the negatives of users who have every item."""
@@ -147,3 +185,18 @@ class InteractionBatches:
             return torch.full((1, 1), 1.0 / num_samples, device=label.device)
         counts = (label > 0) | self.has_negatives_U[user_index_B1]
         return counts.float() / num_samples
+
+
+def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:
+    """The stable order that sorts N numbers of groups, int64; beside it, memory stays bounded."""
+    order_N = torch.empty(len(group_N), dtype=torch.int64, device=group_N.device)
+    bounds = torch.arange(len(num_members) + 1, dtype=group_N.dtype, device=group_N.device)
+    place = num_members.cumsum(0) - num_members
+    for start in range(0, len(group_N), _ROWS_AT_ONCE):
+        sorted_n, order_n = torch.sort(group_N[start : start + _ROWS_AT_ONCE], stable=True)
+        offsets = torch.searchsorted(sorted_n, bounds)
+        index_n = torch.arange(len(sorted_n), device=group_N.device)
+        index_n += (place - offsets[:-1]).index_select(0, sorted_n)
+        order_N[index_n] = order_n.add_(start)
+        place += offsets.diff()
+    return order_N
