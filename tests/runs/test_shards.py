@@ -19,7 +19,8 @@ from foretaste._util.atomic import remove_leftovers
 from foretaste.data import Dataset
 from foretaste.errors import RankError, RunError
 from foretaste.ops.ranks import Ranks
-from foretaste.runs import Run, load_model, saved_tensors, tensor_files, verify
+from foretaste.runs import Run, load_model, loading, saved_tensors, tensor_files, verify
+from foretaste.runs.loading import of_first
 from foretaste.runs.saved_tensors import OwnRows, SavedTensors, remove_old_shards, save_tensors
 from tests.ranks import run_ranks
 from tests.runs.tiny import flip_byte, make_run, parameters
@@ -357,3 +358,33 @@ def test_a_training_that_begins_removes_old_shards_only(tmp_path: Path, sharded:
     (sharded.path / "best.safetensors").write_bytes(b"torn: nobody knows its shards")
     with sharded.in_training():
         assert len(list(sharded.path.glob("best-00*"))) == 3
+
+
+def opened(ranks: Ranks, path: Path, elsewhere: Path, second: str | None) -> str:
+    """Open a run on all ranks; the second finds another directory, or nothing, at its path."""
+
+    def open_run(place: str) -> Run:
+        return Run.open(elsewhere if second == "another" and ranks.rank == 1 else place)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "SEEN_WITHIN_S", 0.1)
+        if second == "nothing" and ranks.rank == 1:
+            patch.setattr(Path, "is_dir", lambda path: False)
+        try:
+            return str(of_first(lambda: Run.open(path), open_run, ranks).path)
+        except RankError as error:
+            return str(error)
+
+
+def test_a_rank_that_does_not_see_the_run_is_named(
+    tmp_path: Path, dataset: Dataset, run: Run
+) -> None:
+    other = make_run(tmp_path / "other", dataset, "gmf", factors=4).path
+    assert run_ranks(opened, 3, run.path, other, None) == [str(run.path)] * 3
+    (message,) = set(run_ranks(opened, 3, run.path, other, "nothing"))
+    assert message == (
+        f"rank 1 does not see {run.path}, which rank 0 has; all nodes need one file system with "
+        "the dataset and the run"
+    )
+    (message,) = set(run_ranks(opened, 3, run.path, other, "another"))
+    assert message.startswith(f"rank 1 finds another run at {run.path} than rank 0, ")

@@ -244,7 +244,7 @@ def _opened(raw: RawData, sources: Sequence[Path], *, quiet: bool) -> Dataset:
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
     from foretaste.ops.ranks import joined
-    from foretaste.training.verbs import of_first
+    from foretaste.runs.loading import of_first
 
     with joined() as ranks:
         return of_first(lambda: raw.open(sources, quiet=quiet), open_dataset, ranks)

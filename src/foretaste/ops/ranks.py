@@ -211,14 +211,16 @@ class Ranks:
         try:
             answer = {"value": action()}
         except BaseException as error:
-            failure, answer = error, {"error": str(error)}
+            names_it = isinstance(error, RankError)
+            message = str(error) if names_it else f"rank {self.rank}: {error}"
+            failure, answer = error, {"error": message}
         text = torch.frombuffer(bytearray(json.dumps(answer).encode()), dtype=torch.uint8)
         answers = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
         if failure is not None:
             raise failure
-        for rank, answer in enumerate(answers):
+        for answer in answers:
             if "error" in answer:
-                raise RankError(f"rank {rank}: {answer['error']}")
+                raise RankError(answer["error"])
         return [answer["value"] for answer in answers]
 
     def check_alike(self, facts: Mapping[str, Any]) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.registry import config_class
 from foretaste.ops.ranks import ALONE, Ranks, joined
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.loading import dataset_of
+from foretaste.runs.loading import dataset_of, of_first
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
@@ -129,7 +130,7 @@ def train(
 
     def trained(ranks: Ranks) -> Run:
         if (begun := ranks.on_first(call.begun_run)) is not None:
-            run = Run.open(begun)
+            run = of_first(lambda: Run.open(begun), Run.open, ranks)
             if ranks.agreed(run.is_finished and place_to_take(run.path) is None):
                 return run
             return _resumed(run, None, logs, callback, ranks, overwrite=overwrite)
@@ -189,16 +190,18 @@ def resume(
     here, or one of its files is torn, changed or of another run, DatasetError where its dataset is
     not found or is not the same, and what `train` raises.
     """
-    if not isinstance(run, Run):
-        run = Run.open(run)
     logs = given_or_default("logs", logs, LogConfig)
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
 
-    def resumed(ranks: Ranks) -> Run:
-        return _resumed(run, dataset_path, logs, callback, ranks, overwrite=overwrite)
-
-    return _by_ranks(resumed, config_class(run.config.model))
+    with joined() as all_ranks:
+        found = of_first(
+            lambda: run if isinstance(run, Run) else Run.open(run), Run.open, all_ranks
+        )
+        return _by_ranks(
+            lambda ranks: _resumed(found, dataset_path, logs, callback, ranks, overwrite=overwrite),
+            config_class(found.config.model),
+        )
 
 
 def _resumed(
@@ -218,7 +221,10 @@ def _resumed(
         if ranks.is_first:
             check_logs(logs, has_epochs=has_epochs, run=run, overwrite=replacing)
         if not is_finished:
-            trainer = _recorded_trainer(run, dataset_of(run, dataset_path), ranks)
+            dataset = of_first(
+                lambda: dataset_of(run, dataset_path), partial(dataset_of, run), ranks
+            )
+            trainer = _recorded_trainer(run, dataset, ranks)
             trainer.train(run, without_copies(logs) if replacing else logs, shown)
         else:
             if ranks.is_first:
@@ -246,21 +252,6 @@ def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
         if kind.parallel or ranks.size == 1:
             return work(ranks)
         return Run.open(ranks.on_first(lambda: str(work(ALONE).path)))
-
-
-_T = TypeVar("_T", Dataset, Run)
-
-
-def of_first(make: Callable[[], _T], opened: Callable[[str], _T], ranks: Ranks) -> _T:
-    """The dataset or run that the first rank makes; the others open it where that is."""
-    made: list[_T] = []
-
-    def path() -> str:
-        made.append(make())
-        return str(made[0].path)
-
-    place = ranks.on_first(path)
-    return made[0] if made else opened(place)
 
 
 @contextmanager
