@@ -29,7 +29,13 @@ TIMEOUT_S = 120.0
 GRACE_S = 5.0
 """Seconds that the others have to end too once a rank has failed."""
 
-_PRELOADED = ["torch.distributed", "foretaste.training.verbs", "foretaste.runs.loading"]
+PRELOADED = [
+    "torch.distributed",
+    "foretaste.cli.app",
+    "foretaste.cli.train",
+    "foretaste.training.verbs",
+    "foretaste.runs.loading",
+]
 
 
 def run_ranks(
@@ -54,7 +60,7 @@ class _Group:
 
     def __init__(self, size: int) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_PRELOADED)
+        context.set_forkserver_preload(PRELOADED)
         self.size = size
         self.directory = Path(tempfile.mkdtemp(prefix="ranks-"))
         self.pipes: list[Connection] = []

@@ -1,0 +1,118 @@
+"""Launchers, found by their variables: torchrun is meant, others are refused by one process."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from foretaste._util.process import Launch, Voice, launch, voice
+from foretaste.cli.app import main
+from foretaste.errors import RankError
+
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+OTHERS = {
+    "mpirun of Open MPI": {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "{rank}"},
+    "mpirun of MPICH": {"PMI_SIZE": "8", "PMI_RANK": "{rank}"},
+    "horovodrun": {"HOROVOD_SIZE": "8", "HOROVOD_RANK": "{rank}"},
+    "srun": {"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "{rank}", "SLURM_NTASKS": "8"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_voice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in vars(Voice()).items():
+        monkeypatch.setattr(voice, name, value)
+
+
+def set_variables(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int = 0
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(rank=rank))
+
+
+def test_torchrun_says_which_of_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch() == Launch(0, 1, 0, 1)
+    set_variables(monkeypatch, TORCHRUN)
+    assert launch() == Launch(2, 4, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"RANK": "0"}, "RANK is set to 0 in the environment and WORLD_SIZE is not"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set to 2 in the environment and RANK is not"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is 2 and WORLD_SIZE 2"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK is 'one'"),
+    ],
+)
+def test_an_environment_that_is_not_whole_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+) -> None:
+    set_variables(monkeypatch, variables)
+    with pytest.raises(RankError, match=message):
+        launch()
+
+
+def test_ranks_without_an_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_variables(monkeypatch, TORCHRUN)
+    with pytest.raises(RankError, match="MASTER_ADDR or MASTER_PORT is not set"):
+        _ = launch().address
+
+
+@pytest.mark.parametrize("variables", OTHERS.values(), ids=OTHERS)
+def test_another_launcher_is_refused_by_its_first_process(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], variables: dict[str, str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["foretaste", "train", "vae", "my data"])
+    for rank, messages in ((0, 1), (3, 0)):
+        set_variables(monkeypatch, variables, rank)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        errors = capfd.readouterr().err
+        assert errors.count("error:") == messages
+        command = "torchrun --nproc-per-node 8 -m -- foretaste train vae 'my data'"
+        assert (command in errors) == (rank == 0)
+
+
+def test_several_machines_get_the_command_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/foretaste", "train"])
+    set_variables(monkeypatch, OTHERS["mpirun of Open MPI"])
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
+    command = (
+        "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 --nproc-per-node 4"
+    )
+    with pytest.raises(RankError, match=command):
+        launch()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"},
+        {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+        {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"},
+        {**TORCHRUN, **OTHERS["srun"]},
+    ],
+    ids=["shell of sbatch", "srun of one", "mpirun of one", "torchrun within srun"],
+)
+def test_launchers_of_one_process_or_of_torchrun_are_none(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    set_variables(monkeypatch, variables)
+    assert launch().size == (4 if "RANK" in variables else 1)
+
+
+def test_a_verb_of_one_process_is_refused_among_ranks(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    set_variables(monkeypatch, TORCHRUN | {"RANK": "0"})
+    monkeypatch.setattr("foretaste.ops.rendezvous.say_once", lambda launch, failure: None)
+    with pytest.raises(SystemExit) as ended:
+        main(["prepare", "ratings.csv"])
+    assert ended.value.code == 2
+    assert "error: foretaste prepare works in one process, and torchrun started 4" in (
+        capfd.readouterr().err
+    )

@@ -1,0 +1,238 @@
+"""Ranks that are killed, stopped, missing, different or fail: all end, with one message."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.errors import RunError
+from foretaste.runs import Run
+from foretaste.training.state import TrainingState
+from tests.launched import Launched, launched
+from tests.training.trainings import numbers_of, weights_of
+
+MODEL = "vae --hidden 12 --latent 4 --learning-rate 0.01 --batch-size 16 --eval-every 1"
+ENDLESS = f"{MODEL} --epochs 100000 --patience 0 --checkpoint-every-s 1000"
+SHORT = f"{MODEL} --epochs 8 --patience 0 --device cpu"
+NAMED = re.compile(r"rank (\d) \(process (\d+) on \S+\) (.*)")
+
+
+def slowed(rank: int) -> None:
+    """Let an update take a while, so that signals come before the end."""
+    count = TrainingState.count
+
+    def counted(self: TrainingState, loss: torch.Tensor, num_samples: int) -> None:
+        time.sleep(0.02)
+        count(self, loss, num_samples)
+
+    TrainingState.count = counted  # type: ignore[method-assign]
+
+
+def wait_for_epochs(ranks: Launched, times: int = 1) -> None:
+    ranks.wait_for(ranks.directory / "run" / "metrics.jsonl", '"event": "epoch"', times)
+
+
+def the_error(ranks: Launched) -> str:
+    (line,) = ranks.errors()
+    return line
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(
+    dataset: Dataset, tmp_path: Path, killed: int
+) -> None:
+    with launched(3, f"train {ENDLESS} {dataset.path} --run run", tmp_path) as ranks:
+        wait_for_epochs(ranks)
+        ranks.send(killed, signal.SIGKILL)
+        statuses = ranks.statuses()
+    assert statuses[killed] == -signal.SIGKILL
+    assert all(status == 2 for rank, status in enumerate(statuses) if rank != killed)
+    found = NAMED.search(the_error(ranks))
+    assert found is not None
+    assert found.groups()[:2] == (str(killed), str(ranks.processes[killed].pid))
+    assert found[3].startswith(
+        "ended; all ranks end; go on with: torchrun --nproc-per-node 3 -m -- "
+    )
+
+
+def test_a_rank_that_stands_still_ends_the_others_and_is_named(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    env = {"FORETASTE_HEARTBEAT_TIMEOUT_S": "3"}
+    line = f"train {ENDLESS} {dataset.path} --run run"
+    with launched(2, line, tmp_path, env=env) as ranks:
+        wait_for_epochs(ranks)
+        ranks.send(1, signal.SIGSTOP)
+        assert ranks.statuses([0]) == [2]
+    found = NAMED.search(the_error(ranks))
+    assert found is not None
+    assert found[1] == "1"
+    assert found[3].startswith("has not been heard of for 3 s; all ranks end")
+
+
+def fitted_slowly(rank: int) -> None:
+    from foretaste.models.baselines.popularity import Popularity
+
+    Popularity.fit = lambda self, histories: time.sleep(60)  # type: ignore[method-assign]
+    Path(f"fitting-{rank}").touch()
+
+
+def test_a_rank_that_waits_for_a_fit_in_one_pass_is_watched_too(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line = f"train popularity {dataset.path} --run run"
+    with launched(2, line, tmp_path, prelude=fitted_slowly) as ranks:
+        ranks.wait_for(tmp_path / "run" / "metrics.jsonl", '"event": "start"')
+        ranks.send(1, signal.SIGKILL)
+        assert ranks.statuses() == [2, -signal.SIGKILL]
+    assert NAMED.search(the_error(ranks)) is not None
+
+
+def test_a_rank_that_never_comes_is_missed_within_a_bounded_time(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "1"}
+    with launched(4, line, tmp_path, only=[0, 2], env=env) as ranks:
+        assert ranks.statuses() == [2, 2]
+    assert the_error(ranks) == (
+        "error: 2 of 4 ranks came within 1 s; missing: 1, 3. Start all nodes within that time, or "
+        "set FORETASTE_JOIN_TIMEOUT_S"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def other_version_and_threads(rank: int) -> None:
+    if rank == 2:
+        foretaste.__version__ = "0.0.1"
+        torch.set_num_threads(2)
+
+
+def test_a_rank_of_another_version_and_with_other_threads_is_refused(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line = f"train {SHORT} {dataset.path} --run run"
+    with launched(3, line, tmp_path, prelude=other_version_and_threads) as ranks:
+        assert ranks.statuses() == [2, 2, 2]
+    error = the_error(ranks)
+    assert f"foretaste is {foretaste.__version__} on rank 0 and 0.0.1 on rank 2 (process" in error
+    assert "the number of threads is 1 on rank 0 and 2 on rank 2" in error
+
+
+def other_settings(rank: int) -> None:
+    from foretaste.training import verbs
+
+    opened = verbs.open_dataset
+    if rank == 1:
+        verbs.open_dataset = lambda path: opened(os.environ["OTHER"])  # type: ignore[assignment]
+
+
+def test_a_rank_with_other_data_is_refused(
+    dataset: Dataset, test_only: Dataset, tmp_path: Path
+) -> None:
+    line, env = f"train {SHORT} {dataset.path} --run run", {"OTHER": str(test_only.path)}
+    with launched(2, line, tmp_path, prelude=other_settings, env=env) as ranks:
+        assert ranks.statuses() == [2, 2]
+    first, other = dataset.manifest.digest, test_only.manifest.digest
+    expected = f"the digest of the dataset is {first} on rank 0 and {other} on rank 1"
+    assert expected in the_error(ranks)
+
+
+def failing(rank: int) -> None:
+    def fail(self: Run, *args: object) -> None:
+        raise RunError("the disk is full")
+
+    if rank == int(os.environ["FAILS"]):
+        Run.save_state = fail  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_fails_by_itself_has_its_message_printed_alone(
+    dataset: Dataset, tmp_path: Path, rank: int
+) -> None:
+    line, env = f"train {ENDLESS} {dataset.path} --run run", {"FAILS": str(rank)}
+    line = line.replace("--checkpoint-every-s 1000", "--checkpoint-every-s 0")
+    with launched(3, line, tmp_path, prelude=failing, env=env) as ranks:
+        assert ranks.statuses() == [2, 2, 2]
+    error = the_error(ranks)
+    assert "the disk is full; once that is mended, go on with: torchrun" in error
+    assert error.startswith(f"error: rank {rank} (process" if rank else "error: the disk")
+
+
+def test_a_wrong_option_is_said_once_and_nothing_on_stdout(tmp_path: Path) -> None:
+    with launched(3, "train vae data --epocs 3", tmp_path) as ranks:
+        assert ranks.statuses() == [2, 2, 2]
+    assert len(ranks.errors()) == 1
+    assert ranks.stdout == ""
+
+
+def test_sigterm_to_one_rank_saves_a_state_that_all_go_on_from(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Weights and numbers are those of as many ranks that nobody interrupted."""
+    line = f"train {SHORT} {dataset.path} --run run"
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    with launched(2, line, whole) as ranks:
+        assert ranks.statuses() == [0, 0]
+    assert (whole / "rank-1.stdout").read_text() == (whole / "rank-1.stderr").read_text() == ""
+    with launched(2, f"{line} --checkpoint-every-s 1000", tmp_path, prelude=slowed) as ranks:
+        wait_for_epochs(ranks, 2)
+        ranks.send(1, signal.SIGTERM)
+        assert ranks.statuses() == [143, 143]
+        (told,) = ranks.errors()
+        command = "torchrun --nproc-per-node 2 -m -- foretaste train --resume"
+        assert told.startswith("interrupted in epoch")
+        assert f"go on with: {command} " in told
+        ranks.start("train --resume run", 2)
+        assert ranks.statuses() == [0, 0]
+    assert "goes on at" in ranks.stdout
+    killed, expected = Run.open(tmp_path / "run"), Run.open(whole / "run")
+    assert weights_of(killed) == weights_of(expected)
+    assert numbers_of(killed) == numbers_of(expected)
+    assert killed.config.hardware["num_ranks"] == 2
+
+
+def test_ranks_that_torchrun_restarts_go_on_with_their_run(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """The run is known again though its name was chosen by the time."""
+    line = f"train {SHORT} {dataset.path} --checkpoint-every-s 0"
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    with launched(2, f"{line} --run run", whole) as ranks:
+        assert ranks.statuses() == [0, 0]
+    with launched(2, line, tmp_path, prelude=slowed) as ranks:
+        for attempt, killed in enumerate((1, 0)):
+            ranks.wait_for(tmp_path / "rank-0.stdout", "\nepoch", attempt + 1)
+            time.sleep(0.3)
+            ranks.send(killed, signal.SIGKILL)
+            assert ranks.statuses([1 - killed]) == [2]
+            ranks.start(line, 2, prelude=slowed)
+        assert ranks.statuses() == [0, 0]
+    (path,) = (tmp_path / "runs").iterdir()
+    again, expected = Run.open(path), Run.open(whole / "run")
+    assert weights_of(again) == weights_of(expected)
+    assert numbers_of(again) == numbers_of(expected)
+
+
+def test_a_run_goes_on_by_another_number_of_ranks_and_says_so(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line = f"train {SHORT} {dataset.path} --run run --checkpoint-every-s 0"
+    with launched(2, line, tmp_path, prelude=slowed) as ranks:
+        wait_for_epochs(ranks)
+        ranks.send(0, signal.SIGINT)
+        assert ranks.statuses() == [130, 130]
+        ranks.start("train --resume run", 3)
+        assert ranks.statuses() == [0, 0, 0]
+    assert "(begun with num_ranks 2: last digits may differ)" in ranks.stdout
+    (resumed,) = (one for one in Run.open(tmp_path / "run").log.read() if one["event"] == "resume")
+    assert resumed["hardware"]["num_ranks"] == 3
