@@ -256,6 +256,12 @@ QUESTIONS = {
     "An output that is a folder": run(
         "recommend runs/vae --all --output lists.csv", make_folder("lists.csv")
     ),
+    "An output folder that is a file": run(
+        "recommend runs/vae --all --output lists/", lists="mine\n"
+    ),
+    "An output folder with other files": run(
+        "recommend runs/vae --all --output lists/ --overwrite", **{"lists/notes__txt": "mine"}
+    ),
     "An output that is there already": run(
         "recommend runs/vae --all --output lists.csv", lists__csv="mine\n"
     ),

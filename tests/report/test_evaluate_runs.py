@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,9 @@ from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
 from foretaste.evaluation.result import Difference
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.report import Comparison, compare_runs, evaluate_run
+from tests.ranks import run_ranks
 from tests.report.test_tables import evaluation
 from tests.runs.tiny import make_run
 
@@ -103,6 +106,22 @@ def test_settings_of_evaluation_may_be_given_by_name(tmp_path: Path) -> None:
     assert list(evaluate_run(run, k=3).metrics) == list(evaluate_run(run, k=[3]).metrics)
     with pytest.raises(SettingError, match="'epochs' here: it belongs to TrainingConfig"):
         evaluate_run(run, epochs=3)
+
+
+def compared(ranks: Ranks, paths: list[Path], other: Path) -> tuple[Any, ...]:
+    measured = evaluate_run(paths[0]), evaluate_run(paths[1], other, k=3)
+    differences = compare_runs(paths).differences
+    return differences, [(found.metrics, found.matching, found.elapsed_s) for found in measured]
+
+
+def test_ranks_measure_and_compare_runs_as_one_process_does(tmp_path: Path) -> None:
+    dataset, other = shop(tmp_path / "shop", 1), shop(tmp_path / "other", 3)
+    paths = [make_run(tmp_path / name, dataset, name).path for name in ("popularity", "ease")]
+    (differences, alone) = compared(ALONE, paths, other.path)
+    first, second = run_ranks(compared, 2, paths, other.path)
+    assert first == second
+    assert first[0] == differences
+    assert [found[:2] for found in first[1]] == [found[:2] for found in alone]
 
 
 def test_runs_to_compare_may_be_named_by_their_paths(tmp_path: Path) -> None:

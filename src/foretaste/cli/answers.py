@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from foretaste._util.formatting import counted
+from foretaste._util.process import launch
 from foretaste._util.terminal import printable, printable_lines
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 class AnswerOptions:
     """Options of every command that answers from a run."""
 
-    output: Path | None = None
-    """File to write instead of printing: .parquet, .csv or .jsonl."""
+    output: str | None = None
+    """File to write instead of printing: .parquet, .csv or .jsonl; or a directory of part files,
+    named with / at the end."""
 
     overwrite: Annotated[bool, FLAG] = False
     """Replace the output if it is there already."""
@@ -54,7 +56,10 @@ class AnswerOptions:
                 )
             from foretaste.recommend.export import Output
 
-            Output(self.output, self.overwrite, self.spreadsheet_safe)
+            output = Output.of(
+                self.output, overwrite=self.overwrite, spreadsheet_safe=self.spreadsheet_safe
+            )
+            output.check_ranks(launch().size)
         elif all:
             raise SettingError("--all needs --output FILE: lists of everyone are not printed")
         elif self.overwrite:
@@ -69,9 +74,12 @@ class AnswerOptions:
         # A name that is misspelled need not wait for torch.
         opened = Run.open(run)
 
+        from foretaste.ops.ranks import Ranks
         from foretaste.recommend import Recommender
 
-        recommender = Recommender.open(opened, self.device)
+        here = launch()
+        device = Ranks(here.rank, here.size).device(self.device)
+        recommender = Recommender.open(opened, device)
         note_if_unfinished(opened, quiet=self.quiet)
         return recommender
 
@@ -120,7 +128,7 @@ class AnswerOptions:
                     say(console)
                 say(console, str(answer))
 
-    def write(self, label: str, kind: str, export: Callable[..., Export]) -> None:
+    def write(self, label: str, kind: str, export: Callable[..., Export], *, all: bool) -> None:
         """Write the output by ``export``; a list is for a ``kind``, "user" or "item"."""
         with counting(label, quiet=self.quiet) as progress:
             found = export(
@@ -143,6 +151,8 @@ class AnswerOptions:
                 say(notes, f"{note}: {counted(count, kind)}")
         rows, lists = counted(found.num_rows, "row"), counted(found.num_users, kind)
         say(stdout_console(), f"Wrote {rows} for {lists}: {found.path}")
+        if all:
+            say(notes, found.speed(kind))
 
 
 Answering = Annotated[AnswerOptions | None, Parameter(name="*")]

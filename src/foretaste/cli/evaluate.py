@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from foretaste._util.process import launch
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
@@ -82,7 +83,7 @@ def evaluate(
     heading = "" if quiet else f"{name}: {model} on {data.path}"
     notes = [] if quiet else [*found.definitions(metrics or None), found.speed()]
     print_metrics(metric_rows(run, name, found), [(heading, grid)], notes, format)
-    if log_path is not None:
+    if log_path is not None and launch().rank == 0:
         write_log(log_path, found.as_dict())
 
 

@@ -145,7 +145,7 @@ def recommend(
             export = partial(recommender.recommend_all, user_ids=user_ids, unknown=request.unknown)
         else:
             export = partial(recommender.recommend_all_for, histories=histories)
-        options.write("Recommending", "user", partial(export, **arguments))
+        options.write("Recommending", "user", partial(export, **arguments), all=request.all)
     elif isinstance(histories, dict):
         named = map(dict, _parts([*histories.items()]))
         options.print(
@@ -219,4 +219,4 @@ def similar(
         options.print(recommender.similar_items(item, **arguments))
         return
     export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
-    options.write("Looking for similar items", "item", export)
+    options.write("Looking for similar items", "item", export, all=all)

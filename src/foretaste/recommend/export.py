@@ -1,12 +1,14 @@
-"""Lists of many users as one file, written as they are made: Parquet, CSV or JSON lines."""
+"""Lists of many users, written as they are made: one file of Parquet, CSV or JSON lines, or a
+directory of part files, one of each rank."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+import re
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,60 +16,107 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from foretaste._util.atomic import atomic_file
+from foretaste._util.atomic import atomic_directory, atomic_file, flush, is_empty_directory
 from foretaste._util.files import is_name_text
-from foretaste._util.settings import check_settings
+from foretaste._util.formatting import compact, counted
+from foretaste._util.settings import check_settings, checked
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
+    from foretaste.ops.ranks import Ranks
     from foretaste.recommend.top_k import SimilarItemRanker, TopItems, UserRanker
 
 WriteTable = Callable[[pa.Table], None]
 
 _ROW_GROUP_ROWS = 131_072
 _FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
+_PART = re.compile(r"part-\d{5,}-of-\d{5,}\.\w+")
 
 
 @dataclass(frozen=True)
 class Output:
-    """A file to write lists to; raises SettingError where that cannot be."""
+    """A file to write lists to, or a directory; raises SettingError where that cannot be."""
 
     path: Path
     overwrite: bool
     spreadsheet_safe: bool
     """Text that a spreadsheet would compute gets an apostrophe in front; for CSV alone."""
+    is_directory: bool
+    """A directory holds a part file of each rank, which together are what one file would be."""
+
+    @classmethod
+    def of(cls, output: Path | str, *, overwrite: bool, spreadsheet_safe: bool) -> Output:
+        """The output that is named: a directory by a / at its end."""
+        path = checked("output", output, Path)
+        is_directory = isinstance(output, str) and output.endswith(("/", os.sep))
+        return cls(path, overwrite, spreadsheet_safe, is_directory)
+
+    @property
+    def ending(self) -> str:
+        """That of the files, which is their format: of part files Parquet unless it is named."""
+        has_format = self.path.suffix in _WRITERS or not self.is_directory
+        return self.path.suffix if has_format else ".parquet"
 
     def __post_init__(self) -> None:
         check_settings(self)
         path = self.path
         if not is_name_text(path):
             raise SettingError(f"output {path}: its name is not UTF-8 text; name another")
-        if path.suffix not in _WRITERS:
+        if self.ending not in _WRITERS:
             raise SettingError(
-                f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format"
+                f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format; "
+                "or in / for a directory of part files"
             )
         if not path.parent.is_dir():
             raise SettingError(f"output {path}: there is no directory {path.parent}")
-        if path.is_dir():
+        if self.is_directory:
+            self._check_directory()
+        elif path.is_dir():
             raise SettingError(f"output {path} is a directory; name a file in it")
-        if path.exists() and not self.overwrite:
+        if not self.overwrite and path.exists() and not is_empty_directory(path):
             raise SettingError(
                 f"output {path} exists already; replace it with --overwrite (overwrite=True in "
                 "Python) or name another"
             )
-        if self.spreadsheet_safe and path.suffix != ".csv":
+        if self.spreadsheet_safe and self.ending != ".csv":
             raise SettingError(
                 f"spreadsheet_safe is about CSV, and output {path} is none; name a .csv, or "
                 "leave it out"
             )
 
+    def _check_directory(self) -> None:
+        """SettingError unless all that would be replaced is part files."""
+        if self.path.exists() and not self.path.is_dir():
+            raise SettingError(f"output {self.path}/ is a file; name another directory")
+        others = [file.name for file in self.path.glob("*") if not _PART.fullmatch(file.name)]
+        if others:
+            raise SettingError(
+                f"output {self.path}/ holds {min(others)!r}, which is no part file, and would lose "
+                "it; name another directory"
+            )
+
+    def check_ranks(self, num_ranks: int) -> None:
+        """SettingError where so many would write one file."""
+        if num_ranks > 1 and not self.is_directory:
+            raise SettingError(
+                f"output {self.path} is one file, and {num_ranks} ranks write one each; name a "
+                f"directory for them, with / at its end: {self.path}/"
+            )
+
     @contextmanager
-    def writer(self, schema: pa.Schema) -> Iterator[WriteTable]:
-        """Yield what appends a table; the file appears, whole, when the block ends well."""
+    def writer(self, schema: pa.Schema, ranks: Ranks) -> Iterator[WriteTable]:
+        """Yield what appends a table; the output appears, whole, when the block ends well.
+
+        A directory does so when it ends well on every rank.
+        """
         path = self.path
+        self.check_ranks(ranks.size)
         try:
-            with atomic_file(path) as temporary, _WRITERS[path.suffix](temporary, schema) as write:
+            with (
+                self._part_file(ranks) if self.is_directory else atomic_file(path) as file,
+                _WRITERS[self.ending](file, schema) as write,
+            ):
                 if self.spreadsheet_safe:
                     yield lambda table: write(without_formulas(table))
                 else:
@@ -76,6 +125,18 @@ class Output:
             # What the error says of its file is about a temporary one.
             reason = os.strerror(error.errno) if error.errno else error
             raise SettingError(f"output {path} cannot be written: {reason}") from error
+
+    @contextmanager
+    def _part_file(self, ranks: Ranks) -> Iterator[Path]:
+        """Yield the file of a rank, in the directory that the first of them makes."""
+        with ExitStack() as stack:
+            made = atomic_directory(self.path, replace=self.overwrite)
+            directory = Path(ranks.on_first(lambda: str(stack.enter_context(made))))
+            file = directory / f"part-{ranks.rank:05d}-of-{ranks.size:05d}{self.ending}"
+            yield file
+            flush(file)
+            ranks.any(False)  # all are written
+            ranks.on_first(stack.close)
 
 
 @contextmanager
@@ -170,6 +231,20 @@ class Export:
     """Users of whose given history a part was ignored: training never saw those items."""
     notes: tuple[str, ...]
     """Remarks for the caller on the ids they gave, and on the scores."""
+    elapsed_s: float = 0.0
+    """Seconds that it took to make and write them."""
+    num_ranks: int = 1
+
+    def speed(self, kind: str) -> str:
+        """A line on how long the lists of so many of a kind, "user" or "item", took."""
+        rate = compact(self.num_users / max(self.elapsed_s, 1e-9))
+        ranks = f" on {self.num_ranks} ranks" if self.num_ranks > 1 else ""
+        lists = counted(self.num_users, kind)
+        return f"{lists} in {self.elapsed_s:.3g} s{ranks}: {rate} {kind}s/s"
+
+
+_COUNTS = ("num_rows", "num_short_lists", "num_popularity_lists", "num_partial_histories")
+"""Fields of an `Export` that are sums over its lists."""
 
 
 def write_lists(
@@ -183,8 +258,14 @@ def write_lists(
 ) -> Export:
     """Write the lists that ``rank`` makes for the rows of ``about``, some rows at a time.
 
-    ``about`` has one column: the user, history or item that each list is for.
+    ``about`` has one column: the user, history or item that each list is for. Ranks take contiguous
+    parts of the batches of a single process, whose scores are the same to the last bit.
     """
+    import torch
+
+    from foretaste.ops.ranks import joined
+
+    started = time.perf_counter()
     item_fields = items.table.schema
     fields = [
         *about.schema,
@@ -195,20 +276,36 @@ def write_lists(
     if items.has_column("title"):
         fields.append(("title", item_fields.field("title").type))
     schema = pa.schema(fields)
-    counts: Counter[str] = Counter()
-    with output.writer(schema) as write:
-        for rows in ranker.batches(len(about)):
-            top = rank(rows)
-            write(_lists_table(about[rows], items, top, schema))
-            is_known = top.num_known > 0
-            has_remarks = np.array([bool(remarks) for remarks in top.remarks], dtype=bool)
-            counts["num_rows"] += int(top.length.sum())
-            counts["num_short_lists"] += int(np.count_nonzero(top.length < ranker.k))
-            counts["num_popularity_lists"] += int(np.count_nonzero(~is_known))
-            counts["num_partial_histories"] += int(np.count_nonzero(is_known & has_remarks))
-            if progress is not None:
-                progress(rows.stop, len(about))
-    return Export(path=output.path, num_users=len(about), notes=notes + ranker.notes, **counts)
+    with joined() as ranks:
+        batches = list(ranker.batches(len(about)))
+        batches = [batches[number] for number in ranks.part_of(len(batches))]
+        num_own, num_done = sum(rows.stop - rows.start for rows in batches), 0
+        counts = torch.zeros(len(_COUNTS), dtype=torch.int64)
+        with output.writer(schema, ranks) as write:
+            for rows in batches:
+                top = rank(rows)
+                write(_lists_table(about[rows], items, top, schema))
+                counts += torch.tensor(_counts(top, ranker.k))
+                num_done += rows.stop - rows.start
+                if progress is not None:  # the part that is done of a rank's own stands for all
+                    progress(len(about) * num_done // num_own, len(about))
+        ranks.sum_(counts)
+        return Export(
+            path=output.path,
+            num_users=len(about),
+            notes=notes + ranker.notes,
+            num_ranks=ranks.size,
+            elapsed_s=ranks.agreed(time.perf_counter() - started),
+            **dict(zip(_COUNTS, counts.tolist(), strict=True)),
+        )
+
+
+def _counts(top: TopItems, k: int) -> list[int]:
+    """The `_COUNTS` of some lists."""
+    is_known = top.num_known > 0
+    has_remarks = np.array([bool(remarks) for remarks in top.remarks], dtype=bool)
+    each = (top.length < k, ~is_known, is_known & has_remarks)
+    return [int(top.length.sum()), *(int(np.count_nonzero(found)) for found in each)]
 
 
 def _lists_table(about: pa.Table, items: IdTable, top: TopItems, schema: pa.Schema) -> pa.Table:

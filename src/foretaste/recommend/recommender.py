@@ -19,6 +19,7 @@ from foretaste.models.base import RecommenderModel, UserState
 from foretaste.recommend import Unknown
 from foretaste.recommend.answers import COLUMNS, Answer, SimilarUsers, make_answers
 from foretaste.recommend.export import Export, Output, write_lists
+from foretaste.recommend.histories_in_turn import HistoriesInTurn
 from foretaste.recommend.inputs import (
     NOTHING_KNOWN,
     UNKNOWN_USER,
@@ -205,7 +206,7 @@ class Recommender:
 
         One row per similar item, as `recommend_all` writes them; the first column is similar_to.
         """
-        file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
+        file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = np.arange(self.model.num_items)
         if item_ids is not None:
@@ -232,21 +233,24 @@ class Recommender:
         """Write the lists of every user, or of these, to a ``.parquet``, ``.csv`` or ``.jsonl``.
 
         One row per recommended item: user_id, rank from 1, item_id, score and, where there are
-        any, title. Lists are written as they are made; ``output`` appears once it is whole.
+        any, title. Lists are written as they are made; ``output`` appears once it is whole. With a
+        / at its end it is a directory, in which each rank writes a part file: together, in the
+        order of their names, they have the rows of one file.
         ``progress`` is called with the number of users done and in all. Raises SettingError where
         ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an apostrophe before text
         in a CSV that a spreadsheet would compute, ids included. ``unknown`` is as in `recommend`;
         the notes of what was written count such users, and the column user_id is text where one of
         them is no integer.
         """
-        file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
+        file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen)
         if user_ids is None:
             users = RequestedUsers(users=self.users, user_index=np.arange(len(self.users)))
         else:
             users = RequestedUsers.of(self.users, user_ids, unknown)
         about = pa.table({COLUMNS["user"]: users.column()})
-        rank = partial(self._rank, users, ranker)
+        in_turn = HistoriesInTurn(self.run) if self.run and user_ids is None else None
+        rank = partial(self._rank, users, ranker, in_turn=in_turn)
         return write_lists(file, about, self.items, ranker, rank, progress, users.notes)
 
     def recommend_all_for(
@@ -266,7 +270,7 @@ class Recommender:
 
         The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
         """
-        file = Output(checked("output", output, Path), overwrite, spreadsheet_safe)
+        file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen)
         requested = RequestedHistories.of(histories)
         about = pa.table({COLUMNS[requested.kind]: requested.column()})
@@ -300,11 +304,15 @@ class Recommender:
         requested: RequestedUsers | RequestedHistories,
         ranker: UserRanker,
         rows: slice = slice(None),
+        in_turn: HistoriesInTurn | None = None,
     ) -> TopItems:
-        """Lists for a request, or for some rows of it."""
+        """Lists for a request, or for some rows of it: all users ``in_turn``, say."""
         if isinstance(requested, RequestedUsers):
             user_index = requested.user_index[rows]
-            histories = self._histories.rows(user_index)
+            if in_turn is None:
+                histories = self._histories.rows(user_index)
+            else:
+                histories = in_turn.rows(user_index).within(self.model.num_items)
             remarks = [[] if known else [NOTHING_KNOWN] for known in histories.lengths()]
             for row in np.flatnonzero(user_index == len(self.users)):
                 remarks[row] = [UNKNOWN_USER]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
@@ -41,6 +41,8 @@ def evaluate_run(
     Settings may be given by name, ``evaluate_run(run, k=[5, 10])``, and go before what ``config``
     says.
 
+    Under torchrun the ranks share out the users, and each returns the metrics of all.
+
     ``dataset`` is the run's own, looked for where it was when the run was trained, unless given.
     With other data users and items are matched by id, held-out pairs that the run was trained on
     are left out, and the run recommends from its own catalogue; `Evaluation.matching` has the
@@ -70,9 +72,11 @@ def _evaluate(
     split: Split,
     device: str,
     progress: Progress | None,
-) -> Iterator[Evaluation]:
+) -> list[Evaluation]:
     """Metrics of each run in turn; matched by id where the dataset is not everyone's own."""
     from foretaste.evaluation.evaluator import evaluate
+    from foretaste.models.share import Share
+    from foretaste.ops.ranks import joined
     from foretaste.report.another_dataset import match
     from foretaste.runs.loading import load_model
 
@@ -80,23 +84,28 @@ def _evaluate(
     each: Iterable[Matched | None] = repeat(None, len(runs))
     if any(run.config.dataset.digest != manifest.digest for run in runs):
         each = match(runs, dataset, split)
-    for run, matched in zip(runs, each, strict=True):
-        heldout = dataset.heldout(split) if matched is None else matched.heldout
-        found = evaluate(
-            load_model(run, device),
-            heldout,
-            num_train_users=run.num_train_users,
-            protocol=manifest.protocol,
-            candidates=config.candidates,
-            k=config.k,
-            seed=manifest.seed,
-            batch=config.evaluation_batch,
-            progress=progress,
-        )
-        if matched is not None:
-            user_index = matched.user_index[heldout.target.lengths() > 0]
-            found = replace(found, user_index=user_index, matching=matched.matching)
-        yield found
+    evaluations = []
+    with joined() as ranks:
+        for run, matched in zip(runs, each, strict=True):
+            heldout = dataset.heldout(split) if matched is None else matched.heldout
+            model = load_model(run, ranks.device(device))
+            model.share = Share.whole(model.num_users, model.num_items, ranks)
+            found = evaluate(
+                model,
+                heldout,
+                num_train_users=run.num_train_users,
+                protocol=manifest.protocol,
+                candidates=config.candidates,
+                k=config.k,
+                seed=manifest.seed,
+                batch=config.evaluation_batch,
+                progress=progress,
+            )
+            if matched is not None:
+                user_index = matched.user_index[heldout.target.lengths() > 0]
+                found = replace(found, user_index=user_index, matching=matched.matching)
+            evaluations.append(found)
+    return evaluations
 
 
 @dataclass(frozen=True, kw_only=True)
