@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import build_model
 from foretaste.models.share import Share
+from foretaste.ops.dropout import keep_mask
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.neumf_loss.inputs import TowerDropout, layer_keys
 from foretaste.ops.ranks import Ranks
+from foretaste.training.checkpoint import own_state
+from foretaste.training.trainer import make_batches, make_step
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
+from tests.training.plans import make_plan
 
 NUM_USERS, NUM_ITEMS = 23, 31
 CONFIGS: dict[str, Any] = {
@@ -31,6 +38,8 @@ BOUNDS = {
     "one user": {2: [0, 1, 23], 3: [0, 10, 11, 23]},
     "no user": {2: [0, 0, 23], 3: [0, 12, 12, 23]},
 }
+FEWER = {"fewer users": {3: [0, 1, 1, 2]}}
+"""Than ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +55,22 @@ class Case:
     num_users: int = NUM_USERS
 
     def bounds(self, size: int) -> list[int]:
-        if size == 1:
-            return [0, self.num_users]
-        return [min(bound, self.num_users) for bound in BOUNDS[self.shares][size]]
+        return (BOUNDS | FEWER)[self.shares][size] if size > 1 else [0, self.num_users]
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of one rank."""
+
+    weights: dict[str, Tensor]
+    """Before it."""
+    gradients: dict[str, Tensor]
+    loss: Tensor
+    num_samples: int
+    samples: tuple[Tensor, ...]
+    """Users by their number, and items, labels and weights in full."""
+    first_row: int
+    dropout: Tensor
 
 
 def whole_histories(num_users: int = NUM_USERS) -> HistoryTensors:
@@ -61,6 +83,112 @@ def model_of(ranks: Ranks, case: Case) -> NeuMF:
     assert isinstance(model, NeuMF)
     model.reset_parameters(3)
     return model
+
+
+def updates(
+    ranks: Ranks, case: Case, weights: list[dict[str, Tensor]] | None = None
+) -> list[Update]:
+    """Updates of a rank, from ``weights`` at each update where they are given."""
+    model = model_of(ranks, case)
+    users = model.share.users
+    histories = whole_histories(case.num_users)[users.start : users.stop]
+    sampling = SamplingConfig(batch_layout=case.layout, verified_negatives=case.verified)  # type: ignore[arg-type]
+    plan = make_plan(batch_size=case.batch_size, precision=case.precision)
+    batches = make_batches(model, histories, sampling, plan)
+    step = make_step(model.train(), batches, plan)
+    found = []
+    last = batches.num_batches - 1
+    for batch in (*islice(batches.epoch(0), 3), *batches.epoch(1, last)):
+        if weights is not None:
+            model.load_state_dict(own_state(weights[len(found)], model))
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        loss = step(batch).clone()
+        step.finish()
+        shape = batch.item_index_BK.shape
+        dropout = TowerDropout(0.5, batch.dropout_key, batch.first_row * shape[1])
+        (key,) = layer_keys(dropout, 1, model.device)
+        found.append(
+            Update(
+                before,
+                {
+                    name: p.grad.clone()
+                    for name, p in model.named_parameters()
+                    if p.grad is not None
+                },
+                loss,
+                batch.num_samples,
+                (
+                    batch.user_index_B + users.start,
+                    batch.item_index_BK,
+                    batch.label_BK.expand(shape),
+                    batch.weight_BK.expand(shape),
+                ),
+                int(batch.first_row),
+                keep_mask(key, shape.numel(), 9, 0.5, model.device),
+            )
+        )
+    return found
+
+
+def assert_close(found: Tensor, expected: Tensor, precision: str, name: str) -> None:
+    """Close in the norm, relative to the whole tensor's."""
+    tolerance = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}[precision]
+    error = (found - expected).double().norm()
+    assert error <= tolerance * expected.double().norm() + 1e-12, (name, error)
+
+
+def check(case: Case, size: int) -> None:
+    (alone,) = run_ranks(updates, 1, case)
+    parts = run_ranks(updates, size, case, [each.weights for each in alone], timeout_s=30.0)
+    rows_of = model_of(Ranks(0, size), case)
+    for number, expected in enumerate(alone):
+        found = [part[number] for part in parts]
+        for column, tensors in zip(
+            expected.samples, zip(*(update.samples for update in found), strict=True), strict=True
+        ):
+            assert torch.equal(torch.cat(tensors), column)
+        assert torch.equal(torch.cat([update.dropout for update in found]), expected.dropout)
+        assert {update.num_samples for update in found} == {expected.num_samples}
+        num_rows = [0, *np.cumsum([len(update.samples[0]) for update in found])]
+        assert [update.first_row for update in found] == num_rows[:-1]
+        loss = torch.stack([update.loss for update in found]).sum()
+        assert_close(loss, expected.loss, case.precision, "loss")
+        for name, gradient in expected.gradients.items():
+            pieces = [update.gradients[name] for update in found]
+            if rows_of.rows_of(name) is None:
+                assert all(torch.equal(piece, pieces[0]) for piece in pieces)
+                pieces = pieces[:1]
+            assert_close(torch.cat(pieces), gradient, case.precision, name)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("shares", BOUNDS)
+@pytest.mark.parametrize("layout", ["grouped", "shuffled"])
+@pytest.mark.parametrize("batch_size", [30, 300], ids=["touched items", "all items"])
+def test_updates_are_those_of_one_process(
+    size: int, shares: str, layout: str, batch_size: int
+) -> None:
+    check(Case(shares=shares, layout=layout, batch_size=batch_size), size)
+
+
+OTHERS = [
+    Case(name=name, precision=precision, batch_size=batch_size)
+    for name in ("neumf", "mlp")
+    for precision in ("bf16", "fp16")
+    for batch_size in (30, 300)
+]
+OTHERS += [Case(name="gmf", batch_size=batch_size) for batch_size in (1, 30, 10**6)]
+OTHERS += [Case(verified=False), Case(verified=False, layout="shuffled", shares="no user")]
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=str)
+def test_whatever_the_model_and_its_precision(case: Case) -> None:
+    check(case, 2)
+
+
+@pytest.mark.parametrize("layout", ["grouped", "shuffled"])
+def test_fewer_users_than_ranks(layout: str) -> None:
+    check(Case(shares="fewer users", num_users=2, layout=layout), 3)
 
 
 def prior(ranks: Ranks, case: Case) -> list[Tensor]:
@@ -107,3 +235,26 @@ def test_each_known_user_is_known_to_one_rank(shares: str) -> None:
             is_here = [bounds[rank] <= user < bounds[rank + 1] for user in users]
             for one, expected in zip(found, alone, strict=True):
                 assert torch.equal(one, expected * torch.tensor(is_here)[:, None])
+
+
+def overflowing(ranks: Ranks) -> tuple[float, bool]:
+    """An update whose gradients are infinite for the last rank's users alone."""
+    model = model_of(ranks, Case())
+    users = model.share.users
+    plan = make_plan(batch_size=300, precision="fp16")
+    batches = make_batches(
+        model, whole_histories()[users.start : users.stop], SamplingConfig(), plan
+    )
+    step = make_step(model.train(), batches, plan)
+    if ranks.rank == ranks.size - 1:
+        with torch.no_grad():
+            model.user_factors.fill_(1e38)
+    before = [parameter.clone() for parameter in model.parameters()]
+    step(next(iter(batches.epoch(0))))
+    step.finish()
+    is_kept = all(map(torch.equal, before, model.parameters()))
+    return step.scaler.as_event()["num_skipped_steps"], is_kept
+
+
+def test_a_step_that_overflows_on_one_rank_is_skipped_on_all() -> None:
+    assert run_ranks(overflowing, 2, timeout_s=30.0) == [(1, True)] * 2

@@ -95,7 +95,24 @@ class NeuMF(NeuralModel):
         padded: bool = False,
     ) -> InteractionBatches:
         assert sampling is not None
-        return InteractionBatches(histories, sampling, batch_size, seed)
+        if not self.share.shards_users:
+            return InteractionBatches(histories, sampling, batch_size, seed)
+        ranks = self.share.ranks
+        num_here = torch.tensor([histories.item_index.numel()], device=histories.device)
+        nums = torch.cat(ranks.gathered(num_here)).tolist()
+
+        def rows_before(num_rows: Tensor) -> Tensor:
+            return torch.stack(ranks.gathered(num_rows))[: ranks.rank].sum(0)
+
+        return InteractionBatches(
+            histories,
+            sampling,
+            batch_size,
+            seed,
+            first_interaction=sum(nums[: ranks.rank]),
+            num_interactions=sum(nums),
+            rows_before=rows_before,
+        )
 
     @torch.no_grad()
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:

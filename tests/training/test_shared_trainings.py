@@ -1,0 +1,149 @@
+"""Trainings by several ranks: the run that one process would have written."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.models.config import SamplingConfig
+from foretaste.ops.ranks import Ranks
+from foretaste.runs import Run
+from foretaste.training import Callback, PretrainingConfig, resume
+from foretaste.training.checkpoint import Checkpoints
+from tests.ranks import run_ranks
+from tests.runs.tiny import parameters
+from tests.training.trainings import numbers_of, run_of, weights_of
+
+SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 700, "callback": Callback()}
+
+
+class Stop(BaseException):
+    """Ends all ranks after the same update, as a kill would."""
+
+
+def stopping_after(num_updates: int) -> AbstractContextManager[Any]:
+    """Save after every update within, and `Stop` after so many; 0 for none."""
+    if not num_updates:
+        return nullcontext()
+
+    def save_and_stop(checkpoints: Checkpoints) -> None:
+        checkpoints.save()
+        if checkpoints.state.global_step == num_updates:
+            raise Stop
+
+    stack = ExitStack()
+    stack.enter_context(pytest.raises(Stop))
+    stack.enter_context(mock.patch.object(Checkpoints, "save_if_due", save_and_stop))
+    return stack
+
+
+def trained(
+    ranks: Ranks, name: str, data: Path, path: Path, settings: dict[str, Any], stop_after: int
+) -> None:
+    with stopping_after(stop_after):
+        run_of(name, data, path, **SMALL | settings)
+
+
+def resumed(ranks: Ranks, path: Path, stop_after: int = 0) -> None:
+    with stopping_after(stop_after):
+        resume(path, callback=Callback())
+
+
+def run_by(
+    size: int, name: str, dataset: Dataset, path: Path, stop_after: int = 0, **settings: Any
+) -> Run:
+    run_ranks(trained, size, name, dataset.path, path, settings, stop_after)
+    return Run.open(path)
+
+
+def assert_alike(run: Run, expected: Run, tolerance: float) -> None:
+    """Weights and metrics to a tolerance; the same events."""
+    there = parameters(expected)
+    for name, weight in parameters(run).items():
+        error = (weight - there[name]).double().norm()
+        assert error <= tolerance * there[name].double().norm(), (name, error)
+    pairs = zip(numbers_of(run), numbers_of(expected), strict=True)
+    for one, other in pairs:
+        assert one["event"] == other["event"]
+        if one["event"] == "epoch":
+            assert one["loss"] == pytest.approx(other["loss"], rel=tolerance)
+    assert run.config.resolved == expected.config.resolved
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_ranks_train_the_neumf_of_one_process(
+    size: int, precision: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    alone = run_by(1, "neumf", dataset, tmp_path / "alone", precision=precision)
+    shared = run_by(size, "neumf", dataset, tmp_path / "shared", precision=precision)
+    # Adam's first steps are of one size, however small a gradient is: it amplifies rounding.
+    assert_alike(shared, alone, 1e-3 if precision == "fp32" else 0.1)
+
+
+@pytest.mark.parametrize("name", ["gmf", "mlp"])
+@pytest.mark.parametrize("batch_size", [35, 10**6])
+def test_ranks_train_its_halves(
+    name: str, batch_size: int, heldout_users: Dataset, tmp_path: Path
+) -> None:
+    """In batches of fewer samples than items, and in one of all."""
+    settings: dict[str, Any] = {"batch_size": batch_size, "epochs": 1}
+    settings["sampling"] = SamplingConfig(batch_layout="shuffled", verified_negatives=False)
+    alone = run_by(1, name, heldout_users, tmp_path / "alone", **settings)
+    shared = run_by(2, name, heldout_users, tmp_path / "shared", **settings)
+    assert_alike(shared, alone, 5e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_ranks_go_on_as_if_nothing_had_been(
+    precision: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"precision": precision, "epochs": 3}
+    whole = run_by(2, "neumf", dataset, tmp_path / "whole", **settings)
+    run_by(2, "neumf", dataset, tmp_path / "run", stop_after=6, **settings)
+    run_ranks(resumed, 2, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
+def test_other_ranks_go_on(dataset: Dataset, tmp_path: Path) -> None:
+    alone = run_by(1, "gmf", dataset, tmp_path / "alone")
+    run_by(2, "gmf", dataset, tmp_path / "run", stop_after=2)
+    for size, stop_after in ((1, 3), (3, 0)):
+        run_ranks(resumed, size, tmp_path / "run", stop_after)
+    assert_alike(Run.open(tmp_path / "run"), alone, 1e-3)
+
+
+STEPLESS: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
+"""A training that ends with its first weights."""
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_begin_with_the_rows_of_a_run(
+    size: int, dataset: Dataset, everything: Dataset, tmp_path: Path
+) -> None:
+    """Each with its own users' rows, matched by id."""
+    source = run_by(size, "neumf", dataset, tmp_path / "source")
+    settings = STEPLESS | {"start_from": source.path}
+    alone = run_by(1, "neumf", everything, tmp_path / "alone", **settings)
+    shared = run_by(size, "neumf", everything, tmp_path / "shared", **settings)
+    assert_alike(shared, alone, 1e-6)
+    assert shared.config.start == alone.config.start
+    assert shared.config.start["from"]["path"] == str(source.path)
+
+
+def test_ranks_begin_with_pretrained_halves(dataset: Dataset, tmp_path: Path) -> None:
+    for size, half in ((1, "gmf"), (2, "mlp")):
+        run_by(size, half, dataset, tmp_path / half)
+    halves = PretrainingConfig(pretrained_gmf=tmp_path / "gmf", pretrained_mlp=tmp_path / "mlp")
+    settings = STEPLESS | {"pretraining": halves}
+    alone = run_by(1, "neumf", dataset, tmp_path / "alone", **settings)
+    shared = run_by(2, "neumf", dataset, tmp_path / "shared", **settings)
+    assert_alike(shared, alone, 1e-6)
+    assert shared.config.start == alone.config.start
