@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.models.config import SamplingConfig
+from foretaste.models.registry import MODELS
 from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
 from foretaste.training import Callback, PretrainingConfig, resume
@@ -20,6 +22,16 @@ from tests.runs.tiny import parameters
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 700, "callback": Callback()}
+
+
+TOYS = {
+    name: ("tests.training.toys:ToyConfig", f"tests.training.toys:{kind}")
+    for name, kind in (
+        ("toy-steps", "ToySteps"),
+        ("toy-phases", "ToyPhases"),
+        ("toy-sweeps", "ToySweeps"),
+    )
+}
 
 
 class Stop(BaseException):
@@ -147,3 +159,47 @@ def test_ranks_begin_with_pretrained_halves(dataset: Dataset, tmp_path: Path) ->
     shared = run_by(2, "neumf", dataset, tmp_path / "shared", **settings)
     assert_alike(shared, alone, 1e-6)
     assert shared.config.start == alone.config.start
+
+
+def toys_trained(ranks: Ranks, *args: Any) -> None:
+    with mock.patch.dict(MODELS, TOYS):
+        trained(ranks, *args)
+
+
+def toys_resumed(ranks: Ranks, path: Path) -> None:
+    with mock.patch.dict(MODELS, TOYS):
+        resumed(ranks, path)
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_later_family_is_shared_out_through_the_same_seam(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """One of two optimizers in turn and one of sweeps too."""
+    runs = {}
+    for size, stop_after in ((1, 0), (2, 0), (3, 0), (2, 2)):
+        path = tmp_path / f"{size}-{stop_after}"
+        settings = {"batch_size": "auto", "epochs": 3}
+        run_ranks(toys_trained, size, name, dataset.path, path, settings, stop_after)
+        if stop_after:
+            run_ranks(toys_resumed, size, path)
+        runs[size, stop_after] = Run.open(path)
+    for size in (2, 3):
+        assert_alike(runs[size, 0], runs[1, 0], 1e-4)
+    assert weights_of(runs[2, 2]) == weights_of(runs[2, 0])
+    assert numbers_of(runs[2, 2]) == numbers_of(runs[2, 0])
+
+
+def test_fewer_users_than_ranks(tmp_path: Path) -> None:
+    """Some ranks have no row of the user tables, and the state of all is saved."""
+    pairs = [(user, item, item) for user in (1, 2) for item in range(user, 20, 2)]
+    names = ("user_id", "item_id", "timestamp")
+    table = pa.table(dict(zip(names, zip(*pairs, strict=True), strict=True)))
+    dataset = prepare(table, tmp_path / "data", PrepareConfig(protocol="none"))
+    settings: dict[str, Any] = {"batch_size": 40, "eval_every": "auto"}
+    alone = run_by(1, "neumf", dataset, tmp_path / "alone", **settings)
+    shared = run_by(3, "neumf", dataset, tmp_path / "shared", **settings)
+    assert_alike(shared, alone, 1e-3)
+    run_by(3, "neumf", dataset, tmp_path / "run", stop_after=2, **settings)
+    run_ranks(resumed, 3, tmp_path / "run")
+    assert weights_of(Run.open(tmp_path / "run")) == weights_of(shared)

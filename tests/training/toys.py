@@ -20,6 +20,7 @@ from foretaste.models.base import (
 )
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.share import Share
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -28,6 +29,7 @@ class ToyConfig(ModelConfig):
     """A toy with a vector for every item."""
 
     has_large_products = False
+    parallel = ("data",)
 
     width: int = 3
     """Of the item vectors."""
@@ -77,8 +79,10 @@ class ToyVectors(ToyScores):
     config_class = ToyConfig
     item_rows = ("left", "right")
 
-    def __init__(self, config: ToyConfig, num_users: int, num_items: int) -> None:
-        super().__init__(config, num_users, num_items)
+    def __init__(
+        self, config: ToyConfig, num_users: int, num_items: int, share: Share | None = None
+    ) -> None:
+        super().__init__(config, num_users, num_items, share)
         self.left = nn.Parameter(torch.empty(num_items, config.width))
         self.right = nn.Parameter(torch.empty(num_items, config.width))
 
@@ -95,10 +99,16 @@ class ToyVectors(ToyScores):
     def weights(self) -> Tensor:
         return self.left @ self.right.T
 
+    def own_users(self, histories: HistoryTensors) -> HistoryTensors:
+        """Those that this rank computes with."""
+        users = self.share.ranks.part_of(len(histories))
+        return histories[users.start : users.stop]
+
     def error(self, histories: HistoryTensors) -> Tensor:
-        """Mean squared error of the users' rows."""
-        history_BI = histories.to_dense()
-        return (history_BI - history_BI @ self.weights()).square().mean()
+        """Mean squared error of the users' rows; those of ranks add up."""
+        history_BI = self.own_users(histories).to_dense()
+        squares = (history_BI - history_BI @ self.weights()).square()
+        return squares.sum() / (len(histories) * self.num_items)
 
 
 class ToySteps(ToyVectors, NeuralModel):
@@ -158,8 +168,9 @@ class ToySweeps(ToyVectors, SweepModel):
     @torch.no_grad()
     def sweep(self, histories: HistoryTensors) -> Tensor:
         # In float64, so that equal sweeps round to equal weights.
-        history_BI = histories.to_dense().double()
+        history_BI = self.own_users(histories).to_dense().double()
         gram_II = history_BI.T @ history_BI
+        self.share.ranks.sum_(gram_II)
         target_II = torch.linalg.solve(gram_II + torch.eye(len(gram_II)), gram_II)
         ridge = torch.eye(self.left.shape[1])
         for one, other, side_II in (
@@ -169,7 +180,8 @@ class ToySweeps(ToyVectors, SweepModel):
             fixed = other.double()
             one.copy_(torch.linalg.solve(fixed.T @ fixed + ridge, fixed.T @ side_II.T).T)
         penalty = self.left.square().sum() + self.right.square().sum()
-        return (target_II - self.weights()).square().sum() + penalty
+        loss = (target_II - self.weights()).square().sum() + penalty
+        return loss / self.share.ranks.size
 
 
 class ToyFit(ToyScores, ClosedFormModel):
