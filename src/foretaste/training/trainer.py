@@ -333,8 +333,11 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
     """True where the step of a full batch, of so many samples, becomes a CUDA graph."""
     if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
         return False
-    # With several optimizers, equal shapes may be steps of different ones.
-    return len(model.parameter_groups()) == 1 and not model.waits_for_device(num_samples)
+    # With several optimizers, equal shapes may be steps of different ones; a rank's parts of full
+    # batches have no shape in common.
+    is_alone = model.share.ranks.size == 1
+    num_groups = len(model.parameter_groups())
+    return is_alone and num_groups == 1 and not model.waits_for_device(num_samples)
 
 
 def peak_memory_mib(device: torch.device) -> float | None:
