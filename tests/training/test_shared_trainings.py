@@ -22,8 +22,6 @@ from tests.runs.tiny import parameters
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 700, "callback": Callback()}
-
-
 TOYS = {
     name: ("tests.training.toys:ToyConfig", f"tests.training.toys:{kind}")
     for name, kind in (
@@ -39,24 +37,28 @@ class Stop(BaseException):
 
 
 def stopping_after(num_updates: int) -> AbstractContextManager[Any]:
-    """Save after every update within, and `Stop` after so many; 0 for none."""
+    """`Stop` a training within once so many updates are saved; 0 for none."""
     if not num_updates:
         return nullcontext()
 
+    save = Checkpoints.save
+
     def save_and_stop(checkpoints: Checkpoints) -> None:
-        checkpoints.save()
+        save(checkpoints)
         if checkpoints.state.global_step == num_updates:
             raise Stop
 
     stack = ExitStack()
     stack.enter_context(pytest.raises(Stop))
-    stack.enter_context(mock.patch.object(Checkpoints, "save_if_due", save_and_stop))
+    stack.enter_context(mock.patch.object(Checkpoints, "save", save_and_stop))
     return stack
 
 
 def trained(
     ranks: Ranks, name: str, data: Path, path: Path, settings: dict[str, Any], stop_after: int
 ) -> None:
+    if stop_after:
+        settings = settings | {"checkpoint_every_s": 0.0}
     with stopping_after(stop_after):
         run_of(name, data, path, **SMALL | settings)
 
@@ -125,7 +127,7 @@ def test_ranks_go_on_as_if_nothing_had_been(
 
 
 def test_other_ranks_go_on(dataset: Dataset, tmp_path: Path) -> None:
-    alone = run_by(1, "gmf", dataset, tmp_path / "alone")
+    alone = run_by(1, "gmf", dataset, tmp_path / "alone", checkpoint_every_s=0.0)
     run_by(2, "gmf", dataset, tmp_path / "run", stop_after=2)
     for size, stop_after in ((1, 3), (3, 0)):
         run_ranks(resumed, size, tmp_path / "run", stop_after)

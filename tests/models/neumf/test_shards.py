@@ -21,7 +21,6 @@ from foretaste.ops.dropout import keep_mask
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import TowerDropout, layer_keys
 from foretaste.ops.ranks import Ranks
-from foretaste.training.checkpoint import own_state
 from foretaste.training.trainer import make_batches, make_step
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
@@ -100,7 +99,9 @@ def updates(
     last = batches.num_batches - 1
     for batch in (*islice(batches.epoch(0), 3), *batches.epoch(1, last)):
         if weights is not None:
-            model.load_state_dict(own_state(weights[len(found)], model))
+            whole = weights[len(found)]
+            own = {name: whole[name][users.start : users.stop] for name in model.user_rows}
+            model.load_state_dict(whole | own)
         before = {name: value.clone() for name, value in model.state_dict().items()}
         loss = step(batch).clone()
         step.finish()
