@@ -123,7 +123,7 @@ def kill_some(training: Training, whole_s: float, chance: random.Random) -> dict
             ranks = new_ranks(torchrun, training.size, [kill["process"] for kill in kills])
             if not ranks:
                 break
-            delay_s = chance.uniform(0.0, whole_s)
+            delay_s = chance.uniform(0.0, 0.8 * whole_s)
             if ended_within(torchrun, delay_s):
                 break
             victim = chance.choice(ranks)

@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs import mistakes_in_data, mistakes_in_runs
+from tests.docs import mistakes_among_ranks, mistakes_in_data, mistakes_in_runs
 from tests.docs.mistakes import Mistake
 from tests.docs.pages import DOCS, page, slug
 
@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, Mistake]] = {
     "Datasets": mistakes_in_data.DATASETS,
     "Settings of training": mistakes_in_runs.TRAINING_SETTINGS,
     "While training": mistakes_in_runs.TRAINING,
+    "Several ranks": mistakes_among_ranks.RANKS,
     "Runs": mistakes_in_runs.RUNS,
     "Asking a run": mistakes_in_runs.QUESTIONS,
     "Command lines": mistakes_in_runs.COMMAND_LINES,

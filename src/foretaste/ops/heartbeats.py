@@ -89,10 +89,7 @@ class Heartbeats:
 
         What all ranks raise alike is left to the first of them.
         """
-        if isinstance(error, Interrupted):
-            if self.own.rank:
-                voice.is_quiet = True
-            self.leave()
+        if self._is_leaving:  # all end alike
             return
         self._hurry.set()
         self._has_failed.wait(0.5 if self.own.rank == 0 else 2.0)
@@ -103,8 +100,12 @@ class Heartbeats:
             elif self.own.rank:
                 voice.name = f"{self.own}: "
 
-    def leave(self) -> None:
-        """End the heartbeats: this rank has done its part."""
+    def leave_together(self) -> None:
+        """End the heartbeats once all ranks have done their part, such as the first its saving."""
+        try:
+            dist.all_reduce(torch.zeros(()))
+        except RuntimeError as error:
+            raise self.explain(error) from error
         self._is_leaving = True
         try:
             self._store.set(self._key(self.own), _LEFT)
@@ -127,6 +128,7 @@ class Heartbeats:
             while time.monotonic() < ends and not self._have_others_left():
                 time.sleep(0.05)
         self._has_left.set()
+        self._hurry.set()
         self._threads[0].join(self.timeout_s)
 
     def _beat(self) -> None:
@@ -141,7 +143,7 @@ class Heartbeats:
                 values = self._values()
                 failed = self._store.check([self._name("failed")])
                 if failed:
-                    self._end(self._said_by_another(), is_said=True)
+                    self._end(self._said_by_another(), says=False)
                     return
             except RuntimeError:
                 self._lose_store()
@@ -156,15 +158,14 @@ class Heartbeats:
                 seen[one.rank] = (value, since if value == last else now)
                 if value == _LEFT.encode():
                     continue
-                if one in ended:
-                    self._end(f"{one} ended")
+                lost = f"{one} ended" if one in ended else ""
+                if not lost and now - since > self.timeout_s and value == last:
+                    lost = f"{one} has not been heard of for {self.timeout_s:g} s"
+                if lost:
+                    self._end(lost, says=self._is_first_to_say(lost))
                     return
-                if now - since > self.timeout_s and value == last:
-                    self._end(f"{one} has not been heard of for {self.timeout_s:g} s")
-                    return
-            self._hurry.wait(self.timeout_s / 10)
-            if self._hurry.is_set():
-                time.sleep(0.1)
+            if self._hurry.wait(self.timeout_s / 10):
+                self._has_left.wait(0.1)
 
     def _watch_store(self) -> None:
         """End this process where the store does not answer, so that `_beat` waits for ever."""
@@ -180,19 +181,19 @@ class Heartbeats:
                 return
 
     def _lose_store(self) -> None:
-        if not self._is_leaving and self.failure is None:
+        if not self._is_leaving:
             host, port = self._meeting.launch.address
             holder = f"torchrun at {host}:{port}" if is_in_agent() else str(self.members[0])
-            self._end(f"{holder} ended or does not answer")
+            self._end(f"{holder} ended or does not answer", says=self._speaks_without_store())
 
-    def _end(self, failure: str, *, is_said: bool = False) -> None:
-        if self.failure is not None:
-            return
-        self.failure = failure
-        if not is_said and self._is_first_to_say(failure):
-            print_error(f"error: {failure}; all ranks end{self.advice}", sys.__stderr__)
-        voice.is_quiet = True
-        self._has_failed.set()
+    def _end(self, failure: str, *, says: bool) -> None:
+        """End this process, by its main thread or without it."""
+        if self.failure is None:
+            self.failure = failure
+            if says:
+                print_error(f"error: {failure}; all ranks end{self.advice}", sys.__stderr__)
+            voice.is_quiet = True
+            self._has_failed.set()
         if not self._has_left.wait(_GRACE_S):
             os._exit(EXIT_MISTAKE)
 
@@ -205,10 +206,13 @@ class Heartbeats:
                 self._store.set(self._name("failed"), json.dumps(said))
             return is_first
         except RuntimeError:
-            # Nobody can be asked: the first that is not where the store was.
-            home, *others = self.members
-            away = [one for one in others if one.machine != home.machine]
-            return self.own is (away or others)[0]
+            return self._speaks_without_store()
+
+    def _speaks_without_store(self) -> bool:
+        """True of the first rank that is on another machine than the store, else of the second."""
+        home, *others = self.members
+        away = [one for one in others if one.machine != home.machine]
+        return self.own is (away or others)[0]
 
     def _said_by_another(self) -> str:
         said = json.loads(self._store.get(self._name("failed")))
@@ -256,9 +260,13 @@ def process_group(launch: Launch) -> Iterator[Heartbeats]:
             )
         except RuntimeError as error:
             raise heartbeats.explain(error) from error
-        yield heartbeats
-        heartbeats.leave()
-        dist.all_reduce(torch.zeros(()))  # all are done
+        try:
+            yield heartbeats
+        except Interrupted:  # all were, once their state was saved
+            voice.is_quiet = launch.rank > 0
+            heartbeats.leave_together()
+            raise
+        heartbeats.leave_together()
         dist.destroy_process_group()
     except BaseException as error:
         with CaughtSignals(lambda number: None):  # torchrun sends SIGTERM as soon as one ends
