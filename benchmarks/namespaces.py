@@ -109,7 +109,8 @@ def differences(one: Path, two: Path) -> dict[str, float]:
 
 
 def _numbers(run: Path) -> tuple[list[float], list[float]]:
-    events = [json.loads(line) for line in (run / "metrics.jsonl").open(encoding="utf-8")]
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines]
     found = [event["evaluation"]["metrics"] for event in events if event["event"] == "evaluation"]
     return (
         [event["loss"] for event in events if event["event"] == "epoch"],

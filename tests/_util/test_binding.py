@@ -91,9 +91,13 @@ def test_all_threads_of_a_process_are_bound() -> None:
         "masks = {frozenset(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')}\n"
         "print(len(masks), sorted(masks.pop()), torch.get_num_threads(), len(lines))"
     )
-    environment = os.environ | {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=os.environ | ranks,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     allowed = cores_by_node(os.sched_getaffinity(0))
     own = bindings_of(2, allowed)[1]

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import call
-from tests.docs.pages import Block, Command, Page, commands
+from tests.cli.conftest import Done, call
+from tests.docs.pages import ROOT, Block, Command, Page, commands
+
+TIMEOUT_S = 300.0
 
 _TOKEN = re.compile(
     r"(?P<open>\.\.\.)"
@@ -71,6 +77,19 @@ def matches(shown: str, printed: str) -> bool:
     )
 
 
+def launched(words: Sequence[str]) -> Done:
+    """Run a command line of torchrun, which starts processes of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words[1:]],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 def _write(block: Block) -> None:
     path = Path(str(block.title))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,8 +99,8 @@ def _write(block: Block) -> None:
 def _run_command(page: Page, block: Block, command: Command) -> None:
     where = f"{page.name}, line {block.line}: {command.line}"
     words = shlex.split(command.line, comments=True)
-    assert words[0] == "foretaste", f"{where}: other programs are shown in sh blocks"
-    done = call(*words[1:])
+    assert words[0] in ("foretaste", "torchrun"), f"{where}: other programs are in sh blocks"
+    done = call(*words[1:]) if words[0] == "foretaste" else launched(words)
     printed = done.out + done.err
     assert (done.status != 0) == command.output.startswith("error: "), f"{where}\n{printed}"
     if command.output.strip():

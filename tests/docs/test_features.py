@@ -9,7 +9,7 @@ import pytest
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, SettingError, UnsupportedError
-from foretaste.models.registry import MODEL_NAMES
+from foretaste.models.registry import MODEL_NAMES, config_class
 from tests.docs.mistakes import RATINGS
 from tests.docs.pages import page
 
@@ -36,7 +36,7 @@ def test_every_model_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_a_row_is_true(name: str, dataset: Dataset, tmp_path: Path) -> None:
-    _, ranks, precision, _, starts, similar, _ = ROWS[name]
+    _, parallel, precision, _, starts, similar, _ = ROWS[name]
     epochs = {"epochs": 1, **SMALL[name]} if name in SMALL else {}
     run = foretaste.train(name, dataset, run_path=tmp_path / "run", **epochs)
     recommender = foretaste.load(run)
@@ -48,7 +48,7 @@ def test_a_row_is_true(name: str, dataset: Dataset, tmp_path: Path) -> None:
             return False
         return True
 
-    assert ranks == "1"
+    assert parallel == (", ".join(config_class(name).parallel) or "no")
     assert works(SettingError, {"precision": "bf16", "overwrite": True}) == ("bf16" in precision)
     assert works(SettingError, {"start_from": run, "overwrite": True}) == (starts == "yes")
     assert len(recommender.recommend_for([[100, 101]], k=3)[0].items) == 3

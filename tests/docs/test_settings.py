@@ -51,10 +51,23 @@ OF_OTHER_SCRIPTS = {
 
 OF_OTHER_PROGRAMS = {
     "--build-arg",
+    "--cpus-per-task",
     "--gpus",
+    "--gpus-per-node",
     "--index-url",
+    "--local-addr",
     "--logdir",
+    "--max-restarts",
+    "--nnodes",
+    "--nodes",
+    "--nproc-per-node",
+    "--ntasks-per-node",
+    "--rdzv-backend",
+    "--rdzv-conf",
+    "--rdzv-endpoint",
+    "--rdzv-id",
     "--rm",
+    "--signal",
     "--tag",
     "--volume",
 }

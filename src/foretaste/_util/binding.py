@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.process import launch
 from foretaste.errors import SettingError
 
 _SYSTEM = Path("/sys/devices/system")
@@ -27,7 +28,6 @@ class Binding:
     cpus: tuple[int, ...]
     """Hardware threads, ascending; a core may have two."""
     num_cores: int
-    """Threads to compute with: one a core."""
     nodes: tuple[int, ...]
     """NUMA nodes that the cores belong to."""
 
@@ -41,24 +41,25 @@ def bind_rank() -> list[str]:
     """Bind this process, one of those that torchrun started on this machine, to its cores.
 
     All of its threads are kept to them, also those to come, and PyTorch computes with one thread a
-    core. Memory is then taken from the NUMA node of the core that first writes it. Returns lines
-    that say what each rank of the machine is bound to. Raises SettingError where the system has no
-    such binding.
+    core of the rank that has the fewest. Memory is then taken from the NUMA node of the core that
+    first writes it. Returns lines that say what each rank of the machine is bound to. Raises
+    SettingError where the system has no such binding.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise SettingError("bind: this system binds no process to cores; leave it out")
     import torch
 
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    started = launch()
+    size = started.local_size
     nodes = cores_by_node(os.sched_getaffinity(0))
     bindings = bindings_of(size, nodes, _nodes_of_gpus(size))
-    own = bindings[rank]
+    own = bindings[started.local_rank]
     for thread in _THREADS.iterdir() if _THREADS.is_dir() else ():
         with suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread.name), own.cpus)
     os.sched_setaffinity(0, own.cpus)
-    torch.set_num_threads(own.num_cores)
+    # as many on every rank, for sums depend on it
+    torch.set_num_threads(min(binding.num_cores for binding in bindings))
     lines = [f"bound: local rank {n} to {binding}" for n, binding in enumerate(bindings)]
     num_cores = sum(map(len, nodes.values()))
     if num_cores < size:

@@ -25,7 +25,9 @@ COMMIT_VARIABLE = "FORETASTE_COMMIT"
 _PACKAGES = ("torch", "numpy", "triton", "pyarrow")
 
 HEADINGS = {
+    "case": "case",
     "ranks": "ranks",
+    "threads": "threads",
     "parallel": "by",
     "batch_per_rank": "batch a rank",
     "precision": "precision",
@@ -47,6 +49,7 @@ HEADINGS = {
     "users_per_s": "users/s",
     "pairs_per_s": "pairs/s",
     "times_plain": "× plain",
+    "times_one": "× one rank",
     "strong_scaling": "strong scaling",
     "weak_scaling": "weak scaling",
     "epoch_s": "epoch",
@@ -173,7 +176,7 @@ def cell(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        is_number = name.endswith("_per_s") or name == "times_plain"
+        is_number = name.endswith("_per_s") or name.startswith("times_")
         shown = compact if is_number else _seconds
         return f"{shown(value['median'])} ({shown(value['min'])} to {shown(value['max'])})"
     if name in _MILLISECONDS:

@@ -16,6 +16,7 @@ import torch
 
 from foretaste._util.binding import bind_rank
 from foretaste._util.files import why_not_written
+from foretaste._util.process import launch
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import load_libraries
 from foretaste.bench.rows import Row, environment
@@ -151,6 +152,12 @@ class Session:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         self.device = resolve_device(options.device)
+        started, num_threads = launch(), torch.get_num_threads()
+        if self.device.type == "cpu" and started.size > 1 and num_threads == 1:
+            self.log(
+                f"note: {started.local_size} ranks with one thread each on {os.cpu_count()} cores: "
+                "torchrun sets OMP_NUM_THREADS=1 where it is not set; --bind shares the cores out"
+            )
         load_libraries(self.device)
         self._environment = environment(self.device)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -179,10 +178,8 @@ def _bind(is_asked: bool) -> None:
     if is_asked:
         from foretaste._util.binding import bind_rank
 
-        lines = bind_rank()
-        if os.environ.get("RANK", "0") == "0":
-            for line in lines:
-                say(stderr_console(), line)
+        for line in bind_rank():
+            say(stderr_console(), line)
 
 
 def _train(

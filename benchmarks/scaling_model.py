@@ -1,0 +1,331 @@
+"""Bytes, memory and time of trainings among ranks, by formula.
+
+``python -m benchmarks.scaling_model`` prints the tables of docs/scaling.md. Bytes and memory are
+exact, and a test holds them against the counters of real ranks. Times are no measurements: they
+follow from the assumptions below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from foretaste.models.config import Sharing
+from foretaste.models.registry import build_model, config_class
+from foretaste.ops.ranks import union_bytes
+
+BYTES_PER_PARAMETER = 16
+"""Weight, gradient and Adam's two moments in float32."""
+
+ADAM_TRAFFIC = 28
+"""Bytes that an update of one parameter reads and writes."""
+
+GPUS_PER_NODE = 8
+MEMORY_BYTES_PER_S = 4.3e12
+"""Assumption: memory of one GPU, of H200's class."""
+NVLINK_BYTES_PER_S = 0.8 * 450e9
+"""Assumption: 900 GB/s of both directions together, of which collectives reach 80 %."""
+NETWORK_BYTES_PER_S = 0.8 * 50e9
+"""Assumption: 400 Gb/s for each node of eight GPUs, of which collectives reach 80 %."""
+LATENCY_S = {"box": 20e-6, "network": 60e-6}
+"""Assumption: of one collective."""
+HOST_S = 1.2e-3
+"""Assumption: to start the some 200 operations of a step, which are no CUDA graph among ranks."""
+LOGITS_BYTES = 1 << 30
+"""Logits of Mult-VAE that a GPU holds at once."""
+
+SAMPLES_PER_S = {
+    "neumf": {"today": 125e6, "floor": 1_048_576 / 1.25e-3},
+    "vae": {"today": 2.5e6, "floor": 24_576 / 3.9e-3},
+}
+"""Assumption: of one GPU at the reference's sizes. The floor is what the GPU's arithmetic and
+memory allow (tower or logits, gathers, Adam); today is what kernels of this kind usually reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training, and the way it is shared out."""
+
+    model: str
+    parallel: Sharing
+    num_users: int
+    num_items: int
+    num_interactions: int
+    batch_size: int
+    """Samples or users, of all ranks together."""
+    negatives: int = 4
+    precision: str = "fp32"
+    config: Any = None
+    """Settings of the model, its defaults for None."""
+
+    @cached_property
+    def parameters(self) -> tuple[int, int, int]:
+        """Numbers learned that have a row for each user, for each item, and the rest."""
+        config = self.config or config_class(self.model)()
+        with torch.device("meta"):
+            model = build_model(self.model, config, self.num_users, self.num_items)
+        users, items, rest = 0, 0, 0
+        for name, parameter in model.named_parameters():
+            users += parameter.numel() if name in model.user_rows else 0
+            items += parameter.numel() if name in model.item_rows else 0
+            rest += parameter.numel() if name not in model.user_rows + model.item_rows else 0
+        return users, items, rest
+
+    @property
+    def width(self) -> int:
+        """Of Mult-VAE's first hidden layer, which is that of its last one too."""
+        config: Any = self.config or config_class(self.model)()
+        width: int = config.hidden[0]
+        return width
+
+    def held(self, ranks: int) -> tuple[float, float]:
+        """Users and items whose table rows a rank has, in equal parts."""
+        users = self.num_users / (ranks if self.parallel == "users" else 1)
+        items = self.num_items / (ranks if self.parallel == "items" else 1)
+        return users, items
+
+    def update_bytes(self, touched: tuple[int, int] | None = None, ranks: int = 8) -> int:
+        """Payload of a rank's collectives in one update; nothing alone.
+
+        ``touched`` are the distinct items of a batch, and the most that one rank has, where only
+        their rows are summed; by default all that a batch could have.
+        """
+        users, items, rest = self.parameters
+        if self.parallel == "data":
+            return 4 * (users + items + rest)
+        if self.parallel == "items":
+            # first layer's sums, gradients of the last hidden layer; per row a maximum and a sum
+            return 4 * self.batch_size * (2 * self.width + 2)
+        num_bytes, per_row = 4 * items, 4 * items // self.num_items
+        index_bytes = union_bytes(self.num_items, self.batch_size)
+        if per_row * self.batch_size + index_bytes > num_bytes:
+            return num_bytes + 4 * rest
+        num_touched = self.batch_size
+        if touched is not None:
+            num_touched, most = touched
+            if 4 * self.batch_size < self.num_items:  # numbers, beside how many each rank has
+                index_bytes = 4 * most + 8 * ranks
+        return per_row * num_touched + index_bytes + 4 * rest
+
+    def epoch_bytes(self, ranks: int) -> int:
+        """Payload once an epoch: the rows of each batch that each rank has."""
+        return 8 * (self.num_updates + ranks) if self.parallel == "users" else 0
+
+    def setup_bytes(self, ranks: int) -> int:
+        """Payload once a training: how many users each item has, and where a rank's part lies.
+
+        By users that is its number of interactions, by items each user's.
+        """
+        if self.parallel == "data":
+            return 0
+        of_each = 8 if self.parallel == "users" else 4 * self.num_users
+        return 4 * self.num_items + of_each + 8 * ranks
+
+    @property
+    def num_samples(self) -> int:
+        """Of an epoch."""
+        if self.model in ("vae", "dae"):
+            return self.num_users
+        return self.num_interactions * (1 + self.negatives)
+
+    @property
+    def num_updates(self) -> int:
+        """Of an epoch."""
+        return -(-self.num_samples // self.batch_size)
+
+    def state_bytes(self, users: float, items: float) -> float:
+        """Weights, gradients and moments of a rank with so many users' and items' rows."""
+        of_users, of_items, rest = self.parameters
+        held = of_users * users / self.num_users + of_items * items / self.num_items + rest
+        return BYTES_PER_PARAMETER * held
+
+    def data_bytes(self, users: float, interactions: float) -> float:
+        """Training data of so many users and interactions in an epoch."""
+        if self.parallel == "users":
+            # item, user, key of the search for negatives, order, negatives; offset, a flag
+            return (4 + 4 + 8 + 8 + 4 * self.negatives) * interactions + (8 + 1) * users
+        # item; offset, length, order, and the place among the items of all ranks
+        return 4 * interactions + (24 + (8 if self.parallel == "items" else 0)) * users
+
+    def rank_bytes(self, ranks: int) -> tuple[float, float]:
+        """State and data of a rank that has an equal part."""
+        users, items = self.held(ranks)
+        interactions = self.num_interactions / (1 if self.parallel == "data" else ranks)
+        return self.state_bytes(users, items), self.data_bytes(users, interactions)
+
+
+def all_reduce_s(num_bytes: float, ranks: int) -> float:
+    """Seconds of a sum over ranks: within a box, then of each box's share over the network."""
+    if ranks == 1:
+        return 0.0
+    inside = min(ranks, GPUS_PER_NODE)
+    seconds = LATENCY_S["box"] + 2 * (inside - 1) / inside * num_bytes / NVLINK_BYTES_PER_S
+    nodes = ranks // GPUS_PER_NODE
+    if nodes > 1:
+        over = 2 * (nodes - 1) / nodes * num_bytes
+        seconds += LATENCY_S["network"] + over / NETWORK_BYTES_PER_S
+    return seconds
+
+
+def update_s(training: Training, ranks: int, speed: str) -> tuple[float, float]:
+    """Seconds of an update, and those of them in which ranks only wait for each other."""
+    users, items, rest = training.parameters
+    kind = "vae" if training.model in ("vae", "dae") else "neumf"
+    alone_s = training.batch_size / SAMPLES_PER_S[kind][speed]
+    if kind == "vae":
+        alone_s *= training.num_items / VAE.num_items
+    adam_s = ADAM_TRAFFIC / MEMORY_BYTES_PER_S
+    if training.parallel == "users":
+        same_s = adam_s * (items + rest)
+        hidden_s = adam_s * users / ranks
+        waits_s = max(0.0, all_reduce_s(training.update_bytes(), ranks) - hidden_s)
+    elif training.parallel == "data":
+        same_s = adam_s * (users + items + rest)
+        waits_s = all_reduce_s(training.update_bytes(), ranks)
+    else:
+        same_s = adam_s * rest
+        num_chunks = _num_chunks(training, ranks)
+        # the sums of hidden rows' gradients go on beside the next chunk, but for the last
+        waits_s = all_reduce_s(4 * training.batch_size * training.width, ranks)
+        waits_s += all_reduce_s(4 * training.batch_size * training.width / num_chunks, ranks)
+        waits_s += num_chunks * all_reduce_s(4 * training.batch_size / num_chunks, ranks)
+    if ranks == 1:
+        return alone_s, 0.0
+    return max(HOST_S, (alone_s - same_s) / ranks + same_s + waits_s), waits_s
+
+
+def _num_chunks(training: Training, ranks: int) -> int:
+    row_bytes = 2 * -(-training.num_items // ranks)
+    return max(1, -(-training.batch_size * row_bytes // LOGITS_BYTES))
+
+
+def speedup(training: Training, ranks: int, speed: str, *, weak: bool = False) -> float:
+    """Times the rate of one GPU; ``weak`` gives each rank a batch of the whole's size."""
+    alone_s, _ = update_s(training, 1, speed)
+    if weak:
+        grown = replace(training, batch_size=ranks * training.batch_size)
+        return ranks * alone_s / update_s(grown, ranks, speed)[0]
+    return alone_s / update_s(training, ranks, speed)[0]
+
+
+NEUMF = Training(
+    model="neumf",
+    parallel="users",
+    num_users=138_493,
+    num_items=26_744,
+    num_interactions=20_000_263,
+    batch_size=1_048_576,
+    precision="bf16",
+)
+VAE = Training(
+    model="vae",
+    parallel="data",
+    num_users=116_677,
+    num_items=20_108,
+    num_interactions=8_528_759,
+    batch_size=24_576,
+    precision="bf16",
+)
+CASES = {
+    "NeuMF, users": NEUMF,
+    "Mult-VAE, data": VAE,
+    "Mult-VAE, items": replace(VAE, parallel="items"),
+}
+LARGE = {
+    "Mult-VAE, data, 500,000 items": replace(VAE, num_items=500_000),
+    "Mult-VAE, items, 500,000 items": replace(VAE, parallel="items", num_items=500_000),
+}
+HUGE = {
+    "NeuMF, users": replace(NEUMF, num_users=10**9, num_items=10**7, num_interactions=5 * 10**10),
+    "Mult-VAE, data": replace(VAE, num_users=10**9, num_items=10**7, num_interactions=5 * 10**10),
+    "Mult-VAE, items": replace(
+        VAE, parallel="items", num_users=10**9, num_items=10**7, num_interactions=5 * 10**10
+    ),
+}
+
+
+def tables() -> list[str]:
+    """The tables of docs/scaling.md, in their order."""
+    return [bytes_table(), memory_table(), efficiency_table(), huge_table()]
+
+
+def bytes_table() -> str:
+    rows = [
+        (
+            name,
+            _mb(case.update_bytes()),
+            f"{case.num_updates:,}",
+            _mb(case.num_updates * case.update_bytes() + case.epoch_bytes(8)),
+        )
+        for name, case in CASES.items()
+    ]
+    return _table(("shared out", "an update", "updates an epoch", "an epoch"), rows)
+
+
+def memory_table() -> str:
+    sizes = (1, 2, 8, 64)
+    rows = [(name, *(_mb(sum(case.rank_bytes(n))) for n in sizes)) for name, case in CASES.items()]
+    return _table(("shared out", "1 rank", *(f"{n} ranks" for n in sizes[1:])), rows)
+
+
+def efficiency_table() -> str:
+    rows = []
+    for name, case in (CASES | LARGE).items():
+        for speed in ("today", "floor"):
+            times = {n: update_s(case, n, speed) for n in (1, 8, 64)}
+            rows.append(
+                (
+                    name,
+                    speed,
+                    _ms(times[1][0]),
+                    f"{_ms(times[8][0])} ({_ms(times[8][1])})",
+                    f"{speedup(case, 8, speed):.1f}",
+                    f"{speedup(case, 8, speed, weak=True):.1f}",
+                    f"{speedup(case, 64, speed):.0f}",
+                    f"{speedup(case, 64, speed, weak=True):.0f}",
+                )
+            )
+    headings = ["shared out", "one GPU", "its update", "of 8 (waiting)"]
+    headings += ["8, strong", "8, weak", "64, strong", "64, weak"]
+    return _table(headings, rows)
+
+
+def huge_table() -> str:
+    rows = []
+    for name, case in HUGE.items():
+        update_bytes = case.update_bytes()
+        rows.append(
+            (
+                name,
+                *map(_gb, case.rank_bytes(64)),
+                _mb(update_bytes),
+                _ms(all_reduce_s(update_bytes, 64)),
+            )
+        )
+    headings = ("shared out over 64", "tables and state", "data", "an update", "takes")
+    return _table(headings, rows)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in headings[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *rows))
+
+
+def _mb(number: float) -> str:
+    return f"{number / 1e6:,.0f} MB" if number < 1e10 else _gb(number)
+
+
+def _gb(number: float) -> str:
+    return f"{number / 1e9:,.0f} GB"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
+
+
+if __name__ == "__main__":
+    print("\n\n".join(tables()))

@@ -1,0 +1,170 @@
+"""Formulas of bytes and memory, held against the counters of real ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.scaling_model import Training, all_reduce_s, speedup, tables, update_s
+from foretaste.bench import train as bench_train
+from foretaste.bench.config import VAETrainBench
+from foretaste.bench.session import Session, load_histories, shape_of
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
+from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.ops.ranks import Ranks
+from tests.docs.pages import page
+from tests.ranks import run_ranks
+
+NEUMF = Training(
+    model="neumf",
+    parallel="users",
+    num_users=60,
+    num_items=48,
+    num_interactions=600,
+    batch_size=500,
+    config=NeuMFConfig(factors=4, layers=(8, 8, 4)),
+)
+VAE = Training(
+    model="vae",
+    parallel="data",
+    num_users=60,
+    num_items=48,
+    num_interactions=600,
+    batch_size=20,
+    config=VAEConfig(hidden=(8,), latent=4),
+)
+MANY_ITEMS = {"num_users": 300, "num_items": 2000, "num_interactions": 3000}
+CASES = {
+    "all items": NEUMF,
+    "a byte for each item": replace(NEUMF, **MANY_ITEMS, batch_size=700),
+    "touched items": replace(NEUMF, **MANY_ITEMS, batch_size=100),
+    "data": VAE,
+    "items": replace(VAE, parallel="items"),
+    "items in bf16": replace(VAE, parallel="items", precision="bf16"),
+    "items, wider": replace(VAE, parallel="items", config=VAEConfig(hidden=(16, 8), latent=4)),
+}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Bytes of one rank: of its first update, before it in the epoch, at the start, and held."""
+
+    update: int
+    epoch: int
+    setup: int
+    state: int
+    data: int
+    of_epoch: int
+    """Data made for each epoch: the order, and negatives."""
+    held: tuple[int, int]
+    num_interactions: int
+    items: set[int]
+    """Items of the rank's part of the batch."""
+
+
+def counted(ranks: Ranks, case: Training) -> Counted:
+    options = VAETrainBench(
+        shape=f"{case.num_users}x{case.num_items}x{case.num_interactions}", device="cpu"
+    )
+    session = Session("train", case.config, options, ranks=ranks)
+    plan = session.plan(case.precision, case.batch_size, 2, parallel=case.parallel)
+    before = sum(ranks.num_bytes.values())
+    shape = shape_of(case.num_users, case.num_items, case.num_interactions)
+    training = bench_train.Training(session, load_histories(shape), plan, ranks)
+    batches: Any = training.batches
+    totals = [before, sum(ranks.num_bytes.values())]
+    updates = []
+    model = training.model.train()
+    for batch in batches.epoch(0):
+        totals.append(sum(ranks.num_bytes.values()))
+        training.step(batch)
+        training.step.finish()
+        updates.append(sum(ranks.num_bytes.values()) - totals[-1])
+        if len(updates) == 1:
+            items = {*getattr(batch, "item_index_BK", torch.zeros(0)).flatten().tolist()}
+    kept = batches.item_index_N if case.model == "neumf" else batches.histories.item_index
+    num_interactions = kept.numel()
+    parameters = list(model.parameters())
+    moments = training.step.state_dict()
+    state = sum(2 * p.nbytes for p in parameters)
+    state += sum(v.nbytes for name, v in moments.items() if name.startswith("optimizer.exp_avg"))
+    return Counted(
+        update=updates[0],
+        epoch=totals[2] - totals[1],
+        setup=totals[1] - totals[0],
+        state=state,
+        data=sum(_tensors(batches)),
+        of_epoch=(8 + 4 * 4) * num_interactions if case.model == "neumf" else 8 * case.num_users,
+        held=(len(model.share.users), len(model.share.items)),
+        num_interactions=num_interactions,
+        items=items,
+    )
+
+
+def _tensors(batches: Any) -> list[int]:
+    """Bytes of what batches keep, each tensor once."""
+    found: dict[int, int] = {}
+
+    def look(value: Any, depth: int = 0) -> None:
+        if isinstance(value, torch.Tensor):
+            found[value.data_ptr()] = value.nbytes
+        elif depth < 2 and hasattr(value, "__dict__"):
+            for inner in vars(value).values():
+                look(inner, depth + 1)
+
+    look(batches)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_and_memory_are_those_of_the_formulas(name: str, size: int) -> None:
+    case = CASES[name]
+    found = run_ranks(counted, size, case)
+    items = set.union(*(one.items for one in found))
+    touched = len(items), max(len(one.items) for one in found)
+    expected = case.update_bytes(touched, ranks=size)
+    # a fused product of bf16, where the processor has one, needs no maximum but a flag
+    saved = 4 * case.batch_size if case.precision == "bf16" else 0
+    assert all(expected - saved <= one.update <= expected for one in found)
+    assert len({one.update for one in found}) == 1
+    assert expected <= case.update_bytes() + 8 * size
+    for one in found:
+        assert one.epoch == case.epoch_bytes(size)
+        assert one.setup == case.setup_bytes(size)
+        assert one.state == case.state_bytes(*one.held)
+        kept = case.data_bytes(one.held[0], one.num_interactions) - one.of_epoch
+        assert 0 <= one.data - kept <= 64, "an offset more, labels"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(NEUMF, model="gmf", config=GMFConfig(factors=3)),
+        replace(VAE, model="dae", config=DAEConfig(hidden=(6,), latent=4)),
+    ],
+)
+def test_parameters_are_those_of_the_family(case: Training) -> None:
+    users, items, rest = case.parameters
+    if case.model == "gmf":
+        assert (users, items, rest) == (60 * 3, 48 * 3, 4)
+    else:
+        assert (users, items) == (0, 48 * 6 + 48 * 6 + 48)
+        assert rest == 6 + (6 * 4 + 4) + (4 * 6 + 6)
+
+
+def test_the_page_has_the_tables_of_the_model() -> None:
+    text = page("scaling.md").text
+    assert [table for table in tables() if table not in text] == []
+
+
+def test_waiting_is_what_ranks_add() -> None:
+    for ranks in (2, 8, 64):
+        for case in (NEUMF, VAE, replace(VAE, parallel="items")):
+            whole_s, waits_s = update_s(case, ranks, "today")
+            assert 0 <= waits_s < whole_s
+            assert speedup(case, ranks, "today") <= ranks
+    assert all_reduce_s(1e9, 1) == 0 < all_reduce_s(1e9, 8) < all_reduce_s(1e9, 64)
