@@ -16,7 +16,10 @@ from foretaste.training import Callback, resume
 from tests.ranks import run_ranks
 from tests.training.trainings import events, numbers_of, run_of
 
-SETTINGS: dict[str, Any] = {"batch_size": 15, "parallel": "items", "checkpoint_every_s": 0.0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "vae": {"batch_size": 15, "parallel": "items", "checkpoint_every_s": 0.0},
+    "gmf": {"batch_size": 1000, "checkpoint_every_s": 0.0},
+}
 STOPPED_AFTER = 7
 """Updates, of about four in an epoch: weights were kept once."""
 
@@ -34,10 +37,10 @@ class Copying(Callback):
             shutil.copytree(self.path, self.path.with_name("stopped"))
 
 
-def trained(ranks: Ranks, dataset: Path, path: Path, share: float) -> None:
+def trained(ranks: Ranks, name: str, dataset: Path, path: Path, share: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(saved_tensors, "MOST_OF_FREE_MEMORY", share)
-        run_of("vae", open_dataset(dataset), path, callback=Copying(path), **SETTINGS)
+        run_of(name, open_dataset(dataset), path, callback=Copying(path), **SETTINGS[name])
 
 
 def resumed(ranks: Ranks, path: Path, share: float) -> None:
@@ -50,12 +53,12 @@ def weights_of(path: Path) -> dict[str, torch.Tensor]:
     return dict(load_model(Run.open(path), "cpu").state_dict())
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize(("name", "share"), [("vae", 0.0), ("vae", 1.0), ("gmf", 0.0)])
 def test_a_training_goes_on_with_any_number_of_ranks(
-    share: float, dataset: Dataset, tmp_path: Path
+    name: str, share: float, dataset: Dataset, tmp_path: Path
 ) -> None:
     """On as many as before with the same bytes; on others with the same steps, to rounding."""
-    run_ranks(trained, 2, dataset.path, tmp_path / "whole", share)
+    run_ranks(trained, 2, name, dataset.path, tmp_path / "whole", share)
     whole, stopped = Run.open(tmp_path / "whole"), tmp_path / "stopped"
     assert len(list(stopped.glob("*-0000?-of-00002-*"))) == (0 if share else 4)
     assert not verify(stopped).problems

@@ -215,19 +215,26 @@ class Dataset:
         """True where candidates for a split's targets came with the data."""
         return _candidates_file(checked("split", split, Split)) in self.manifest.parts
 
-    def all_interactions(self) -> Histories:
-        """Every kept interaction of every user, held-out ones too: [num_users] rows."""
-        train = self.train.padded(self.manifest.num_users)
-        return reduce(Histories.union, map(self.pairs, self._held_files()), train)
+    def all_interactions(self, users: range | None = None) -> Histories:
+        """Every kept interaction of all or consecutive users, held-out ones too: a row for each."""
+        users = range(self.manifest.num_users) if users is None else users
+        held = [self.pairs(name)[users.start : users.stop] for name in self._held_files()]
+        return reduce(Histories.union, held, self._train_of(users))
 
-    def in_training(self, everything: Histories) -> NDArray[np.bool_]:
+    def in_training(self, everything: Histories, users: range | None = None) -> NDArray[np.bool_]:
         """A mask of `all_interactions`: the entries that are in the training part."""
+        users = range(self.manifest.num_users) if users is None else users
         in_training = np.ones(everything.num_interactions, dtype=bool)
         if files := self._held_files():
-            held = self._held_pairs(files)
-            train = self.train.padded(self.manifest.num_users)
-            in_training[everything.find(held.where(train.find(held) < 0))] = False
+            held = self._held_pairs(files)[users.start : users.stop]
+            in_training[everything.find(held.where(self._train_of(users).find(held) < 0))] = False
         return in_training
+
+    def _train_of(self, users: range) -> Histories:
+        """The training part of consecutive users, with rows for those whom training never saw."""
+        end = self.manifest.num_train_users
+        known = range(min(users.start, end), min(users.stop, end))
+        return self.train_part(known).padded(len(users))
 
     def _ids(self, name: str, num_rows: int) -> IdTable:
         table = IdTable.read(self.path / name, self._content(name))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,13 @@ USERS = "users.parquet"
 ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
 
+_COLUMNS = pa.schema(
+    [("user_index", pa.int32()), ("item_index", pa.int32()), ("in_training", pa.bool_())]
+)
+
+ROWS_AT_ONCE, ROW_GROUP = 1 << 25, 1 << 20
+"""Of the histories: about a gigabyte is in memory while they are written, and a row group."""
+
 
 class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
@@ -87,9 +95,7 @@ class Run:
         with new_run_directory(path) as directory:
             dataset.users.write(directory / USERS)
             dataset.items.write(directory / ITEMS)
-            everything = dataset.all_interactions()
-            in_training = dataset.in_training(everything)
-            write_histories(directory / HISTORIES, everything, in_training)
+            write_histories(directory / HISTORIES, dataset)
             files = {name: WrittenFile.of(directory / name) for name in (USERS, ITEMS, HISTORIES)}
             config = replace(config, files=files)
             (directory / CONFIG).write_text(config.to_json(), encoding="utf-8", newline="\n")
@@ -313,14 +319,28 @@ class Run:
         return table
 
 
-def write_histories(path: Path, histories: Histories, in_training: NDArray[np.bool_]) -> None:
-    """Write ``user_index`` and ``item_index``, int32, and ``in_training``, boolean."""
-    columns = {
-        "user_index": pa.array(histories.row_index()),
-        "item_index": pa.array(histories.item_index),
-        "in_training": pa.array(in_training),
-    }
-    pq.write_table(pa.table(columns), real_path(path), compression="zstd")
+def write_histories(path: Path, dataset: Dataset) -> None:
+    """Write ``user_index`` and ``item_index``, int32, and ``in_training``, boolean, of everything.
+
+    Of a large dataset some users at a time are in memory.
+    """
+    num_parts = 1 + dataset.manifest.num_interactions // ROWS_AT_ONCE
+    bounds = [*dataset.user_bounds(num_parts)[:-1], dataset.manifest.num_users]
+    rows = _COLUMNS.empty_table()
+    with pq.ParquetWriter(real_path(path), _COLUMNS, compression="zstd") as writer:
+        for users in starmap(range, pairwise(bounds)):
+            everything = dataset.all_interactions(users)
+            columns = [
+                pa.array(everything.row_index() + np.int32(users.start)),
+                pa.array(everything.item_index),
+                pa.array(dataset.in_training(everything, users)),
+            ]
+            rows = pa.concat_tables([rows, pa.table(columns, schema=_COLUMNS)]).combine_chunks()
+            num_rows = len(rows)
+            if users.stop < dataset.manifest.num_users:  # whole row groups, whatever the parts
+                num_rows -= num_rows % ROW_GROUP
+            writer.write_table(rows.slice(0, num_rows), ROW_GROUP)
+            rows = rows.slice(num_rows)
 
 
 def read_histories(
