@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import foretaste
-from foretaste.runs import Run
+from foretaste.ops.ranks import Ranks
+from foretaste.runs import Run, saved_tensors
+from foretaste.runs.saved_tensors import OwnRows
 from tests.docs.mistakes import (
     HEADER,
     PAIRS,
@@ -26,6 +28,7 @@ from tests.docs.mistakes import (
     remove,
     run,
 )
+from tests.ranks import run_ranks
 
 _VAE = "train vae data --epochs 1 --run runs/new"
 _NEUMF = "train neumf data --factors 2 --layers 4 2 --epochs 2 --run runs/new"
@@ -75,6 +78,31 @@ def train_another(path: str, other: str) -> None:
     config = foretaste.TrainingConfig(epochs=1, seed=2)
     foretaste.train("vae", "data", model_config=settings, config=config, run_path=other)
     shutil.copy(f"{other}/best.safetensors", path)
+
+
+def save_by_ranks(ranks: Ranks, path: str, epoch: int) -> None:
+    """Save a run's weights again, its users' in shards."""
+    run = Run.open(path)
+    weights = {name: tensor + epoch for name, tensor in run.load_weights().items()}
+    rows = ranks.part_of(run.num_train_users)
+    weights["user_factors"] = weights["user_factors"][rows.start : rows.stop]
+    ranks.on_each(lambda: None)  # all have read them
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_tensors, "MOST_OF_FREE_MEMORY", 0.0)
+        own = OwnRows(ranks, lambda name: rows if name == "user_factors" else None)
+        run.save_weights(weights, epoch, own)
+
+
+def shared_out(path: str, epoch: int) -> list[Path]:
+    """Save a run's weights by two ranks; returns the shards."""
+    run_ranks(save_by_ranks, 2, str(Path(path).absolute()), epoch)
+    return sorted(Path(path).glob("best-*"))
+
+
+def mix_shards(path: str) -> None:
+    """Put a shard of earlier weights in the place of the present one."""
+    earlier = shared_out(path, 1)[0].read_bytes()
+    shared_out(path, 2)[0].write_bytes(earlier)
 
 
 @contextmanager
@@ -218,6 +246,10 @@ RUNS = {
         "recommend runs/vae --user 1", damage("runs/vae/best.safetensors")
     ),
     "Weights that are torn": run("recommend runs/vae --user 1", cut("runs/vae/best.safetensors")),
+    "A shard that is missing": run(
+        "recommend runs/gmf --user 1", lambda: shared_out("runs/gmf", 1)[1].unlink()
+    ),
+    "A shard of another saving": run("recommend runs/gmf --user 1", lambda: mix_shards("runs/gmf")),
     "Weights of another run": run(
         "recommend runs/vae --user 1",
         lambda: Path("runs/vae/best.safetensors").write_bytes(

@@ -11,12 +11,15 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, RunError
 from foretaste.runs import Run, default_run_name, unused_run_path
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
+from foretaste.runs.run import write_histories
 from tests.runs.tiny import edit_config, flip_byte, interactions, make_dataset, run_config
 
 
@@ -101,6 +104,24 @@ def test_a_directory_made_meanwhile_is_not_written_over(
         Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
     assert list(tmp_path.iterdir()) == [path]
     assert (path / "config.json").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("rows_at_once", [100, 7, 1])
+def test_histories_have_the_same_bytes_however_many_are_in_memory(
+    rows_at_once: int, tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = dataset.all_interactions()
+    columns = {
+        "user_index": everything.row_index(),
+        "item_index": everything.item_index,
+        "in_training": dataset.in_training(everything),
+    }
+    path = tmp_path / "whole.parquet"
+    pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=64)
+    monkeypatch.setattr("foretaste.runs.run.ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr("foretaste.runs.run.ROW_GROUP", 64)
+    write_histories(tmp_path / "parts.parquet", dataset)
+    assert (tmp_path / "parts.parquet").read_bytes() == path.read_bytes()
 
 
 def test_a_failed_creation_leaves_nothing(

@@ -59,7 +59,7 @@ def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def digest_of(run: Run) -> str:
-    return run.load_signed_weights()[1]
+    return run.open_weights().digest
 
 
 def first_weights(name: str, dataset: Dataset, seed: int) -> dict[str, torch.Tensor]:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretaste._util.files import file_sha256
 from foretaste.errors import RunError
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import lock_holder, resume_command
+from foretaste.runs.paths import CONFIG, lock_holder, resume_command
 from foretaste.runs.saved_tensors import OwnRows, SavedTensors, save_tensors
 
 if TYPE_CHECKING:
@@ -42,6 +43,38 @@ class SavedState:
     """The rest of it, as JSON values."""
     log_bytes: int
     """Length of the log then."""
+
+
+class StateFile:
+    """The saved state of a training; among ranks, all of them save and load."""
+
+    def __init__(self, run_path: Path, log: MetricsLog) -> None:
+        self.path = run_path / STATE
+        self._log = log
+
+    def save(
+        self, tensors: Mapping[str, Tensor], position: Mapping[str, Any], own: OwnRows
+    ) -> None:
+        """Replace it; it remembers how long the log is now."""
+        note = {}
+        if own.ranks.is_first:
+            note = {"log_bytes": self._log.flush(), "position": dict(position)}
+        save_tensors(self.path, tensors, self._owner(), own, note=note)
+
+    def load(self, own: OwnRows) -> SavedState | None:
+        """The state, None where there is none; RunError where it or the log is not whole."""
+        if own.ranks.on_first(lambda: not os.path.lexists(self.path)):
+            return None
+        try:
+            saved = SavedTensors.open(self.path, self._owner(), own)
+            position, log_bytes = saved.note["position"], saved.note["log_bytes"]
+            own.ranks.on_first(lambda: len(self._log.lines_until(log_bytes)))
+        except RunError as error:
+            raise RunError(f"{error}. Remove {self.path} to begin this training anew") from error
+        return SavedState(tensors=saved.tensors(), position=position, log_bytes=log_bytes)
+
+    def _owner(self) -> dict[str, str]:
+        return {"config_sha256": file_sha256(self.path.with_name(CONFIG))}
 
 
 @dataclass(frozen=True, kw_only=True)

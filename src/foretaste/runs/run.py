@@ -17,14 +17,21 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import bring_back, remove_leftovers
-from foretaste._util.files import file_sha256, open_regular, real_path
+from foretaste._util.files import open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.part_files import pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
-from foretaste.runs.checkpoint_files import KEPT, STATE, WEIGHTS, BestWeights, SavedState
+from foretaste.runs.checkpoint_files import (
+    KEPT,
+    STATE,
+    WEIGHTS,
+    BestWeights,
+    SavedState,
+    StateFile,
+)
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import (
@@ -40,7 +47,6 @@ from foretaste.runs.saved_tensors import (
     SavedTensors,
     discard_tensors,
     remove_old_shards,
-    save_tensors,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +86,7 @@ class Run:
             "num_items": config.dataset.num_items,
         }
         self._weights = BestWeights(path, self.log, owner)
+        self._state = StateFile(path, self.log)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.config.model})"
@@ -214,16 +221,11 @@ class Run:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
         return self.open_weights().tensors()
 
-    def load_signed_weights(self) -> tuple[dict[str, Tensor], str]:
-        """The best weights and, from the same reading, their digest: equal for equal weights.
+    def open_weights(self, own: OwnRows | None = None) -> SavedTensors:
+        """The best weights, to be read one by one, and their digest; RunError as `load_weights`.
 
         They are whole and of this training, even while it goes on and replaces them.
         """
-        weights = self.open_weights()
-        return weights.tensors(), weights.digest
-
-    def open_weights(self, own: OwnRows | None = None) -> SavedTensors:
-        """The best weights, to be read one by one; RunError as for `load_weights`."""
         return self._weights.load(own or OwnRows.all())
 
     @contextmanager
@@ -270,28 +272,14 @@ class Run:
         own: OwnRows | None = None,
     ) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
-        own, note = own or OwnRows.all(), {}
-        if own.ranks.is_first:
-            note = {"log_bytes": self.log.flush(), "position": dict(position)}
-        save_tensors(self.path / STATE, tensors, self._state_owner(), own, note=note)
+        self._state.save(tensors, position, own or OwnRows.all())
 
     def load_state(self, own: OwnRows | None = None) -> SavedState | None:
         """The saved training state, None where there is none; the log keeps what came after it.
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
-        own = own or OwnRows.all()
-        if own.ranks.on_first(lambda: not os.path.lexists(self.path / STATE)):
-            return None
-        try:
-            saved = SavedTensors.open(self.path / STATE, self._state_owner(), own)
-            position, log_bytes = saved.note["position"], saved.note["log_bytes"]
-            own.ranks.on_first(lambda: len(self.log.lines_until(log_bytes)))
-        except RunError as error:
-            raise RunError(
-                f"{error}. Remove {self.path / STATE} to begin this training anew"
-            ) from error
-        return SavedState(tensors=saved.tensors(), position=position, log_bytes=log_bytes)
+        return self._state.load(own or OwnRows.all())
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
@@ -306,9 +294,6 @@ class Run:
             raise RunError(
                 f"{self.path / name} is torn or was changed: its sha256 is not the one in {CONFIG}"
             )
-
-    def _state_owner(self) -> dict[str, Any]:
-        return {"config_sha256": file_sha256(self.path / CONFIG)}
 
     def _id_table(self, name: str, expected: int) -> IdTable:
         table = IdTable.read(self.path / name)
@@ -339,7 +324,8 @@ def write_histories(path: Path, dataset: Dataset) -> None:
             num_rows = len(rows)
             if users.stop < dataset.manifest.num_users:  # whole row groups, whatever the parts
                 num_rows -= num_rows % ROW_GROUP
-            writer.write_table(rows.slice(0, num_rows), ROW_GROUP)
+            if num_rows:
+                writer.write_table(rows.slice(0, num_rows), ROW_GROUP)
             rows = rows.slice(num_rows)
 
 
