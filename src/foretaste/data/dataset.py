@@ -218,8 +218,8 @@ class Dataset:
     def all_interactions(self, users: range | None = None) -> Histories:
         """Every kept interaction of all or consecutive users, held-out ones too: a row for each."""
         users = range(self.manifest.num_users) if users is None else users
-        held = [self.pairs(name)[users.start : users.stop] for name in self._held_files()]
-        return reduce(Histories.union, held, self._train_of(users))
+        parts = (self.pairs(name)[users.start : users.stop] for name in self._held_files())
+        return reduce(Histories.union, parts, self._train_of(users))
 
     def in_training(self, everything: Histories, users: range | None = None) -> NDArray[np.bool_]:
         """A mask of `all_interactions`: the entries that are in the training part."""
