@@ -48,6 +48,26 @@ def test_a_loaded_model_is_the_saved_one(
         torch.testing.assert_close(tensor, saved[name], rtol=0.0, atol=0.0)
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="needs /proc to see what is mapped"
+)
+def test_weights_on_a_cpu_are_parts_of_the_file_which_processes_share(
+    tmp_path: Path, dataset: Dataset
+) -> None:
+    run = make_run(tmp_path / "run", dataset, "gmf", factors=8)
+    model = load_model(run, "cpu")
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    found = [line.partition(" ")[0].split("-") for line in lines if str(run.path) in line]
+    mapped = [range(int(start, 16), int(end, 16)) for start, end in found]
+    held = [tensor.data_ptr() for tensor in model.state_dict().values() if tensor.numel()]
+    assert len(held) == 5
+    assert all(any(start in addresses for addresses in mapped) for start in held)
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    run.save_weights({name: tensor + 1 for name, tensor in kept.items()})
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, kept[name])
+
+
 def test_saving_again_replaces_the_weights(run: Run) -> None:
     better = {name: tensor + 1 for name, tensor in parameters(run).items()}
     run.save_weights(better)

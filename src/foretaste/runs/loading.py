@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -134,8 +135,13 @@ def load_model(
     model = build_model(*definition, share)
     weights = run.open_weights(OwnRows(model.share.ranks, model.rows_of))
     check_weights(run, model, weights)
-    for name, tensor in model.state_dict().items():
-        weights.copy_to(name, tensor)
+    if device.type == "cpu" and os.name != "nt":
+        # Parts of the file: processes share them, and of a user's rows only those asked for are
+        # read. Windows could not replace a file in use.
+        model.load_state_dict(weights.tensors(), assign=True)
+    else:
+        for name, tensor in model.state_dict().items():
+            weights.copy_to(name, tensor)
     return model.to(device).eval()
 
 
