@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,10 +57,21 @@ def test_opening_needs_no_engine(dataset: Dataset) -> None:
 
 def test_the_plan_and_the_steps_need_no_engine() -> None:
     """Another engine can run them without importing this one."""
-    names = ("steps", "plan", "columns", "casts", "reading", "pipeline", "candidates", "inputs")
+    names = (
+        *("steps", "plan", "columns", "casts", "reading", "pipeline", "candidates", "inputs"),
+        *("engine", "writing", "spark_sql"),
+    )
     modules = ", ".join(f"foretaste.data.preparation.{name}" for name in names)
-    code = f"import sys, {modules}; sys.exit('duckdb' in sys.modules)"
+    code = f"import sys, {modules}; sys.exit(bool({{'duckdb', 'pyspark'}} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("one", "other"), [("duckdb", "spark"), ("spark", "duckdb")])
+def test_no_engine_knows_the_other(one: str, other: str) -> None:
+    """Neither is started for the other, nor need it be installed."""
+    folder = Path(part_files.__file__).with_name("preparation")
+    for file in folder.glob(f"{one}_*.py"):
+        assert not re.search(rf"import.*{other}|{other}.* import", file.read_text()), file.name
 
 
 def test_rows_of_a_held_out_split(dataset: Dataset) -> None:

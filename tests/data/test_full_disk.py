@@ -14,7 +14,7 @@ import pytest
 
 from foretaste.data import PrepareConfig, prepare
 from foretaste.data.manifest import Manifest
-from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import DatasetError, InputError
 from tests.data.conftest import WriteFile
@@ -103,7 +103,7 @@ def test_a_dataset_stands_though_the_one_before_it_stays(
 
 
 def test_no_room_to_spill_is_not_too_little_memory(tmp_path: Path) -> None:
-    with Engine(tmp_path / "scratch", "64MB", threads=1) as engine:
+    with DuckDBEngine(tmp_path / "scratch", "64MB", threads=1) as engine:
         engine.run("SET max_temp_directory_size = '1MB'")
         with pytest.raises(OSError, match="No space left on device"):
             engine.make("large", "SELECT hash(i) AS h, i FROM range(20000000) r(i) ORDER BY h")

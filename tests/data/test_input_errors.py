@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import PrepareConfig, prepare
-from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 from foretaste.errors import ForetasteError, InputError, SettingError, UnsupportedError
 from tests.data.conftest import WriteFile
 
@@ -300,7 +300,7 @@ def test_everything_filtered_away(write: WriteFile, output: Path) -> None:
 def test_without_a_memory_limit_half_of_the_memory_is_one(tmp_path: Path) -> None:
     limits = []
     for asked in (None, "700MiB"):
-        with Engine(tmp_path / "scratch", asked, None) as engine:
+        with DuckDBEngine(tmp_path / "scratch", asked, None) as engine:
             (limit,) = engine.row("SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'")
             number, unit = limit.split()
             limits.append(float(number) * {"MiB": 1, "GiB": 1024}[unit])
@@ -313,8 +313,8 @@ def test_too_little_of_the_memory_that_is_taken_unasked(
     write: WriteFile, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = gzip.compress(b"user_id,item_id\n" + b"1,1\n" * 3_000_000)
-    monkeypatch.setattr("foretaste.data.preparation.engine.free_bytes", lambda: 20 << 20)
-    monkeypatch.setattr("foretaste.data.preparation.engine._LEAST_BYTES", 0)
+    monkeypatch.setattr("foretaste.data.preparation.duckdb_engine.free_bytes", lambda: 20 << 20)
+    monkeypatch.setattr("foretaste.data.preparation.duckdb_engine._LEAST_BYTES", 0)
     refuse(write(packed, "raw.csv.gz"), output, "memory_limit 20MiB is too little", SettingError)
 
 
@@ -347,17 +347,19 @@ def test_threads_that_have_no_room_are_refused_or_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limited address space: the engine ends the process if a thread cannot be started."""
-    monkeypatch.setattr("foretaste.data.preparation.engine.address_space_left", lambda: 300 << 20)
+    monkeypatch.setattr(
+        "foretaste.data.preparation.duckdb_engine.address_space_left", lambda: 300 << 20
+    )
     monkeypatch.setattr("os.cpu_count", lambda: 64)
-    with Engine(tmp_path / "scratch", None, None) as engine:
+    with DuckDBEngine(tmp_path / "scratch", None, None) as engine:
         assert engine.row("SELECT current_setting('threads')") == (2,)
     with pytest.raises(UnsupportedError, match=r"running 3 threads takes about .*; lower threads"):
-        Engine(tmp_path / "scratch", None, 3)
+        DuckDBEngine(tmp_path / "scratch", None, 3)
 
 
 def test_however_little_is_free_some_memory_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.data.preparation.engine.free_bytes", lambda: 100_000)
-    with Engine(tmp_path / "scratch", None, 1) as engine:
+    monkeypatch.setattr("foretaste.data.preparation.duckdb_engine.free_bytes", lambda: 100_000)
+    with DuckDBEngine(tmp_path / "scratch", None, 1) as engine:
         assert engine.row("SELECT 1") == (1,)

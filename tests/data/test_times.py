@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from foretaste.data import PrepareConfig, prepare
 from foretaste.data.config import FileFormat
-from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import open_sources
 from foretaste.errors import InputError, SettingError
@@ -46,7 +46,7 @@ def ranks(values: Sequence[Any]) -> list[int]:
 def read_times(source: Any, time_format: str | None = None) -> list[Any]:
     """The times of a source as they are compared, in the order of its items."""
     sources = open_sources(source, FileFormat())
-    with Engine(Path("unused"), "1GB", 1) as engine:
+    with DuckDBEngine(Path("unused"), "1GB", 1) as engine:
         read_raw(engine, sources, COLUMNS, time_format)
         return [time for (time,) in engine.run("SELECT time FROM raw ORDER BY item_id")]
 

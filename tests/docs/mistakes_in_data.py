@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,7 @@ from tests.docs.mistakes import (
     rows,
     run,
 )
+from tests.spark import require_spark
 
 DATES = "user_id,item_id,date\n"
 _SPLIT = {"train.csv": PAIRS + "1,10\n1,11\n2,10\n", "test.csv": PAIRS + "1,12\n"}
@@ -46,6 +48,29 @@ def small_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextmanager
+def without_pyspark() -> Iterator[None]:
+    """As where the extra is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyspark", None)
+        yield
+
+
+@contextmanager
+def with_pyspark() -> Iterator[None]:
+    require_spark()
+    yield
+
+
+@contextmanager
+def without_java() -> Iterator[None]:
+    """PySpark is there, and neither JAVA_HOME nor any program."""
+    with with_pyspark(), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JAVA_HOME", raising=False)
+        patch.setenv("PATH", "")
+        yield
 
 
 @contextmanager
@@ -79,6 +104,7 @@ def nobody_listens() -> Iterator[None]:
 FILES = {
     "No source": run("prepare --seed 2"),
     "There is no such file": run("prepare ratngs.csv"),
+    "A name that Spark reads": run("prepare s3a://shop/plays"),
     "A folder of what was made": run("prepare runs"),
     "A folder without files": run("prepare logs", make_folder("logs")),
     "A path that cannot be read": Mistake(
@@ -221,6 +247,18 @@ SETTINGS = {
     ),
     "A memory limit that cannot be": run(f"{PREPARE} --memory-limit 4"),
     "Too little memory": csv(HEADER + rows(20_000), f"{PREPARE} --memory-limit 2MB --threads 1"),
+    "A master without Spark": run(f"{PREPARE} --spark-master yarn"),
+    "A master, and threads": run(f"{PREPARE} --engine spark --spark-master yarn --threads 2"),
+    "Too little memory for Spark": Mistake(
+        command=f"{PREPARE} --engine spark --memory-limit 500MB", within=with_pyspark
+    ),
+    "Spark without PySpark": Mistake(command=f"{PREPARE} --engine spark", within=without_pyspark),
+    "Spark without Java": Mistake(command=f"{PREPARE} --engine spark", within=without_java),
+    "A table that is in memory, for Spark": Mistake(
+        python="import pandas\n"
+        "foretaste.prepare(pandas.DataFrame({'user_id': [1], 'item_id': [2]}), engine='spark')",
+        within=with_pyspark,
+    ),
     "Held-out users under another protocol": run(
         f"{PREPARE} --protocol temporal --num-heldout-users 5"
     ),

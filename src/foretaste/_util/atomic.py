@@ -65,7 +65,7 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
         with _held(path, makes_parents=True) as temporary:
             temporary.mkdir()
             yield temporary
-            for file in temporary.iterdir():
+            for file in temporary.rglob("*"):
                 flush(file)
             flush(temporary)
             _put(temporary, path, temporary, replace=replace)

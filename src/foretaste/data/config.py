@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from foretaste._util.formatting import shown
 from foretaste._util.settings import Count, Seed, Threads, check_settings, wrong
 from foretaste.errors import SettingError
 
 Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "none"]
 Validation = Literal["hold-out", "none"]
 Filters = Literal["auto", "none", "reference"]
+EngineName = Literal["duckdb", "spark"]
 Encoding = Literal["utf-8", "latin-1", "utf-16"]
 Quote = Literal["double", "none"]
 TargetInCandidates = Literal["keep", "drop"]
@@ -29,7 +31,7 @@ SKIPPED = "-"
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
 _LARGEST_MEMORY = 2**60
-_RESOURCES = frozenset({"memory_limit", "threads"})
+_RESOURCES = frozenset({"engine", "spark_master", "memory_limit", "threads"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +214,14 @@ class PrepareConfig(InputConfig):
     """Decides by hash which users are held out, which of their items are targets, and ties in
     time."""
 
+    engine: EngineName = "duckdb"
+    """The engine that runs the steps: ``duckdb`` on this machine, ``spark`` on one or many
+    (``pip install "foretaste[spark]"``, and Java 17). Never changes what the dataset holds."""
+
+    spark_master: str | None = None
+    """Master of the cluster, as Spark has it: ``yarn``, ``spark://host:7077``, ``local[4]``. That
+    of Spark's own settings unless given, else all cores of this machine."""
+
     memory_limit: str | None = None
     """Memory the process may take before the preparation spills to disk, such as ``4GB``; half of
     the machine's or of what its container may take unless given, less where less is free. Never
@@ -224,6 +234,16 @@ class PrepareConfig(InputConfig):
         super().__post_init__()
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
+        if self.spark_master is not None and self.engine != "spark":
+            raise SettingError(
+                f"spark_master is {shown(self.spark_master)}, and engine is {self.engine}; ask for "
+                "--engine spark (engine='spark' in Python)"
+            )
+        if self.spark_master is not None and self.threads is not None:
+            raise SettingError(
+                f"threads is {self.threads}, and spark_master is {shown(self.spark_master)}; leave "
+                f"one out: local[{self.threads}] are as many threads of this machine"
+            )
         if self.num_heldout_users and self.protocol not in ("auto", "held-out-users"):
             raise SettingError(
                 f"num_heldout_users belongs to protocol held-out-users, not {self.protocol}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import why_not_written
@@ -20,12 +21,16 @@ from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.manifest import FILE_NAME, check_output
 from foretaste.data.preparation.columns import check_columns, find_columns
+from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.plan import make_plan
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_sources
-from foretaste.errors import DatasetError
+from foretaste.errors import DatasetError, MissingExtraError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.spark_session import Spark
 
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
 
@@ -74,12 +79,13 @@ def prepare(
     if directory is not None:
         # What is prepared there already may be the same.
         check_output(directory, overwrite=True)
-    with _reporting(progress) as report:
-        inputs = Inputs.open(source, items, config, source_dir, report)
+    with _reporting(progress) as report, _spark(config) as spark:
+        opener = None if spark is None else spark.open_named
+        inputs = Inputs.open(source, items, config, source_dir, report, opener)
         target = directory or inputs.default_output(DATASETS)
         if not overwrite and (directory is None or inputs.is_prepared_in(target)):
-            return _open_or_prepare(inputs, target, report)
-        return _prepare(inputs, target, report, overwrite=overwrite)
+            return _open_or_prepare(inputs, target, report, spark)
+        return _prepare(inputs, target, report, spark, overwrite=overwrite)
 
 
 def prepare_under(
@@ -92,9 +98,10 @@ def prepare_under(
     progress: Progress | None,
 ) -> Dataset:
     """``source`` prepared under ``root/<name>-<digest>``, or what is there of an earlier time."""
-    with _reporting(progress) as report:
-        inputs = Inputs.open(source, items, config, source_dir, report)
-        return _open_or_prepare(inputs, inputs.default_output(root), report)
+    with _reporting(progress) as report, _spark(config) as spark:
+        opener = None if spark is None else spark.open_named
+        inputs = Inputs.open(source, items, config, source_dir, report, opener)
+        return _open_or_prepare(inputs, inputs.default_output(root), report, spark)
 
 
 def read_histories(
@@ -113,9 +120,9 @@ def read_histories(
     columns = find_columns(sources[0], config)
     check_columns(sources, columns.values())
 
-    from foretaste.data.preparation.engine import Engine
+    from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 
-    with TemporaryDirectory() as directory, Engine(Path(directory) / "scratch") as engine:
+    with TemporaryDirectory() as directory, DuckDBEngine(Path(directory) / "scratch") as engine:
         read_raw(engine, sources, columns)
         for opened in sources:
             opened.check_unchanged()
@@ -145,11 +152,13 @@ def _reporting(progress: Progress | None) -> Iterator[Progress]:
         raise error from error.__cause__
 
 
-def _open_or_prepare(inputs: Inputs, output: Path, progress: Progress) -> Dataset:
+def _open_or_prepare(
+    inputs: Inputs, output: Path, progress: Progress, spark: Spark | None
+) -> Dataset:
     """The dataset that is at ``output`` already, or is prepared there now."""
     if not output.exists():
         try:
-            return _prepare(inputs, output, progress, overwrite=False)
+            return _prepare(inputs, output, progress, spark, overwrite=False)
         except DatasetError:
             # Another process may have prepared the same meanwhile.
             if not (output / FILE_NAME).is_file():
@@ -157,18 +166,45 @@ def _open_or_prepare(inputs: Inputs, output: Path, progress: Progress) -> Datase
     return open_dataset(output)
 
 
-def _prepare(inputs: Inputs, output: Path, progress: Progress, *, overwrite: bool) -> Dataset:
-    from foretaste.data.preparation.engine import Engine
-
+def _prepare(
+    inputs: Inputs, output: Path, progress: Progress, spark: Spark | None, *, overwrite: bool
+) -> Dataset:
     config = inputs.config
     plan = make_plan(config, inputs.interactions, inputs.parts)
     try:
         check_output(output, overwrite)
         with atomic_directory(output, replace=True) as directory:
-            with Engine(directory / "scratch", config.memory_limit, config.threads) as engine:
+            with _engine(spark, config, directory / "scratch") as engine:
                 manifest = Pipeline(engine, inputs, plan).run(directory, progress)
             manifest.write(directory)
             check_output(output, overwrite)
     except OSError as error:
         raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
     return Dataset(output, manifest)
+
+
+@contextmanager
+def _spark(config: PrepareConfig | None) -> Iterator[Spark | None]:
+    """Yield Spark, where it was asked for: it starts when first used, and stops at the end."""
+    if config is None or config.engine != "spark":
+        yield None
+        return
+    if find_spec("pyspark") is None:
+        raise MissingExtraError(
+            'engine spark needs PySpark, which is missing: pip install "foretaste[spark]"'
+        )
+    from foretaste.data.preparation.spark_session import Spark
+
+    with Spark(config) as spark:
+        yield spark
+
+
+def _engine(spark: Spark | None, config: PrepareConfig, scratch: Path) -> Engine:
+    """The engine that was asked for; the other is not imported."""
+    if spark is None:
+        from foretaste.data.preparation.duckdb_engine import DuckDBEngine
+
+        return DuckDBEngine(scratch, config.memory_limit, config.threads)
+    from foretaste.data.preparation.spark_engine import SparkEngine
+
+    return SparkEngine(spark, scratch)

@@ -11,7 +11,7 @@ from foretaste.data.config import FileFormat, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import find_columns
 from foretaste.data.preparation.reading import like_it, naming
-from foretaste.data.sources import open_lines, open_sources
+from foretaste.data.sources import Opener, open_lines, open_sources
 from foretaste.data.sources.source import READ_COMPRESSIONS, Source
 from foretaste.errors import InputError
 
@@ -24,7 +24,7 @@ _LINE = "line"
 _NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
 
 
-def open_candidates(source: Any, format: FileFormat) -> list[Source]:
+def open_candidates(source: Any, format: FileFormat, opener: Opener | None) -> list[Source]:
     """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper."""
     if isinstance(source, str | Path):
         name = str(source).lower()
@@ -32,7 +32,7 @@ def open_candidates(source: Any, format: FileFormat) -> list[Source]:
             name = name.removesuffix(suffix)
         if name.endswith(_NEGATIVE_SUFFIX):
             return [open_lines(Path(source), _LINE, format)]
-    return open_sources(source, format)
+    return open_sources(source, format, opener=opener)
 
 
 class Candidates:
@@ -51,8 +51,7 @@ class Candidates:
         in the NCF paper or belongs to no interaction of the test part in ``raw``.
         """
         with naming(self._sources):
-            for source in self._sources:
-                self._engine.register(source)
+            self._sources = [self._engine.register(source) for source in self._sources]
             if list(self._sources[0].columns) == [_LINE]:
                 self._read_lines()
                 return
@@ -60,7 +59,7 @@ class Candidates:
             for source in self._sources:
                 names = find_columns(source, config)
                 texts = {
-                    role: f"nullif(CAST({source.columns[name].sql} AS VARCHAR), '')"
+                    role: f"nullif(CAST({source.columns[name].sql} AS STRING), '')"
                     for role, name in names.items()
                 }
                 for role, text in texts.items():
@@ -98,7 +97,8 @@ class Candidates:
                     f"{source.locate(_LINE, example)}: {problem}: {shown(example)} "
                     f"({like_it(count, 'line')})"
                 )
-        engine.make("given_candidates", steps.CANDIDATES_OF_LINES)
+        fields = engine.sql.fields_after_first.format(line="trim(TRAILING chr(9) FROM line)")
+        engine.make("given_candidates", steps.CANDIDATES_OF_LINES.format(fields=fields))
         engine.drop("candidate_lines")
 
     def drop_contradicted(self, rows: str, *, drop: bool, counts: dict[str, int]) -> str:

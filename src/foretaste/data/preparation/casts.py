@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from foretaste._util.formatting import shown
 from foretaste._util.settings import wrong
-from foretaste.data.sources.source import Column, Source, Storage, digits, quoted
+from foretaste.data.sources.source import Column, Source, Storage, quoted
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
-    from foretaste.data.preparation.engine import Engine
+    from foretaste.data.preparation.engine import Engine, Spellings
 
 Kind = Literal[
     "short", "integer", "real", "text",
@@ -49,12 +50,7 @@ fits those after it."""
 _DECIMAL = "DECIMAL(38, 9)"
 # Abbreviations mean several zones: BST is taken for that of Bangladesh.
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
-_FORMATTED: dict[str, Storage] = {
-    "TIMESTAMP": "moment",
-    "TIMESTAMP_NS": "moment_ns",
-    "TIMESTAMP WITH TIME ZONE": "instant",
-    "TIMESTAMPTZ_NS": "instant_ns",
-}
+_LARGEST = "1.7976931348623157e308"
 _DATE = re.compile(r"\d{1,2}([/.-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
 _DATE_SQL = "^([0-9]{1,2})[/.-]([0-9]{1,2})[/.-]"
 _CLOCK_PARTS = (
@@ -69,24 +65,27 @@ _CLOCK_PARTS = (
 _EXACT_DIGITS = 15
 
 
-def cast(column: Column, kind: Kind) -> str:
+def cast(sql: Spellings, column: Column, kind: Kind) -> str:
     """SQL of a column as ``kind``: NULL where a value does not fit it exactly."""
     name, storage = column.sql, column.storage
     if storage == "text":
-        text = _cast_text(name, kind)
+        text = _cast_text(sql, name, kind)
         is_time = column.rounded is not None and kind in ("exact", "decimal")
         return f"CASE WHEN NOT {column.rounded} THEN {text} END" if is_time else text
     if storage == "decimal" and kind != "real":
-        return _cast_text(f"CAST({name} AS VARCHAR)", kind)
+        return _cast_text(sql, f"CAST({name} AS STRING)", kind)
     real, decimal = f"CAST({name} AS DOUBLE)", f"TRY_CAST({name} AS {_DECIMAL})"
-    micros, nanos = f"epoch_us(TRY_CAST({name} AS TIMESTAMP))", f"epoch_ns({name})"
-    coarse = f"CASE WHEN {nanos} % 1000 = 0 THEN {nanos} // 1000 END"
+    wide = sql.wide_integer
+    micros, nanos = sql.micros.format(value=name), sql.nanos.format(value=name)
+    coarse = (
+        f"CASE WHEN {nanos} % 1000 = 0 THEN {sql.quotient.format(value=nanos, divisor=1000)} END"
+    )
     casts: dict[tuple[Storage, Kind], str] = {
         ("integer", "short"): f"TRY_CAST({name} AS INTEGER)",
         ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
-        ("integer", "text"): f"CAST({name} AS VARCHAR)",
+        ("integer", "text"): f"CAST({name} AS STRING)",
         ("integer", "real"): real,
-        ("integer", "exact"): f"CASE WHEN CAST({real} AS HUGEINT) = {name} THEN {real} END",
+        ("integer", "exact"): f"CASE WHEN CAST({real} AS {wide}) = {name} THEN {real} END",
         ("integer", "decimal"): decimal,
         ("real", "real"): _finite(real),
         ("real", "exact"): _finite(real),
@@ -94,64 +93,66 @@ def cast(column: Column, kind: Kind) -> str:
         ("decimal", "real"): real,
         ("wide", "real"): _finite(real),
         ("moment", "moment"): micros,
-        ("moment", "moment_ns"): _as_nanos(micros),
+        ("moment", "moment_ns"): _as_nanos(micros, wide),
         ("moment_ns", "moment"): coarse,
-        ("moment_ns", "moment_ns"): f"CAST({nanos} AS HUGEINT)",
+        ("moment_ns", "moment_ns"): f"CAST({nanos} AS {wide})",
         ("instant", "instant"): micros,
-        ("instant", "instant_ns"): _as_nanos(micros),
+        ("instant", "instant_ns"): _as_nanos(micros, wide),
         ("instant_ns", "instant"): coarse,
-        ("instant_ns", "instant_ns"): f"CAST({nanos} AS HUGEINT)",
+        ("instant_ns", "instant_ns"): f"CAST({nanos} AS {wide})",
     }
     return casts.get((storage, kind), "CAST(NULL AS BIGINT)")
 
 
-def _cast_text(name: str, kind: Kind) -> str:
+def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
     # DuckDB moves a bare TRY_CAST into its CSV reader, and there it fails as CAST does.
     text = f"nullif({name}, '')"
     if kind in ("moment", "moment_ns", "instant", "instant_ns"):
-        return _cast_time(name, text, kind)
+        return _cast_time(sql, name, text, kind)
     short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
-    real = f"TRY_CAST({text} AS DOUBLE)"
-    again = f"CAST({real} AS VARCHAR)"
+    real = sql.real.format(text=text)
+    again = f"CAST({real} AS STRING)"
+    digits = f"trim(BOTH '0' FROM {sql.without.format(text='{}', pattern='[eE].*|[^0-9]')})"
+    is_decimal = sql.matches.format(text=name, pattern="[-+]?[0-9]*[.]?[0-9]{0,9}0*")
     return {
         # The cast alone takes 007, 1_000 and 77.5 for integers; only what reads the same is one.
-        "short": f"CASE WHEN CAST({short} AS VARCHAR) = {name} THEN {short} END",
-        "integer": f"CASE WHEN CAST({integer} AS VARCHAR) = {name} THEN {integer} END",
+        "short": f"CASE WHEN CAST({short} AS STRING) = {name} THEN {short} END",
+        "integer": f"CASE WHEN CAST({integer} AS STRING) = {name} THEN {integer} END",
         "text": text,
         "real": _finite(real),
         # A number of which text can be made again, digit for digit. Regular expressions are slow,
         # and few numbers need them: those with zeros at the end.
-        "exact": f"CASE WHEN NOT isfinite({real}) THEN NULL "
-        f"WHEN strlen({name}) <= {_EXACT_DIGITS} OR {again} = {name} THEN {real} "
-        f"WHEN {digits(name)} = {digits(again)} THEN {real} END",
-        "decimal": f"CASE WHEN regexp_full_match({name}, '[-+]?[0-9]*[.]?[0-9]{{0,9}}0*') "
-        f"THEN TRY_CAST({text} AS {_DECIMAL}) END",
+        "exact": f"CASE WHEN {_finite(real)} IS NULL THEN NULL "
+        f"WHEN length({name}) <= {_EXACT_DIGITS} OR {again} = {name} THEN {real} "
+        f"WHEN {digits.format(name)} = {digits.format(again)} THEN {real} END",
+        "decimal": f"CASE WHEN {is_decimal} THEN TRY_CAST({text} AS {_DECIMAL}) END",
     }[kind]
 
 
-def _cast_time(name: str, text: str, kind: Kind) -> str:
+def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
     decimals = 9 if kind.endswith("_ns") else 6
     clock = f"[^:]*:[0-9:]*([.][0-9]{{0,{decimals}}}0*)?"
     # Cast to TIMESTAMP whatever follows the seconds is dropped without a word: offsets, PM, junk.
     if kind.startswith("instant"):
         pattern = f"{clock} ?{_ZONE} *"
         instant = f"replace(replace(rtrim({text}), ' +', '+'), ' -', '-')"
-        micros = f"epoch_us(TRY_CAST({instant} AS TIMESTAMPTZ))"
+        micros = sql.zoned_text_micros.format(text=instant)
     else:
         pattern = f"{clock} *|[^:]*"
-        micros = f"epoch_us(TRY_CAST({text} AS TIMESTAMP))"
+        micros = sql.text_micros.format(text=text)
     # Microseconds are cut and not rounded, so the decimals after them can be added.
     finer = f"rpad(regexp_extract({name}, '[.][0-9]{{6}}([0-9]{{1,3}})', 1), 3, '0')"
-    value = f"{_as_nanos(micros)} + CAST({finer} AS INTEGER)" if decimals == 9 else micros
-    return f"CASE WHEN regexp_full_match({name}, '{pattern}') THEN {value} END"
+    nanos = f"{_as_nanos(micros, sql.wide_integer)} + CAST({finer} AS INTEGER)"
+    value = nanos if decimals == 9 else micros
+    return f"CASE WHEN {sql.matches.format(text=name, pattern=pattern)} THEN {value} END"
 
 
-def _as_nanos(micros: str) -> str:
-    return f"CAST({micros} AS HUGEINT) * 1000"
+def _as_nanos(micros: str, wide_integer: str) -> str:
+    return f"CAST({micros} AS {wide_integer}) * 1000"
 
 
 def _finite(real: str) -> str:
-    return f"CASE WHEN isfinite({real}) THEN {real} END"
+    return f"CASE WHEN abs({real}) <= {_LARGEST} THEN {real} END"
 
 
 def with_time_format(
@@ -167,22 +168,17 @@ def with_time_format(
             f"time_format is for times that are text, and column {shown(name)} of "
             f"{sources[0].name} is of type {first.type_name:.200}; leave it out"
         )
-    try:
-        (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
-    except InputError:
-        raise wrong("time_format", format, "one as strptime has it, such as %d/%m/%Y") from None
     formatted = []
     for source in sources:
         column = source.columns[name]
         if column.storage == "text":
-            # strptime takes infinity and epoch for times of any format.
-            sql = (
-                f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
-                f"THEN try_strptime({column.sql}, {quoted(format)}) END"
-            )
-            column = replace(
-                column, sql=sql, storage=_FORMATTED[found], text=column.sql, time_format=format
-            )
+            try:
+                sql, storage = engine.with_format(column, format)
+            except InputError:
+                raise wrong(
+                    "time_format", format, "one as strptime has it, such as %d/%m/%Y"
+                ) from None
+            column = replace(column, sql=sql, storage=storage, text=column.sql, time_format=format)
         formatted.append(replace(source, columns=source.columns | {name: column}))
     return formatted
 
@@ -196,7 +192,8 @@ def describe_format(engine: Engine, values: str, example: str) -> str | None:
     first, second = engine.row(
         f"SELECT max(CAST(regexp_extract(value, '{_DATE_SQL}', 1) AS INTEGER)), "
         f"max(CAST(regexp_extract(value, '{_DATE_SQL}', 2) AS INTEGER)) "
-        f"FROM ({values}) AS found(value) WHERE regexp_matches(value, '{_DATE_SQL}')"
+        f"FROM ({values}) AS found(value) "
+        f"WHERE {engine.sql.finds.format(text='value', pattern=_DATE_SQL)}"
     )
     orders = {"day": "%d{0}%m{0}", "month": "%m{0}%d{0}"}
     if max(first, second) > 12:
@@ -212,9 +209,11 @@ def describe_format(engine: Engine, values: str, example: str) -> str | None:
         format = order.format(separator) + ("%Y" if len(year) == 4 else "%y") + clock
         if "%p" in format:
             format = format.replace("%H", "%I")
-        query = f"SELECT try_strptime({quoted(example)}, {quoted(format)}) IS NOT NULL"
-        if engine.row(query)[0]:
-            formats[leading] = format
+        column = Column(sql=f"CAST({quoted(example)} AS STRING)", storage="text", type_name="text")
+        with suppress(InputError):
+            sql, _ = engine.with_format(column, format)
+            if engine.row(f"SELECT {sql} IS NOT NULL")[0]:
+                formats[leading] = format
     readings = ", ".join(
         f"--time-format {shown(format)} reads dates with the {leading} first"
         for leading, format in formats.items()

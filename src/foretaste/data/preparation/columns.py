@@ -193,14 +193,15 @@ class ItemDescriptions:
             elif name.lower() not in taken:
                 taken |= {name.lower()}
                 names[name] = identifier(name)
-        columns = self._source.columns
+        with naming([self._source]):
+            source = engine.register(self._source)
+        columns = source.columns
         selected = ", ".join(
-            f"CAST({columns[name].sql} AS VARCHAR) AS {sql}"
+            f"CAST({columns[name].sql} AS STRING) AS {sql}"
             for name, sql in {self._key: "described_id", **names}.items()
         )
         with naming([self._source]):
-            engine.register(self._source)
-            engine.make("described", f"SELECT {selected} FROM {self._source.relation}")
+            engine.make("described", f"SELECT {selected} FROM {source.relation}")
         count, example = engine.row(
             "SELECT count(*), min(described_id) FROM (SELECT described_id FROM described "
             "WHERE described_id IS NOT NULL GROUP BY described_id HAVING count(*) > 1)"

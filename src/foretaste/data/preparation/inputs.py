@@ -16,7 +16,7 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
-from foretaste.data.sources import check_format_acts, open_sources
+from foretaste.data.sources import Opener, check_format_acts, open_sources
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError, SettingError
 
@@ -146,8 +146,10 @@ class Inputs:
         config: PrepareConfig | None,
         source_dir: Path | str | None,
         progress: Progress,
+        opener: Opener | None = None,
     ) -> Inputs:
-        """Find and checksum whatever ``source`` and ``items`` name, a named set included.
+        """Find and checksum whatever ``source`` and ``items`` name, a named set included; what an
+        engine names is opened by its ``opener``.
 
         Raises InputError where they cannot be read, SettingError for a setting about an input that
         is not given.
@@ -165,19 +167,19 @@ class Inputs:
         opened = {
             part: [
                 replace(found, part_number=number * is_split)
-                for found in open_sources(named, format)
+                for found in open_sources(named, format, opener=opener)
             ]
             for number, (part, named) in enumerate(sources.items())
         }
         interactions = [found for part in opened.values() for found in part]
         candidates: list[Source] = []
         if split is not None and is_split and split.test_candidates is not None:
-            candidates = open_candidates(split.test_candidates, format)
+            candidates = open_candidates(split.test_candidates, format, opener)
         check_format_acts(format, interactions + candidates)
         _check_settings_act(config, items, candidates)
         described: list[Source] = []
         if items is not None:
-            described = open_sources(items, config.items_format, "items table")
+            described = open_sources(items, config.items_format, "items table", opener)
             check_format_acts(config.items_format, described)
             if len(described) > 1:
                 raise InputError(f"items must be one file, and {items} names {len(described)}")

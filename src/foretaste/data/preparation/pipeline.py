@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 from foretaste import __version__
-from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import Progress
-from foretaste.data.content import content_digest, is_in_order
 from foretaste.data.manifest import Manifest, Part
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
@@ -21,9 +17,9 @@ from foretaste.data.preparation.columns import ItemDescriptions, describe_unused
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.plan import Plan
 from foretaste.data.preparation.reading import describe_suspicious_ids, like_it, read_raw
+from foretaste.data.preparation.writing import write_parts
 from foretaste.data.sources import describe_folders
-from foretaste.data.sources.source import quoted
-from foretaste.errors import DatasetError, InputError, SettingError
+from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
@@ -87,8 +83,15 @@ class Pipeline:
         if candidates is not None:
             candidates.number(counts)
         progress("write")
-        parts = self.write_parts(directory, kinds, item_columns)
-        return self._manifest(kinds, parts, notes)
+        pairs = {
+            part: f"(SELECT user_code, item_code FROM held WHERE part = '{part}')"
+            for part in plan.held_parts
+        }
+        if candidates is not None:
+            pairs["test_candidates"] = "candidates"
+        num_rows = counts["num_train_interactions"]
+        written = write_parts(engine, directory, pairs, kinds, item_columns, num_rows)
+        return self._manifest(kinds, *written, notes)
 
     def filter_rows(self) -> str:
         """Drop what the filters drop, counting it; the name of the table with what is left.
@@ -238,7 +241,7 @@ class Pipeline:
             num_left = engine.count(users.format("held")) - num_users
             self._counts[f"num_{split}_users_left_without_target"] = num_left
         engine.drop("held")
-        engine.run("ALTER TABLE seen RENAME TO held")
+        engine.rename("seen", "held")
 
     def count_parts(self) -> None:
         """Count users, items and interactions of the finished dataset and of each of its parts."""
@@ -278,46 +281,12 @@ class Pipeline:
                 notes[split] = "nothing can be measured: training has none of its items"
         return notes
 
-    def write_parts(
-        self, directory: Path, kinds: Mapping[str, Kind], item_columns: Sequence[str]
-    ) -> dict[str, Part]:
-        """Write every Parquet file; its description, by file name."""
-        queries = {"train": steps.PAIRS_FILE.format(rows="train")}
-        for part in self._plan.held_parts:
-            rows = f"(SELECT user_code, item_code FROM held WHERE part = '{part}')"
-            queries[part] = steps.PAIRS_FILE.format(rows=rows)
-        if self._inputs.candidates:
-            queries["test_candidates"] = steps.PAIRS_FILE.format(rows="candidates")
-        # However few bits were enough for them in between.
-        ids = {
-            role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
-            for role, kind in kinds.items()
-        }
-        queries["users"] = steps.USERS_FILE.format(user_id=ids["user_id"])
-        queries["items"] = steps.ITEMS_FILE.format(
-            item_id=ids["item_id"],
-            item_columns="".join(f", {name}" for name in item_columns),
-            described=steps.DESCRIBED if item_columns else "",
-        )
-        parts = {}
-        for name, query in queries.items():
-            path = directory / f"{name}.parquet"
-            try:
-                self._engine.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")
-            except InputError as error:
-                raise DatasetError(f"{path}: cannot be written: {error}") from None
-            with pq.ParquetFile(real_path(path)) as file:
-                # The engine was caught not to sort, and a reader would refuse the file.
-                assert is_in_order(file), f"{path.name} came out unsorted"
-                parts[path.name] = Part(
-                    num_rows=file.metadata.num_rows,
-                    sha256=file_sha256(path),
-                    content_digest=content_digest(file),
-                )
-        return parts
-
     def _manifest(
-        self, kinds: Mapping[str, Kind], parts: dict[str, Part], notes: dict[str, str]
+        self,
+        kinds: Mapping[str, Kind],
+        parts: dict[str, Part],
+        train_digest: str,
+        notes: dict[str, str],
     ) -> Manifest:
         plan, config, counts = self._plan, self._config, self._counts
         validation: str = config.validation
@@ -341,5 +310,6 @@ class Pipeline:
             engine=self._engine.name,
             created_by=f"foretaste {__version__}",
             parts=parts,
+            train_digest=train_digest,
             notes=notes,
         )

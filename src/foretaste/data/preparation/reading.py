@@ -46,10 +46,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DECIMALS = re.compile(r"([.][0-9]{9})[0-9]+")
 
 # Ids that are kept as they are written, and may not have been meant so.
-_SUSPICIOUS_IDS = (
-    ("regexp_full_match({id}, '-?[0-9]+[.]0+')", "is an integer written as a float"),
-    ("{id} <> trim({id})", "has spaces around it"),
-)
+_AS_FLOAT = "-?[0-9]+[.]0+"
 
 
 def read_raw(
@@ -66,8 +63,7 @@ def read_raw(
     """
     _check_storage(sources, columns)
     with naming(sources):
-        for source in sources:
-            engine.register(source)
+        sources = [engine.register(source) for source in sources]
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
         # The kinds that a sample suggests, and wider ones until all values fit.
@@ -75,7 +71,9 @@ def read_raw(
         sample = f"(SELECT * FROM {sources[0].relation} LIMIT {_SAMPLE_ROWS})"
         for role, name in columns.items():
             possible = [kind for row in KINDS[role] for kind in row]
-            fits = ", ".join(f"count({cast(sources[0].columns[name], kind)})" for kind in possible)
+            fits = ", ".join(
+                f"count({cast(engine.sql, sources[0].columns[name], kind)})" for kind in possible
+            )
             num_fitting = engine.row(f"SELECT {fits} FROM {sample}")
             kinds[role] = possible[num_fitting.index(max(num_fitting))]
         while misfits := _read_as(engine, sources, columns, kinds):
@@ -90,7 +88,7 @@ def read_raw(
             if kinds[role] != "text" or not engine.count(f"raw WHERE contains({role}, chr(0))"):
                 continue
             for source in sources:
-                text = f"CAST({source.columns[columns[role]].sql} AS VARCHAR)"
+                text = f"CAST({source.columns[columns[role]].sql} AS STRING)"
                 where = f"{source.relation} WHERE contains({text}, chr(0))"
                 count, example = engine.row(f"SELECT count(*), min({text}) FROM {where}")
                 if count:
@@ -123,8 +121,13 @@ def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[s
     notes = {}
     for role, label in (("user_id", "user ids"), ("item_id", "item ids")):
         found = []
-        for condition, problem in _SUSPICIOUS_IDS if kinds[role] == "text" else ():
-            where = condition.format(id=role)
+        conditions = {
+            engine.sql.matches.format(text=role, pattern=_AS_FLOAT): (
+                "is an integer written as a float"
+            ),
+            f"{role} <> trim({role})": "has spaces around it",
+        }
+        for where, problem in conditions.items() if kinds[role] == "text" else ():
             count, example = engine.row(f"SELECT count(*), min({role}) FROM raw WHERE {where}")
             if count:
                 found.append(f"{shown(example)} {problem} ({like_it(count, 'row')})")
@@ -157,7 +160,10 @@ def _read_as(
         values = {
             "rating": "CAST(0 AS TINYINT)",
             "time": f"CAST({source.part_number} AS TINYINT)",
-            **{role: cast(source.columns[name], kinds[role]) for role, name in columns.items()},
+            **{
+                role: cast(engine.sql, source.columns[name], kinds[role])
+                for role, name in columns.items()
+            },
         }
         selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS)
         selects.append(f"SELECT {selected} FROM {source.relation}")
@@ -180,11 +186,11 @@ def _bad_value(
     """The error for column ``name``, of which some value does not fit ``kind``, the widest."""
     for source in sources:
         column = source.columns[name]
-        text = f"nullif(CAST({column.text or column.sql} AS VARCHAR), '')"
+        text = f"nullif(CAST({column.text or column.sql} AS STRING), '')"
         if column.text is None and column.storage in _TIMES:
             # DuckDB dies of turning some of these into text.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
-        misfits = f"{source.relation} WHERE {cast(column, kind)} IS NULL"
+        misfits = f"{source.relation} WHERE {cast(engine.sql, column, kind)} IS NULL"
         count, num_empty = engine.row(f"SELECT count(*), count(*) - count({text}) FROM {misfits}")
         if num_empty:
             return _error_at(source, name, None, f"{role} is empty", num_empty, _advice(role, ""))
@@ -216,8 +222,8 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
     def fits(text: str, kind: Kind) -> bool:
         if column.storage != "text":
             return column.storage.startswith(kind.removesuffix("_ns"))
-        literal = replace(column, sql=f"CAST({quoted(text)} AS VARCHAR)", rounded=None)
-        return bool(engine.row(f"SELECT {cast(literal, kind)} IS NOT NULL")[0])
+        literal = replace(column, sql=f"CAST({quoted(text)} AS STRING)", rounded=None)
+        return bool(engine.row(f"SELECT {cast(engine.sql, literal, kind)} IS NOT NULL")[0])
 
     other = _WITH_OTHER_OFFSETS.get(kind)
     if other is not None and fits(example, other):

@@ -2,7 +2,8 @@
 
 Each text is a query whose result the caller keeps as a table, ``PAIRS`` as ``pairs`` and so on;
 the first reads ``raw``: ``user_id, item_id, rating, time``, one row per row of the source. They
-keep to what DuckDB and Spark share. Names in braces are filled in by the caller.
+keep to what DuckDB and Spark share; what they spell in different ways is filled in, as other names
+in braces are.
 
 ``*_code`` numbers the sorted distinct ids that were kept, ``*_index`` the rows of the finished
 dataset, training's first. ``time`` is constant where there is no time column.
@@ -210,8 +211,8 @@ SELECT count(*), min(line) FROM candidate_lines ANTI JOIN (
 """
 
 CANDIDATES_OF_LINES = """
-SELECT user_text, trim(unnest(string_split(rtrim(line, chr(9)), chr(9))[2:])) AS item_text
-FROM candidate_lines
+SELECT user_text, trim(item_text) AS item_text
+FROM (SELECT user_text, {fields} AS item_text FROM candidate_lines)
 """
 
 CONTRADICTED = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,22 +32,39 @@ _NCF_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", _NCF_SUFFIX)
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 # Folders named COLUMN=VALUE, as Spark writes them.
 _NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
+TABLE = "table:"
+_NAME_OF_SPARK = re.compile(rf"(?:([a-z][a-z0-9+.-]+):/+|{TABLE})(.+)", re.DOTALL)
 _PATTERN = re.compile(r"[*?[]")
 
 
-def open_sources(source: Any, format: FileFormat, table: str = "table") -> list[Source]:
+Opener = Callable[[str, FileFormat], Source]
+"""Opens what an engine names, such as s3a://bucket/plays."""
+
+
+def open_sources(
+    source: Any, format: FileFormat, table: str = "table", opener: Opener | None = None
+) -> list[Source]:
     """Every file that a path, a folder, a pattern or a sequence of them names, or a frame.
 
     ``format`` says how text files are written. Frames are whatever `Frame.open` takes, and errors
-    call them ``table``. Raises InputError naming what is missing, empty or of a format that is not
-    read.
+    call them ``table``. What is no file here but a name of Spark's goes to the ``opener``. Raises
+    InputError naming what is missing, empty or of a format that is not read.
     """
     if isinstance(source, str | Path):
+        name = _NAME_OF_SPARK.fullmatch(str(source))
+        if name is not None and not os.path.exists(source):  # noqa: PTH110
+            if opener is None:
+                raise InputError(
+                    f"{source}: is no file here; names such as s3a://bucket/plays and "
+                    "table:shop.plays are read by --engine spark (engine='spark' in Python)"
+                )
+            # A Path has one slash of the two.
+            return [opener(f"{name[1]}://{name[2]}" if name[1] else str(source), format)]
         paths, below = _expand(Path(source))
         for path in paths:
             refuse_by_name(path)
@@ -60,7 +77,7 @@ def open_sources(source: Any, format: FileFormat, table: str = "table") -> list[
         ]
     if isinstance(source, Sequence):
         refuse_rows(source)
-        opened = [file for part in source for file in open_sources(part, format, table)]
+        opened = [file for part in source for file in open_sources(part, format, table, opener)]
         if not opened:
             raise InputError("there is no source; name at least one file")
         return opened
@@ -154,7 +171,7 @@ def _open_file(path: Path, format: FileFormat) -> Source:
     if not is_name_text(path):
         raise InputError(f"{path}: its name is not UTF-8 text; rename it")
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
+    if suffixes and suffixes[-1] in PARQUET_SUFFIXES:
         return open_parquet(path)
     if suffixes and suffixes[-1] in READ_COMPRESSIONS:
         suffixes.pop()
@@ -164,9 +181,9 @@ def _open_file(path: Path, format: FileFormat) -> Source:
         return TextFile.open(path, replace(format, delimiter="\t", columns=_NCF_COLUMNS))
     if suffix in _JSON_SUFFIXES and not is_described:
         return JsonLinesFile.open(path, format)
-    if suffix in _TEXT_SUFFIXES or (is_described and suffix not in _PARQUET_SUFFIXES):
+    if suffix in _TEXT_SUFFIXES or (is_described and suffix not in PARQUET_SUFFIXES):
         return TextFile.open(path, format)
-    known = ", ".join((*_TEXT_SUFFIXES, *_JSON_SUFFIXES, *_PARQUET_SUFFIXES))
+    known = ", ".join((*_TEXT_SUFFIXES, *_JSON_SUFFIXES, *PARQUET_SUFFIXES))
     raise InputError(
         f"{path}: cannot tell its format by its name; expected {known}, text also with "
         f"{' or '.join(READ_COMPRESSIONS)}. {format.option('delimiter')} says that it is text"

@@ -139,6 +139,26 @@ class TextFile(Source):
                 next(numbered)
             yield from ((line, row) for line, row in numbered if row not in ([], [""]))
 
+    def check_rows(self) -> None:
+        """Raise InputError for the first row with more or fewer fields than there are names."""
+        for line, row in self.rows():
+            if len(row) != len(self.names):
+                raise InputError(
+                    f"{self.name}, line {line}: expected {len(self.names)} fields, found "
+                    f"{len(row)}: {shown(self.delimiter.join(row)[:300])}"
+                )
+
+    def first_line_not_text(self) -> int:
+        """The first line that holds bytes which are not UTF-8."""
+        with _open_bytes(self.path) as stream:
+            lines = io.BufferedReader(stream)
+            for number, line in enumerate(lines, start=1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return number
+        raise AssertionError(f"{self.name} is text")
+
     def check_lengths(self) -> None:
         """Raise InputError for a line of more than 2 MB.
 

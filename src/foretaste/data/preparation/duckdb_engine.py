@@ -1,0 +1,227 @@
+"""DuckDB, set up for preparing: no network, results that do not depend on threads or memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from foretaste._util.files import real_path
+from foretaste._util.formatting import shown
+from foretaste._util.memory import address_space_left, free_bytes, require_memory
+from foretaste.data.config import FileFormat, memory_bytes
+from foretaste.data.manifest import TRAIN_FILE
+from foretaste.data.preparation.engine import Engine, Spellings
+from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.source import Column, Source, Storage, quoted
+from foretaste.data.sources.text import TOO_LONG, TextFile, not_utf8, quotes_as_they_are
+from foretaste.errors import InputError, SettingError
+
+# Errors that values can cause: damaged files, dates out of range, odd types. The others are our own
+# mistakes.
+_DATA_ERRORS = (
+    duckdb.InvalidInputException,
+    duckdb.IOException,
+    duckdb.DataError,
+    duckdb.NotSupportedError,
+    duckdb.InternalError,
+    duckdb.SerializationException,
+)
+
+# Its messages where a file of its own cannot grow, and where it cannot spill.
+_CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"')
+_CANNOT_SPILL = "max_temp_directory_size"
+
+_BEYOND_ENCODING = {
+    "latin-1": "holds bytes that latin-1 does not have, as windows-1252 text does; convert the "
+    "file, for example with iconv -f WINDOWS-1252 -t UTF-8",
+    "utf-16": "holds what cannot be read as UTF-16, as emoji cannot; convert the file, for example "
+    "with iconv -f UTF-16 -t UTF-8",
+}
+
+# The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
+_MAPPED_BY_THREAD = 128 * 2**20
+"""Address space, not memory, that the C library maps for each thread's stack and heap."""
+_BESIDE_ENGINE_BYTES = 300 * 2**20
+_LEAST_BYTES = 64 * 2**20
+"""Taken unasked however little is free: a small file needs no more, and what is free changes."""
+
+
+_TIMES: dict[str, Storage] = {
+    "TIMESTAMP": "moment",
+    "TIMESTAMP_NS": "moment_ns",
+    "TIMESTAMP WITH TIME ZONE": "instant",
+    "TIMESTAMPTZ_NS": "instant_ns",
+}
+
+
+class DuckDBEngine(Engine):
+    """One in-memory database that spills to ``scratch`` and is gone when closed."""
+
+    name = f"duckdb {duckdb.__version__}"
+
+    sql = Spellings(
+        wide_integer="HUGEINT",
+        matches="regexp_full_match({text}, '{pattern}')",
+        finds="regexp_matches({text}, '{pattern}')",
+        without="regexp_replace({text}, '{pattern}', '', 'g')",
+        quotient="{value} // {divisor}",
+        real="TRY_CAST({text} AS DOUBLE)",
+        micros="epoch_us(TRY_CAST({value} AS TIMESTAMP))",
+        nanos="epoch_ns({value})",
+        text_micros="epoch_us(TRY_CAST({text} AS TIMESTAMP))",
+        zoned_text_micros="epoch_us(TRY_CAST({text} AS TIMESTAMPTZ))",
+        fields_after_first="unnest(string_split({line}, chr(9))[2:])",
+    )
+
+    def __init__(
+        self, scratch: Path, memory_limit: str | None = None, threads: int | None = None
+    ) -> None:
+        self._text_files: dict[str, TextFile] = {}
+        self._scratch = scratch
+        options: dict[str, Any] = {
+            "temp_directory": real_path(scratch),
+            "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False,
+            "python_enable_replacements": False,
+            "TimeZone": "UTC",
+        }
+        # DuckDB ends the process where a thread cannot be started.
+        left = address_space_left()
+        if threads is not None:
+            needed = threads * _MAPPED_BY_THREAD
+            require_memory(needed, left, f"running {threads} threads", "lower threads")
+            options["threads"] = threads
+        elif (os.cpu_count() or 1) * _MAPPED_BY_THREAD > left:
+            options["threads"] = max(1, left // _MAPPED_BY_THREAD)
+        self._connection = duckdb.connect(":memory:", config=options)
+        self._connection.execute("SET enable_progress_bar = false")
+        if memory_limit is None:
+            # Half of the memory that the machine has, or that a container or job may take: DuckDB's
+            # own limit is four fifths of it. Less where other processes leave less.
+            (found,) = self.row("SELECT current_setting('memory_limit')")
+            half = min(memory_bytes(found) / 0.8 / 2, free_bytes())
+            memory_limit = f"{max(_LEAST_BYTES, half) / 2**20:.0f}MiB"
+        self._memory_limit = memory_limit
+        num_bytes = memory_bytes(self._memory_limit)
+        engine_bytes = int(max(num_bytes - _BESIDE_ENGINE_BYTES, num_bytes / 2))
+        self._connection.execute(f"SET memory_limit = '{engine_bytes}B'")
+
+    def __enter__(self) -> DuckDBEngine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def register(self, source: Source) -> Source:
+        # Frames are made known; text files are kept for errors to name them.
+        if isinstance(source, TextFile):
+            source.check_lengths()
+            self._text_files[real_path(source.path)] = source
+        if isinstance(source, Frame):
+            try:
+                self._connection.register(source.relation, source.table)
+            except _DATA_ERRORS as error:
+                problem = _first_line(str(error))
+                raise InputError(f"{source.name}: cannot be read: {problem}") from None
+        return source
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return list(self._connection.execute(sql).fetchall())
+        except duckdb.OutOfMemoryException as error:
+            if _CANNOT_SPILL in str(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+            raise SettingError(
+                f"memory_limit {self._memory_limit} is too little for this input; allow more or "
+                "use fewer threads"
+            ) from None
+        except _DATA_ERRORS as error:
+            if found := _CANNOT_WRITE.search(str(error)):
+                raise OSError(int(found.group(2)), found.group(1)) from None
+            raise InputError(_explain(str(error), self._text_files)) from None
+        except duckdb.Error as error:
+            # Damaged Parquet makes errors of no kind of their own.
+            if type(error) is duckdb.Error:
+                raise InputError(f"is damaged: {_first_line(str(error))}") from None
+            raise
+        except UnicodeDecodeError as error:
+            # The message quotes bytes that are not text.
+            raise InputError(
+                f"holds bytes that are not UTF-8 text: {error.object!r:.200}"
+            ) from None
+        except RuntimeError as error:
+            # DuckDB makes this of Ctrl-C while a query runs.
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
+
+    def make(self, table: str, query: str) -> None:
+        self.run(f"CREATE TABLE {table} AS {query}")
+
+    def drop(self, table: str) -> None:
+        self.run(f"DROP TABLE {table}")
+
+    def rename(self, table: str, name: str) -> None:
+        self.run(f"ALTER TABLE {table} RENAME TO {name}")
+
+    def first(self, sql: str) -> tuple[Any, ...]:
+        self.run("SET preserve_insertion_order = true")
+        (row,) = self.run(f"{sql} LIMIT 1")
+        self.run("SET preserve_insertion_order = false")
+        return row
+
+    def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
+        (found,) = self.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
+        # strptime takes infinity and epoch for times of any format.
+        sql = (
+            f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
+            f"THEN try_strptime({column.sql}, {quoted(format)}) END"
+        )
+        return sql, _TIMES[found]
+
+    def write(self, query: str, path: Path) -> None:
+        self.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")
+
+    def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
+        self.write(query, directory / TRAIN_FILE)
+        return [TRAIN_FILE]
+
+
+def _explain(message: str, files: Mapping[str, TextFile]) -> str:
+    """DuckDB's message about what it reads, in our words; about a malformed row with file, line
+    and example. ``files`` are by the path that DuckDB knows."""
+    if "CSV Parser state machine" in message:
+        return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
+    for encoding, problem in _BEYOND_ENCODING.items():
+        if f"is not {encoding} encoded" in message:
+            return problem
+    line = re.search(r"CSV Error on Line: (\d+)", message)
+    if line is None:
+        return _first_line(message)
+    found = re.search(r"^ *file = (.*)$", message, re.MULTILINE)
+    file = files[re.sub(r"\[([*?[])\]", r"\1", found[1])] if found else None
+    format = file.format if file else FileFormat()
+    fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
+    if fields:
+        reason = f"expected {fields[1]} fields, found {fields[2]}"
+    elif "unterminated quote" in message:
+        reason = f"a quote is opened and never closed; {quotes_as_they_are(format)}"
+    elif "Invalid unicode" in message:
+        reason = not_utf8(format)
+    else:
+        reason = TOO_LONG if "Maximum line size" in message else "cannot be parsed"
+    original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
+    example = f": {shown(original[1])}" if original else ""
+    return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}"
+
+
+def _first_line(message: str) -> str:
+    return re.sub(r"^.*Error: ", "", message.strip().split("\n", 1)[0])

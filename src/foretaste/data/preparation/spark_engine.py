@@ -1,0 +1,127 @@
+"""Spark, set up for preparing: tables are files of Parquet, which all executors see."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyspark
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from foretaste._util.files import real_path
+from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.spark_session import Spark, translated
+from foretaste.data.preparation.spark_sources import registered
+from foretaste.data.preparation.spark_sql import SPELLINGS, reformatted, with_backslashes
+from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.source import Column, Source, Storage
+from foretaste.errors import DatasetError, InputError
+
+_ROWS_OF_FILE = 10_000_000
+_ROWS_OF_GROUP = 122_880
+
+
+class SparkEngine(Engine):
+    """The tables of one preparation in a session of Spark."""
+
+    name = f"spark {pyspark.__version__}"
+    sql = SPELLINGS
+
+    def __init__(self, spark: Spark, scratch: Path) -> None:
+        self._spark = spark
+        self._scratch = scratch
+        self._places: dict[str, Path] = {}
+
+    def __enter__(self) -> SparkEngine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for table in self._places:
+            self._spark.session.catalog.dropTempView(table)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def register(self, source: Source) -> Source:
+        if isinstance(source, Frame):
+            raise InputError(
+                f"{source.name}: is in memory already, and engine spark reads files and tables; "
+                "prepare it with engine duckdb"
+            )
+        with translated():
+            return registered(self._spark.session, source)
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        with translated():
+            return [tuple(row) for row in self._query(sql).collect()]
+
+    def make(self, table: str, query: str) -> None:
+        # Cached, each table has the plans of all before it, which takes Spark longer and longer.
+        place = self._scratch / f"{table}-{uuid4().hex}"
+        with translated():
+            rows = self._query(query)
+            rows.write.parquet(_uri(place))
+            self._keep(table, place, rows.schema)
+
+    def drop(self, table: str) -> None:
+        self._spark.session.catalog.dropTempView(table)
+        shutil.rmtree(self._places.pop(table), ignore_errors=True)
+
+    def rename(self, table: str, name: str) -> None:
+        schema = self._spark.session.table(table).schema
+        self._spark.session.catalog.dropTempView(table)
+        self._keep(name, self._places.pop(table), schema)
+
+    def first(self, sql: str) -> tuple[Any, ...]:
+        return self.row(f"{sql} LIMIT 1")
+
+    def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
+        return reformatted(column.sql, format), "text"
+
+    def write(self, query: str, path: Path) -> None:
+        rows = self._query(query)
+        # Sorted anew, in one task: files are in no order that Spark promises.
+        (file,) = self._written(rows.repartition(1), rows.columns[:2], path.with_suffix(".tmp"))
+        file.rename(path)
+        shutil.rmtree(path.with_suffix(".tmp"))
+
+    def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
+        rows = self._query(query)
+        num_files = math.ceil(num_rows / _ROWS_OF_FILE)
+        # By the user alone, so that none is in two files.
+        parts = rows.repartitionByRange(num_files, "user_index")
+        files = self._written(parts, rows.columns[:2], directory / "written")
+        (directory / "train").mkdir()
+        names = [f"train/part-{number:05d}.parquet" for number in range(len(files))]
+        for file, name in zip(files, names, strict=True):
+            file.rename(directory / name)
+        shutil.rmtree(directory / "written")
+        return names
+
+    def _written(self, rows: DataFrame, order: list[str], directory: Path) -> list[Path]:
+        """The files, in order, that rows are written to, each sorted by these columns."""
+        with translated():
+            writer = rows.sortWithinPartitions(*order).write
+            writer = writer.option("parquet.block.row.count.limit", _ROWS_OF_GROUP)
+            writer.parquet(_uri(directory))
+        files = sorted(directory.glob("part-*.parquet"))
+        if not files:
+            raise DatasetError(
+                f"{directory.parent}: was not written: Spark's executors have another disk than "
+                "this process; name a folder that all of them share"
+            )
+        return files
+
+    def _query(self, sql: str) -> DataFrame:
+        return self._spark.session.sql(with_backslashes(sql))
+
+    def _keep(self, table: str, place: Path, schema: StructType) -> None:
+        rows = self._spark.session.read.schema(schema).parquet(_uri(place))
+        rows.createOrReplaceTempView(table)
+        self._places[table] = place
+
+
+def _uri(path: Path) -> str:
+    return Path(real_path(path)).as_uri()

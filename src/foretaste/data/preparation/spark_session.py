@@ -1,0 +1,168 @@
+"""A session of Spark, started where none is there yet, and its errors in our words."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from foretaste._util.memory import free_bytes
+from foretaste.data.config import FileFormat, PrepareConfig, memory_bytes
+from foretaste.data.preparation.spark_sources import open_named
+from foretaste.data.sources.source import Source
+from foretaste.errors import InputError, MissingExtraError, SettingError
+
+_ADVICE = (
+    "install it (apt-get install openjdk-17-jre-headless, or brew install openjdk@17) or name its "
+    "folder in JAVA_HOME"
+)
+_BESIDE_HEAP_BYTES = 512 << 20
+_LEAST_HEAP_BYTES = 512 << 20
+
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # Times to the nanosecond, for which Spark has no type.
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    # Folders named COLUMN=VALUE are columns of text.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # Otherwise a column that holds what is no row is read alone.
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
+}
+
+
+class Spark:
+    """The session of a preparation; a context, after which what it started is stopped."""
+
+    def __init__(self, config: PrepareConfig) -> None:
+        self._config = config
+        self._starts = SparkContext._active_spark_context is None
+
+    def __enter__(self) -> Spark:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._starts and "session" in vars(self):
+            self.session.stop()
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """A session with settings and tables of its own, in the running Spark or a new one.
+
+        Raises MissingExtraError where Java is missing, SettingError where Spark cannot start.
+        """
+        active = SparkContext._active_spark_context
+        master = self._config.spark_master
+        if active is not None and master not in (None, active.master):
+            raise SettingError(
+                f"spark_master is {master}, and a Spark with master {active.master} is running in "
+                "this process; stop it, or leave spark_master out"
+            )
+        # It logs queries that fail.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        started = self._started() if self._starts else SparkSession.builder.getOrCreate()
+        session = started.newSession()
+        for name, value in _SETTINGS.items():
+            session.conf.set(name, value)
+        return session
+
+    def open_named(self, name: str, format: FileFormat) -> Source:
+        """The source that has this name in Spark; InputError where there is none."""
+        with translated():
+            return open_named(self.session, name, format)
+
+    def _started(self) -> SparkSession:
+        config = self._config
+        java = os.environ.get("JAVA_HOME")
+        if shutil.which(Path(java, "bin", "java") if java else "java") is None:
+            raise MissingExtraError(
+                f"engine spark needs Java 17 or newer, and none is found; {_ADVICE}"
+            )
+        builder = SparkSession.builder.appName("foretaste prepare")
+        for name, value in _start_settings(config).items():
+            builder = builder.config(name, value)
+        with tempfile.TemporaryFile() as log:
+            try:
+                with _stderr_to(log.fileno()):
+                    return builder.getOrCreate()
+            except (PySparkException, Py4JError) as error:
+                log.seek(0)
+                lines = log.read().decode(errors="replace").strip().splitlines()
+                raise SettingError(
+                    f"Spark cannot start: {lines[-1] if lines else error}. Where Java is too old, "
+                    f"as Spark needs 17 or newer: {_ADVICE}"
+                ) from None
+
+
+def _start_settings(config: PrepareConfig) -> dict[str, str]:
+    """Settings of a Spark that is to be started; its own files' go before what is not asked for."""
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+    if config.spark_master is not None:
+        settings["spark.master"] = config.spark_master
+    elif config.threads is not None:
+        settings["spark.master"] = f"local[{config.threads}]"
+    has_own = "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ
+    is_local = (config.spark_master or "local").startswith("local")
+    if config.memory_limit is not None or (is_local and not has_own):
+        limit = free_bytes() / 2
+        if config.memory_limit is not None:
+            limit = memory_bytes(config.memory_limit)
+        heap = max(limit - _BESIDE_HEAP_BYTES, limit / 2)
+        if heap < _LEAST_HEAP_BYTES:
+            raise SettingError(
+                f"memory_limit {config.memory_limit or f'{limit:.0f} bytes'} is too little for "
+                "Spark, which needs 1GB; allow more, or prepare with engine duckdb"
+            )
+        settings["spark.driver.memory"] = f"{heap / 2**20:.0f}m"
+    return settings
+
+
+@contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """Have the processes that begin meanwhile write their errors to a file."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise InputError for what Spark cannot read, SettingError where memory is too little, and
+    OSError where the disk is full."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        message = str(error)
+        if "No space left on device" in message:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        if "OutOfMemoryError" in message:
+            raise SettingError(
+                "memory_limit is too little for this input; allow more, or use fewer threads"
+            ) from None
+        raise InputError(f"Spark cannot read it: {_reason(message)}") from None
+
+
+def _reason(message: str) -> str:
+    """The first line of an error of Java's that says why."""
+    causes = re.findall(r"^Caused by: [\w.$]+: (.+)$", message, re.MULTILINE)
+    return str(causes[-1] if causes else message.strip().splitlines()[0])[:300]

@@ -1,0 +1,52 @@
+"""A session of Spark on this machine that is quick to start, for a test that runs on few rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+QUICK = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "2g",
+    # Each join would take 32 MiB for its few rows.
+    "spark.buffer.pageSize": "1m",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.shuffle.partitions": "2",
+    # Compiling takes longer than these few rows.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def require_spark() -> None:
+    """Skip the test where PySpark or Java is not installed."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("no Java is installed, which Spark needs")
+
+
+@contextmanager
+def quick_session() -> Iterator[Any]:
+    """Yield a session; the test is skipped where PySpark or Java is not installed."""
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in QUICK.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        # Of its pandas API, which nothing here uses.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
