@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from foretaste.data import GivenSplit, PrepareConfig, prepare
+from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.data.config import Protocol
 from foretaste.data.manifest import Manifest
 from foretaste.ops.ranks import Ranks
@@ -23,6 +23,7 @@ from foretaste.runs.log_copies import TENSORBOARD
 from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.profiler import TRACE
 from tests.cli.conftest import call
+from tests.data.partitions import in_partitions
 from tests.docs.pages import page
 from tests.ranks import run_ranks
 
@@ -83,8 +84,9 @@ def test_columns_of_a_dataset(datasets: list[Path]) -> None:
             assert str(field.type) in described[key, field.name], f"{path.name}: {field}"
 
 
-def test_keys_of_the_manifest(datasets: list[Path]) -> None:
-    written = json.loads((datasets[0] / "manifest.json").read_text())
+def test_keys_of_the_manifest(datasets: list[Path], tmp_path: Path) -> None:
+    in_files = in_partitions(open_dataset(datasets[0]), tmp_path / "in_files", [0, 2])
+    written = json.loads((in_files.path / "manifest.json").read_text())
     assert listed("manifest.json") == written.keys()
     assert {entry.name for entry in fields(Manifest)} <= written.keys()
 

@@ -186,7 +186,8 @@ def _prepare(
 @contextmanager
 def _spark(config: PrepareConfig | None) -> Iterator[Spark | None]:
     """Yield Spark, where it was asked for: it starts when first used, and stops at the end."""
-    if config is None or config.engine != "spark":
+    config = given_or_default("config", config, PrepareConfig)
+    if config.engine != "spark":
         yield None
         return
     if find_spec("pyspark") is None:

@@ -99,7 +99,7 @@ def open_named(session: SparkSession, name: str, format: FileFormat) -> Named:
     first = Path(urlparse(listed[0][0]).path)
     if first.suffix.lower() in PARQUET_SUFFIXES:
         return _typed(name, session.read.parquet(name), listed)
-    # Its first lines, decompressed, tell what the whole would.
+    # Its first lines, decompressed, show what the whole would.
     lines = session.read.text(listed[0][0]).limit(_LINES_OF_HEAD).collect()
     with TemporaryDirectory() as folder:
         packed = first.suffix.lower() in READ_COMPRESSIONS
@@ -135,13 +135,13 @@ def _typed(name: str, rows: DataFrame, listed: list[tuple[str, int, str]]) -> Na
     return Named(name=name, relation=_view(rows), columns=columns, size=size, state=_digest(listed))
 
 
-def _listed(session: SparkSession, places: list[str]) -> list[tuple[str, int, str]]:
-    """Path, size and time of change of the files that these places name, in order."""
+def _listed(session: SparkSession, names: list[str]) -> list[tuple[str, int, str]]:
+    """Path, size and time of change of the files that these names name, in order."""
     reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = reader.load(places).selectExpr("path", "length", "CAST(modificationTime AS STRING)")
+    files = reader.load(names).selectExpr("path", "length", "CAST(modificationTime AS STRING)")
     found = sorted(tuple(file) for file in files.collect())
     if not found:
-        raise InputError(f"{places[0]}: there are no files in it")
+        raise InputError(f"{names[0]}: there are no files in it")
     return found
 
 

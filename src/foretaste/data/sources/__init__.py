@@ -38,7 +38,9 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 _NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 _EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TABLE = "table:"
-_NAME_OF_SPARK = re.compile(rf"(?:([a-z][a-z0-9+.-]+):/+|{TABLE})(.+)", re.DOTALL)
+_NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
+# A Path has left of s3a://bucket.
+_ONE_SLASH = re.compile(r"(?<!^file):/(?!/)")
 _PATTERN = re.compile(r"[*?[]")
 
 
@@ -56,15 +58,13 @@ def open_sources(
     InputError naming what is missing, empty or of a format that is not read.
     """
     if isinstance(source, str | Path):
-        name = _NAME_OF_SPARK.fullmatch(str(source))
-        if name is not None and not os.path.exists(source):  # noqa: PTH110
+        if _NAME_OF_SPARK.fullmatch(str(source)) and not os.path.exists(source):  # noqa: PTH110
             if opener is None:
                 raise InputError(
                     f"{source}: is no file here; names such as s3a://bucket/plays and "
                     "table:shop.plays are read by --engine spark (engine='spark' in Python)"
                 )
-            # A Path has one slash of the two.
-            return [opener(f"{name[1]}://{name[2]}" if name[1] else str(source), format)]
+            return [opener(_ONE_SLASH.sub("://", str(source)), format)]
         paths, below = _expand(Path(source))
         for path in paths:
             refuse_by_name(path)
