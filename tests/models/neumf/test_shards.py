@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from foretaste.models.share import Share
 from foretaste.ops.dropout import keep_mask
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import TowerDropout, layer_keys
-from foretaste.ops.ranks import Ranks
+from foretaste.ops.ranks import Pending, Ranks
 from foretaste.training.trainer import make_batches, make_step
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
@@ -259,3 +260,59 @@ def overflowing(ranks: Ranks) -> tuple[float, bool]:
 
 def test_a_step_that_overflows_on_one_rank_is_skipped_on_all() -> None:
     assert run_ranks(overflowing, 2, timeout_s=30.0) == [(1, True)] * 2
+
+
+def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
+    """What happens in order, the bytes that each update communicates, and those of user tables.
+
+    These are of the rows, their gradients and Adam's moments.
+    """
+    model = model_of(ranks, case)
+    users = model.share.users
+    plan = make_plan(batch_size=case.batch_size, precision=case.precision)
+    histories = whole_histories()[users.start : users.stop]
+    batches = make_batches(model, histories, SamplingConfig(), plan)
+    step = make_step(model.train(), batches, plan)
+    wait, events, num_bytes = Pending.wait, [], []
+
+    def noted(pending: Pending) -> None:
+        events.append("wait")
+        wait(pending)
+
+    with mock.patch.object(Pending, "wait", noted):
+        for batch in islice(batches.epoch(0), 3):
+            events.append("batch")
+            before = ranks.num_bytes.total()
+            step(batch)
+            num_bytes.append(ranks.num_bytes.total() - before)
+    step.finish()
+    tables = [model.get_parameter(name) for name in model.user_rows]
+    state = [step.optimizers["all of own rows"].state[table] for table in tables]
+    kept = [*tables, *(table.grad for table in tables)]
+    kept += [each[kind] for each in state for kind in ("exp_avg", "exp_avg_sq")]
+    return events, num_bytes, sum(tensor.nbytes for tensor in kept if tensor is not None)
+
+
+def test_the_next_batch_is_made_while_gradients_are_summed() -> None:
+    for precision, expected in (
+        ("fp32", ["batch", "batch", "wait", "batch", "wait", "wait"]),
+        ("fp16", ["batch", "wait"] * 3),  # their overflow is looked at at once
+    ):
+        for events, _, _ in run_ranks(measured, 2, Case(precision=precision), timeout_s=30.0):
+            assert events == expected
+
+
+def test_an_update_communicates_the_items_and_the_tower() -> None:
+    """Of items those that it touches, where these are fewer: here by a byte for each item."""
+    model = model_of(Ranks(), Case())
+    num_items = sum(model.get_parameter(name).numel() for name in model.item_rows)
+    num_users = sum(model.get_parameter(name).numel() for name in model.user_rows)
+    others = 4 * (sum(p.numel() for p in model.parameters()) - num_items - num_users)
+    found = run_ranks(measured, 2, Case(), timeout_s=30.0)
+    assert [num_bytes for _, num_bytes, _ in found] == [[others + 4 * num_items] * 3] * 2
+    (alone,) = run_ranks(updates, 1, Case(batch_size=10))
+    found = run_ranks(measured, 2, Case(batch_size=10), timeout_s=30.0)
+    touched = [len(update.samples[1].unique()) for update in alone[:3]]
+    expected = [others + NUM_ITEMS + 4 * count * num_items // NUM_ITEMS for count in touched]
+    assert [num_bytes for _, num_bytes, _ in found] == [expected] * 2
+    assert sum(num_bytes for _, _, num_bytes in found) == 4 * 4 * num_users
