@@ -1,4 +1,4 @@
-"""Trainings of Mult-VAE and Mult-DAE by several ranks: the run that one process would have written."""
+"""Trainings of Mult-VAE and Mult-DAE by several ranks: the run that one process would write."""
 
 from __future__ import annotations
 
