@@ -21,6 +21,7 @@ from foretaste.bench.session import Session
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
+from foretaste.ops.ranks import joined
 
 PLAIN = "plain"
 
@@ -45,15 +46,18 @@ def run(
         values = vars(parser(name, options).parse_args(tokens))
         model = values["model"]
         settings, *sampling = (_settings(kind, values) for kind in _MODELS[model])
-        session = Session(
-            name,
-            settings,
-            _settings(options[model], values),
-            sampling=sampling[0] if sampling else None,
-            log=lambda line: print(line, file=sys.stderr, flush=True),
-        )
-        measure(session, session.options)
-        print(f"\n{table_of(session.rows).to_markdown()}")
+        with joined() as ranks:
+            session = Session(
+                name,
+                settings,
+                _settings(options[model], values),
+                sampling=sampling[0] if sampling else None,
+                log=lambda line: print(line, file=sys.stderr, flush=True),
+                ranks=ranks,
+            )
+            measure(session, session.options)
+        if ranks.is_first:
+            print(f"\n{table_of(session.rows).to_markdown()}")
 
     run_command(work)
 

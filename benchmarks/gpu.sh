@@ -23,7 +23,8 @@ failed=()
 
 left() { echo $((LIMIT_S - SECONDS)); }
 
-# A benchmark gets the seconds given first, or what is left of the time.
+# A benchmark gets the seconds given first, or what is left of the time. LAUNCH starts its ranks.
+LAUNCH=()
 bench() {
     local seconds=$1 name="$2 $3"
     shift
@@ -33,7 +34,7 @@ bench() {
     fi
     seconds=$((seconds < $(left) ? seconds : $(left)))
     echo "== ${SECONDS} s: $*" >&2
-    timeout "$seconds" "$PYTHON" -m "benchmarks.$1" "${@:2}" \
+    timeout "$seconds" "$PYTHON" -m "${LAUNCH[@]}" "benchmarks.$1" "${@:2}" \
         --output "$WORK/rows.jsonl" --data-cache "$WORK/data" >>"$WORK/tables.md" || failed+=("$name: rc $?")
 }
 
@@ -58,6 +59,7 @@ if [[ -n ${TINY:-} ]]; then
     neumf_scaling=(--shape 60x60x400 --factor 1 2 --factors 8 --layers 16 16 8)
     vae_scaling=(--shape 80x60x800 --items 60 120 --widths 16 8 --latent 4)
     selected=(-k test_random)
+    num_ranks=2
 else
     "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || {
         echo "no CUDA GPU here; TINY=1 runs the same commands on the CPU" >&2
@@ -75,6 +77,7 @@ else
     neumf_scaling=(--shape 10000x10000x200000 --factor 1 10 100)
     vae_scaling=()
     selected=()
+    num_ranks=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 fi
 
 [[ -n ${SKIP_TESTS:-} ]] || tests "${selected[@]}"
@@ -96,6 +99,14 @@ bench 90 scaling vae "${common[@]}" "${vae_scaling[@]}" --precision bf16 --repea
 bench 90 scaling neumf "${common[@]}" "${neumf_scaling[@]}" --precision bf16 --repeats 2
 bench 60 target neumf "${common[@]}" "${neumf[@]}" \
     --precision bf16 "${target[@]}"
+
+if ((num_ranks > 1)); then
+    LAUNCH=(torch.distributed.run --nproc-per-node "$num_ranks" -m --)
+    bench 90 train_ranks neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" --precision bf16 --bind
+    bench 90 train_ranks vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" --precision bf16 --bind
+    bench 90 train_ranks vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" --precision bf16 --bind \
+        --parallel items
+fi
 
 touch "$WORK/rows.jsonl" "$WORK/tables.md"
 cp "$WORK/rows.jsonl" "$OUT/gpu.jsonl"

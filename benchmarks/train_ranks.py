@@ -1,0 +1,18 @@
+"""Training on the ranks of torchrun: strong and weak scaling, as ``foretaste bench train`` prints.
+
+torchrun --nproc-per-node 8 -m -- benchmarks.train_ranks neumf --precision bf16 --bind
+"""
+
+from __future__ import annotations
+
+from benchmarks.command import run
+from foretaste.bench.config import TrainBench, VAETrainBench
+from foretaste.bench.train import bench_train
+
+NAME = "train-ranks"
+OPTIONS: dict[str, type[TrainBench]] = {"neumf": TrainBench, "vae": VAETrainBench}
+measure = bench_train
+
+
+if __name__ == "__main__":
+    run(NAME, OPTIONS, measure)
