@@ -136,7 +136,7 @@ def _typed(name: str, rows: DataFrame, listed: list[tuple[str, int, str]]) -> Na
 
 
 def _listed(session: SparkSession, names: list[str]) -> list[tuple[str, int, str]]:
-    """Path, size and time of change of the files that these names name, in order."""
+    """Path, size and time of change of the files behind these names, in order."""
     reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
     files = reader.load(names).selectExpr("path", "length", "CAST(modificationTime AS STRING)")
     found = sorted(tuple(file) for file in files.collect())
