@@ -39,7 +39,7 @@ CASES = (
     (3, "gmf --factors 8 --batch-size 2000 --epochs 30"),
     (2, "ease"),
 )
-KILLS_OF_A_TRAINING = 4
+KILLS_OF_A_TRAINING = 6
 END_S = 60.0
 TRAINING_S = 600.0
 """A training that takes longer, kills and all, has hung."""
@@ -123,7 +123,7 @@ def kill_some(training: Training, whole_s: float, chance: random.Random) -> dict
             ranks = new_ranks(torchrun, training.size, [kill["process"] for kill in kills])
             if not ranks:
                 break
-            delay_s = chance.uniform(0.0, 0.8 * whole_s)
+            delay_s = chance.uniform(0.0, 0.5 * whole_s)
             if ended_within(torchrun, delay_s):
                 break
             victim = chance.choice(ranks)

@@ -1,0 +1,102 @@
+"""Ranks that take the decisions of clocks and signals at the same update."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from foretaste.errors import Interrupted
+from foretaste.ops.ranks import ALONE, Ranks
+from foretaste.training.interruption import Agreement, Interruption, how_to_go_on
+from tests.ranks import run_ranks
+
+NUM_UPDATES = 60
+
+
+def decisions(ranks: Ranks, signalled: int, is_slow: bool) -> list[tuple[int, bool, int | None]]:
+    """Updates at which something was agreed: each rank's clock says otherwise at each of them."""
+    agreement, found = Agreement(ranks), []
+    for update in range(NUM_UPDATES):
+        time.sleep(0.002 * (1 + ranks.rank * is_slow))
+        is_due = update % 7 == 3 or ranks.rank > 0
+        number = signal.SIGTERM if ranks.rank == signalled and update >= 20 else None
+        is_last = update == NUM_UPDATES - 1
+        due, agreed = agreement.reach(is_due, number, at_once=is_last)
+        if due or agreed:
+            found.append((update, due, agreed))
+    return found
+
+
+@pytest.mark.parametrize("signalled", [0, 1])
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_all_take_a_decision_at_the_same_update(signalled: int, is_slow: bool) -> None:
+    first, *others = run_ranks(decisions, 3, signalled, is_slow)
+    assert others == [first, first]
+    assert first[-1][0] == NUM_UPDATES - 1
+    assert all(agreed == signal.SIGTERM for update, _, agreed in first if update >= 20)
+    dues = [update for update, due, _ in first if due]
+    assert all(update % 7 == 3 for update in dues), "the first rank's clock alone counts"
+
+
+def test_not_every_update_waits_for_an_agreement() -> None:
+    """Updates of 2 ms, agreements about every 200 ms."""
+    (num_bytes, *_) = run_ranks(bytes_of_many_updates, 2)
+    assert num_bytes <= 24 * NUM_UPDATES / 2
+
+
+def bytes_of_many_updates(ranks: Ranks) -> int:
+    agreement = Agreement(ranks)
+    for _ in range(NUM_UPDATES):
+        time.sleep(0.002)
+        agreement.reach(False, None, at_once=False)
+    return ranks.num_bytes["all-reduce"]
+
+
+def test_alone_nothing_is_put_off() -> None:
+    agreement = Agreement(ALONE)
+    for due, number in ((True, None), (False, signal.SIGINT), (True, signal.SIGHUP)):
+        assert agreement.reach(due, number, at_once=False) == (due, number)
+
+
+def test_a_signal_that_a_scheduler_sends_twice_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A later one acts at once."""
+    killed: list[int] = []
+    clock = [100.0]
+    monkeypatch.setattr("foretaste.training.interruption.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("os.kill", lambda process, number: killed.append(number))
+    before = signal.getsignal(signal.SIGTERM)
+    ranks = Ranks(1, 2)
+    try:
+        with Interruption(tmp_path, ranks) as interruption:
+            for clock[0] in (100.0, 100.5, 101.5):
+                signal.raise_signal(signal.SIGTERM)
+            assert killed == []
+            interruption.check("after epoch 1")  # what is not agreed ends nothing
+            with pytest.raises(Interrupted, match="go on with: torchrun"):
+                interruption.check("after epoch 1", interruption.last)
+            clock[0] = 110.0
+            signal.raise_signal(signal.SIGTERM)
+            assert killed == [signal.SIGTERM]
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler if number == 2 else signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_way_to_go_on_names_as_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("runs/vae")
+    assert how_to_go_on(path, ALONE) == "foretaste train --resume runs/vae"
+    variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}
+    for name, value in variables.items():
+        monkeypatch.setitem(os.environ, name, value)
+    resumed = "-m -- foretaste train --resume runs/vae"
+    assert how_to_go_on(path, Ranks(0, 4)) == f"torchrun --nproc-per-node 4 {resumed}"
+    monkeypatch.setitem(os.environ, "LOCAL_WORLD_SIZE", "2")
+    assert how_to_go_on(path, Ranks(0, 4)) == f"torchrun (its options) {resumed}"
