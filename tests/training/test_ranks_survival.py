@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_a_rank_of_another_version_and_with_other_threads_is_refused(
     assert "the number of threads is 1 on rank 0 and 2 on rank 2" in error
 
 
-def other_settings(rank: int) -> None:
+def another_dataset(rank: int) -> None:
     from foretaste.training import verbs
 
     opened = verbs.open_dataset
@@ -138,11 +139,27 @@ def test_a_rank_with_other_data_is_refused(
     dataset: Dataset, test_only: Dataset, tmp_path: Path
 ) -> None:
     line, env = f"train {SHORT} {dataset.path} --run run", {"OTHER": str(test_only.path)}
-    with launched(2, line, tmp_path, prelude=other_settings, env=env) as ranks:
+    with launched(2, line, tmp_path, prelude=another_dataset, env=env) as ranks:
         assert ranks.statuses() == [2, 2]
-    first, other = dataset.manifest.digest, test_only.manifest.digest
-    expected = f"the digest of the dataset is {first} on rank 0 and {other} on rank 1"
-    assert expected in the_error(ranks)
+    error = the_error(ranks)
+    assert error.startswith("error: rank 1 (process")
+    first, other = dataset.manifest.digest[:12], test_only.manifest.digest[:12]
+    assert f"than rank 0, {other} instead of {first}" in error
+
+
+def other_defaults(rank: int) -> None:
+    from foretaste.training import verbs
+
+    resolved = verbs.resolved_config
+    if rank == 1:
+        verbs.resolved_config = lambda *given: replace(resolved(*given), beta1=0.5)
+
+
+def test_a_rank_with_other_settings_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    line = f"train {SHORT} {dataset.path} --run run"
+    with launched(2, line, tmp_path, prelude=other_defaults) as ranks:
+        assert ranks.statuses() == [2, 2]
+    assert "error: beta1 is 0.9 on rank 0 and 0.5 on rank 1 (process" in the_error(ranks)
 
 
 def failing(rank: int) -> None:

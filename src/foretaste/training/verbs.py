@@ -139,9 +139,8 @@ def train(
         opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
         chosen = resolved_config(model, asked, opened, sampling, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
-        _check_alike(
-            opened, device, {"model": model} | asdict(architecture) | asdict(chosen), ranks
-        )
+        described = {"model": model} | asdict(architecture) | asdict(chosen)
+        _check_alike(device, described, ranks)
         trainer = Trainer(opened, model, architecture, chosen, sampling, ranks)
         run_config = RunConfig(
             model=model,
@@ -242,7 +241,7 @@ def _recorded_trainer(run: Run, dataset: Dataset, ranks: Ranks) -> Trainer:
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
     device = _device_of(run, ranks)
     settings, config, sampling = recorded_settings(run, str(device))
-    _check_alike(dataset, device, {"model": run.config.model} | asdict(config), ranks)
+    _check_alike(device, {"model": run.config.model} | asdict(config), ranks)
     return Trainer(dataset, run.config.model, settings, config, sampling, ranks)
 
 
@@ -299,15 +298,11 @@ def _in_its_place(
     return Run.open(ranks.on_first(replaced))
 
 
-def _check_alike(
-    dataset: Dataset, device: torch.device, settings: Mapping[str, Any], ranks: Ranks
-) -> None:
-    """RankError where the data, the kind of device or the settings of a rank are others."""
+def _check_alike(device: torch.device, settings: Mapping[str, Any], ranks: Ranks) -> None:
+    """RankError where the kind of device or the settings of a rank are others."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     own = {key: value for key, value in settings.items() if key != "device"}
-    ranks.check_alike(
-        {"the digest of the dataset": dataset.manifest.digest, "the device": name} | own
-    )
+    ranks.check_alike({"the device": name} | own)
 
 
 def _device_of(run: Run, ranks: Ranks) -> torch.device:
