@@ -32,7 +32,6 @@ from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.registry import build_model, model_class
 from foretaste.models.share import Share
 from foretaste.models.vae.config import VAEConfig
-from foretaste.ops.device import resolve_device
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
@@ -151,7 +150,7 @@ class Session:
                 self.log(line)
         if options.threads is not None:
             torch.set_num_threads(options.threads)
-        self.device = resolve_device(options.device)
+        self.device = ranks.device(options.device)
         started, num_threads = launch(), torch.get_num_threads()
         if self.device.type == "cpu" and started.size > 1 and num_threads == 1:
             self.log(

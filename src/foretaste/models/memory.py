@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretaste._util.memory import free_bytes, require_memory
+from foretaste._util.process import launch
 from foretaste.models.registry import build_model, model_class
 from foretaste.models.share import Share
 
@@ -13,11 +14,14 @@ _UNCOUNTABLE = 2**63
 
 
 def free_on(device: torch.device) -> int:
-    """Bytes that could still be taken on a device, PyTorch's own cache included."""
+    """Bytes that could still be taken on a device, PyTorch's own cache included.
+
+    Ranks of one machine share its memory out.
+    """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    return free_bytes()
+    return free_bytes() // launch().local_size
 
 
 def check_model_fits(

@@ -247,8 +247,6 @@ def process_group(launch: Launch) -> Iterator[Heartbeats]:
     meeting = meet(launch)
     heartbeats = Heartbeats(meeting)
     has_gpus = torch.cuda.is_available()
-    if has_gpus and launch.local_rank < torch.cuda.device_count():
-        torch.cuda.set_device(launch.local_rank)
     try:
         try:
             dist.init_process_group(

@@ -248,8 +248,11 @@ class Ranks:
                 f"device is {name!r}, one GPU for {self.size} ranks; with cuda or auto each rank "
                 "takes its own"
             )
+        here, num_gpus = launch(), torch.cuda.device_count()
+        num_here = here.local_size
+        if self.size > 1 and here.local_rank < num_gpus:
+            torch.cuda.set_device(here.local_rank)
         device = resolve_device(name)
-        num_here, num_gpus = launch().local_size, torch.cuda.device_count()
         if self.size > 1 and device.type == "cuda" and num_here > num_gpus:
             raise SettingError(
                 f"{num_here} ranks were started on {gethostname()}, which has {num_gpus} GPUs; "
@@ -263,7 +266,7 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            if self.heartbeats is None:
+            if self.heartbeats is None or isinstance(error, torch.OutOfMemoryError):
                 raise
             raise self.heartbeats.explain(error) from error
 
@@ -294,6 +297,10 @@ _joined: Ranks | None = None
 """The ranks of a `joined` around the code that runs."""
 
 
+_is_lost = False
+"""A process group on GPUs was left behind by ranks that failed: ending it could wait for ever."""
+
+
 def watched() -> Heartbeats | None:
     """The heartbeats of the ranks joined around the code that runs; None without them."""
     return None if _joined is None else _joined.heartbeats
@@ -309,10 +316,15 @@ def joined() -> Iterator[Ranks]:
     Raises RankError where the environment is not whole or another launcher set it, ranks do not
     come in time, differ in versions, command or threads, or are lost.
     """
-    global _joined
+    global _joined, _is_lost
     if _joined is not None:
         yield _joined
         return
+    if _is_lost:
+        raise RankError(
+            "ranks that failed together cannot begin anew in the same processes; start torchrun "
+            "again, with --max-restarts for it to do so"
+        )
     if dist.is_available() and dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size())
         return
@@ -322,9 +334,10 @@ def joined() -> Iterator[Ranks]:
         return
     from foretaste.ops.heartbeats import process_group
 
-    with process_group(started) as heartbeats:
-        _joined = Ranks(started.rank, started.size, heartbeats)
-        try:
+    try:
+        with process_group(started) as heartbeats:
+            _joined = Ranks(started.rank, started.size, heartbeats)
             yield _joined
-        finally:
-            _joined = None
+    finally:
+        _joined = None
+        _is_lost = dist.is_initialized()

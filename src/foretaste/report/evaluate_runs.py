@@ -88,7 +88,7 @@ def _evaluate(
     with joined() as ranks:
         for run, matched in zip(runs, each, strict=True):
             heldout = dataset.heldout(split) if matched is None else matched.heldout
-            model = load_model(run, ranks.device(device))
+            model = load_model(run, ranks.device(checked("device", device, str)))
             model.share = Share.whole(model.num_users, model.num_items, ranks)
             found = evaluate(
                 model,

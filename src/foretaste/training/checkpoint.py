@@ -57,6 +57,7 @@ class Checkpoints:
         What was saved before stays until it is replaced in one stroke.
         """
         state = self.state
+        self.step.finish()
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
             tensors = self.step.state_dict() | {_LOSSES: state.losses()}

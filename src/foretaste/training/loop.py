@@ -55,7 +55,7 @@ def fit(
         if evaluate is not None and plan.evaluates(epoch):
             model.eval()
             evaluation = state.clock.counted(evaluate(), epoch)
-            value = evaluation[plan.select_by]
+            value = step.ranks.agreed(evaluation[plan.select_by])
         is_best = state.early_stopping.update(epoch, value)
         if is_best:
             keep()

@@ -117,7 +117,6 @@ def train(
     asked, logs = config or TrainingConfig(), logs or LogConfig()
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
-    check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
     check_settings_act(model, asked, sampling, settings)
     if kind.samples_negatives:
         sampling = sampling or SamplingConfig()
@@ -134,6 +133,7 @@ def train(
             if ranks.agreed(run.is_finished and place_to_take(run.path) is None):
                 return run
             return _resumed(run, None, logs, callback, ranks, overwrite=overwrite)
+        ranks.on_first(lambda: check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite))
         path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
         device = ranks.device(asked.device)
         opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
@@ -212,7 +212,7 @@ def _resumed(
     *,
     overwrite: bool,
 ) -> Run:
-    replaces = place_to_take(run.path) is not None
+    replaces = ranks.agreed(place_to_take(run.path) is not None)
     replacing = overwrite or replaces
     has_epochs = config_class(run.config.model).has_epochs
     is_finished = ranks.agreed(run.is_finished)
@@ -250,7 +250,7 @@ def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
     with joined() as ranks:
         if kind.parallel or ranks.size == 1:
             return work(ranks)
-        return Run.open(ranks.on_first(lambda: str(work(ALONE).path)))
+        return of_first(lambda: work(ALONE), Run.open, ranks)
 
 
 @contextmanager
@@ -289,18 +289,19 @@ def _in_its_place(
 ) -> Run:
     """The finished run, moved by the first rank to the place of the one that it replaces."""
 
-    def replaced() -> str:
-        path = replace_run(run, logs).path
+    def replaced() -> Run:
+        taken = replace_run(run, logs)
         if call is not None:
-            call.remember(path)
-        return str(path)
+            call.remember(taken.path)
+        return taken
 
-    return Run.open(ranks.on_first(replaced))
+    return of_first(replaced, Run.open, ranks)
 
 
 def _check_alike(device: torch.device, settings: Mapping[str, Any], ranks: Ranks) -> None:
     """RankError where the kind of device or the settings of a rank are others."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    is_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
     own = {key: value for key, value in settings.items() if key != "device"}
     ranks.check_alike({"the device": name} | own)
 
