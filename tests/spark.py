@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,8 +40,11 @@ def require_spark() -> None:
 def quick_session() -> Iterator[Any]:
     """Yield a session; the test is skipped where PySpark or Java is not installed."""
     require_spark()
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    # Its workers need what is installed beside this Python.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for name, value in QUICK.items():
         builder = builder.config(name, value)
@@ -48,5 +52,13 @@ def quick_session() -> Iterator[Any]:
         # Of its pandas API, which nothing here uses.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         session = builder.getOrCreate()
-        yield session
-        session.stop()
+        gateway: Any = SparkContext._gateway
+        try:
+            yield session
+        finally:
+            session.stop()
+            # The next session is to start a Java of its own, with its own memory, or to miss it.
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(60)
+            SparkContext._gateway = SparkContext._jvm = None

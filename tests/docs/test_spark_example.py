@@ -21,7 +21,7 @@ def test_a_run_answers_within_spark(directory: Path) -> None:
     (block,) = (block for block in page("recommending.md").blocks if block.title == TITLE)
     with contextlib.chdir(directory), quick_session():
         exec(compile(block.text, TITLE, "exec"), {"__name__": "__main__"})
-        recommender = foretaste.load("runs/vae")
+    recommender = foretaste.load(directory / "runs/vae")
     lists = pq.read_table(directory / "lists").to_pylist()
     assert len({row["user_id"] for row in lists}) == len(recommender.users)
     for answer in recommender.recommend([7, 11], k=10):
