@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,14 @@ from foretaste.runs.verification import verify
 from tests.data.hostile_rows import COLUMNS, ITEMS, hostile_rows, write_csv, write_json
 from tests.spark import quick_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(
+        "FORETASTE_TEST_SPARK" not in os.environ,
+        reason="takes minutes of Java: set FORETASTE_TEST_SPARK=1",
+    ),
+]
 
 ROWS = hostile_rows()
 
