@@ -64,10 +64,10 @@ def test_lists_end_where_their_parts_do(line: str, spread: str) -> None:
 def test_every_list_of_numbers_is_known() -> None:
     kinds = [EvaluationConfig, *map(config_class, MODEL_NAMES)]
     lists = {
-        f"--{name}"
+        f"--{name}".replace("_", "-")
         for kind in kinds
         for name, hint in get_type_hints(kind).items()
-        if hint == tuple[int, ...]
+        if hint in (tuple[int, ...], tuple[int, ...] | None)
     }
     assert lists | {"-k"} == NUMBER_LISTS
 

@@ -223,3 +223,62 @@ def test_nothing_to_evaluate_where_nothing_is_held_out(
     done = foretaste(f"evaluate {tmp_path}/run")
     assert done.status == 2
     assert "has no test part: under protocol none everything trains" in done.err
+
+
+def test_more_of_the_lists_and_by_group(foretaste: Foretaste) -> None:
+    done = foretaste("evaluate runs/vae --more")
+    assert done.status == 0, done.err
+    for line in ("novelty", "long_tail", "diversity", "popularity_lift", "users", "ndcg@10"):
+        assert f"\n {line} " in done.out
+    assert "\nUsers by the number of items in their history:\n" in done.out
+    assert re.search(r"^ +head +mid +tail *$", done.out, re.MULTILINE)
+    assert "novelty@k: mean self-information" in done.out
+    records = json.loads(foretaste("evaluate runs/vae --more -k 10 --format json").out)
+    by = {record["by"] for record in records}
+    assert by == {None, "activity", "popularity"}
+    num_users = sum(record["num_users"] for record in records
+                    if (record["by"], record["metric"]) == ("activity", "hr@10"))  # fmt: skip
+    assert num_users == records[0]["num_users"] == 120
+    only = foretaste("evaluate runs/popularity --metric popularity_lift@10 --quiet").out
+    assert re.search(r"^ popularity +[0-9.]+", only, re.MULTILINE), "more popular than histories"
+
+
+def test_compare_more(foretaste: Foretaste) -> None:
+    done = foretaste("compare runs/popularity runs/vae -m ndcg@10 --more")
+    assert done.status == 0, done.err
+    first, *_ = done.out.partition("Held-out items by their popularity in training:")
+    assert first.count("novelty@10") == first.count("diversity@10") == 2
+    assert first.count("Difference to popularity on the same users") == 2
+    assert re.search(r"^ ndcg@10 vae +0\.", done.out, re.MULTILINE)
+    assert "\ndiversity is left out: " in done.out
+    line = "compare runs/popularity runs/vae -m novelty@10 diversity@10 --format json"
+    records = {
+        (record["label"], record["metric"]): record
+        for record in json.loads(foretaste(line).out)
+        if record["by"] is None
+    }
+    assert records["vae", "novelty@10"]["difference"] > 0
+    assert records["vae", "diversity@10"]["difference"] is None
+
+
+def test_new_users_by_history_length(foretaste: Foretaste, tmp_path: Path) -> None:
+    foretaste(f"prepare ratings.csv --protocol held-out-users -o {tmp_path}/data")
+    for model in ("popularity", "ease"):
+        foretaste(f"train {model} {tmp_path}/data --run {tmp_path}/{model}")
+    line = f"compare {tmp_path}/popularity {tmp_path}/ease --history-lengths 1,5 100 -m ndcg@10"
+    done = foretaste(line)
+    assert done.status == 0, done.err
+    assert "\nNew users by the number of items known of them:\n" in done.out
+    assert re.search(r"^ +1 item +5 items +100 items *$", done.out, re.MULTILINE)
+    by_length = {
+        (record["label"], record["group"]): record["value"]
+        for record in json.loads(foretaste(f"{line} --format json").out)
+        if record["metric"] == "ndcg@10"
+    }
+    assert by_length["ease", "100 items"] == by_length["ease", None]
+    assert by_length["ease", "1 item"] != by_length["ease", "5 items"]
+    # The most popular items are the same for everyone, and none that is known is recommended.
+    alike = {value for (label, _), value in by_length.items() if label == "popularity"}
+    assert len(alike) == 1
+    done = foretaste(f"evaluate {tmp_path}/ease --history-lengths 2 --format csv")
+    assert {row["group"] for row in csv.DictReader(done.out.splitlines())} == {"", "2 items"}

@@ -155,6 +155,7 @@ TRAINING_SETTINGS = {
     "Coverage of sampled candidates": run(
         f"{_VAE} --select-by coverage@10 --candidates sampled-99"
     ),
+    "A metric of lists to select by": run(f"{_VAE} --select-by novelty@10"),
     "A target that nothing measures": run(f"{_VAE.replace('data', 'everything')} --target 0.3"),
     "A log that is a directory": run(f"{_VAE} --log-path runs"),
     "Results where there is a file": run(f"{_VAE} --results-dir ratings.csv"),
@@ -325,6 +326,7 @@ QUESTIONS = {
     "No part to measure on": run("evaluate runs/everything"),
     "Fixed candidates to measure on": run("evaluate runs/vae --candidates fixed"),
     "Lengths that cannot be": run("evaluate runs/vae -k 0"),
+    "History lengths of known users": run("evaluate runs/vae --history-lengths 1 5"),
     "One run to compare": run("compare runs/vae"),
     "Runs of different datasets": run("compare runs/vae runs/heldout"),
     "Other data that a run was trained on": run("evaluate runs/everything --dataset data"),

@@ -30,6 +30,7 @@ def ranks(rows: list[list[tuple[int, int]]], num_targets: list[int] | None = Non
         user_T=np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
         above_T=np.array([above for above, _ in flat], dtype=np.int64),
         tied_T=np.array([tied for _, tied in flat], dtype=np.int64),
+        item_T=np.arange(len(flat)),
         num_targets_U=np.array(num_targets or [len(row) for row in rows]),
     )
 

@@ -56,9 +56,12 @@ def held_out_users(num_known: int, num_new: int) -> HeldOut:
     )
 
 
-def measured(model: RecommenderModel, heldout: HeldOut, candidates: str) -> dict[str, Any]:
-    """All that an evaluation has but its duration."""
-    seen = []
+def measured(
+    model: RecommenderModel, heldout: HeldOut, candidates: str, *, rounded: bool = False
+) -> dict[str, Any]:
+    """All that an evaluation has but its duration; of item vectors, ``rounded``."""
+    seen: list[tuple[int, int]] = []
+    has_new = bool((heldout.user_index >= NUM_USERS).any())
     found = evaluate(
         model,
         heldout,
@@ -68,12 +71,19 @@ def measured(model: RecommenderModel, heldout: HeldOut, candidates: str) -> dict
         k=(1, 3, 10, 100),
         seed=1,
         batch=4,
+        more=True,
+        history_lengths=(1, 3) if has_new else None,
         progress=lambda done, users: seen.append((done, users)),
     )
-    assert seen == sorted(seen)
-    assert not seen or seen[-1] == (heldout.num_users, heldout.num_users)
+    if not has_new:  # then nothing is ranked again
+        assert seen == sorted(seen)
+        assert not seen or seen[-1] == (heldout.num_users, heldout.num_users)
     values = {name: value.tolist() for name, value in found.per_user.items()}
-    return asdict(replace(found, elapsed_s=0.0, per_user=values, user_index=None))
+    kept = asdict(replace(found, elapsed_s=0.0, per_user=values, user_index=None))
+    for name in [name for name in values if rounded and name.startswith("diversity")]:
+        kept["per_user"][name] = np.round(values[name], 7).tolist()
+        del kept["metrics"][name]
+    return kept
 
 
 def trained(name: str, train: Histories) -> RecommenderModel:
@@ -228,7 +238,12 @@ def sharded_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> lis
     for heldout in (held_out_users(*size) for size in sizes):
         for candidates in ("full", "sampled-4", "fixed"):
             pair = [
-                measured(model.train().eval(), without_others(heldout, model.share), candidates)
+                measured(
+                    model.train().eval(),
+                    without_others(heldout, model.share),
+                    candidates,
+                    rounded=name == "vae",
+                )
                 for model in (part, whole)
             ]
             found.append(pair)

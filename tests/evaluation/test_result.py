@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
+from foretaste.evaluation.compare import compare_evaluations, paired_difference
 from foretaste.evaluation.config import (
+    LIST_METRICS,
     METRICS,
     CandidateRule,
     EvaluationConfig,
@@ -18,12 +20,19 @@ from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import (
     Evaluation,
     Metric,
-    compare_evaluations,
     mean_interval,
-    paired_difference,
     wilson_interval,
 )
 from tests.evaluation.worlds import TableModel, held_out
+
+OF_HELD_OUT = [kind for kind in METRICS if kind not in LIST_METRICS]
+
+
+class WithVectors(TableModel):
+    """Scores by a table, and vectors of the items."""
+
+    def item_vectors(self) -> torch.Tensor:
+        return self.score_UI.T
 
 
 def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: object) -> Evaluation:
@@ -32,7 +41,7 @@ def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: obje
         [[0]] * num_users, [list(range(1, 1 + num_targets))] * num_users, num_items=num_items
     )
     return evaluate(
-        TableModel(scores),
+        WithVectors(scores),
         heldout,
         num_train_users=num_users,
         protocol="leave-one-out",
@@ -53,7 +62,14 @@ def test_written_and_read_back() -> None:
     written = json.loads(json.dumps(evaluation.as_dict()))
     assert Evaluation.from_dict(written) == evaluation
     assert Evaluation.from_dict(written | {"added_later": 1}) == evaluation
-    assert set(written["metrics"]) == {metric_name(kind, k) for kind in METRICS for k in (1, 2)}
+    names = {metric_name(kind, k) for kind in OF_HELD_OUT for k in (1, 2)}
+    assert set(written["metrics"]) == names
+    with_more = small_evaluation(torch.rand(20, 6), more=True)
+    written = json.loads(json.dumps(with_more.as_dict()))
+    assert len(written["groups"]) > 1
+    assert Evaluation.from_dict(written) == with_more
+    del written["groups"]  # as evaluations were written before there were any
+    assert Evaluation.from_dict(written) == replace(with_more, groups=())
 
 
 def test_intervals_by_metric() -> None:
@@ -114,7 +130,9 @@ def test_definitions_name_everything() -> None:
     assert "20 users have fewer negatives than asked for" in text
     assert "without any held-out item" not in text
     for kind in METRICS:
-        assert (f"{kind}@k: " in text) == (kind != "coverage")
+        is_measured = kind in OF_HELD_OUT and kind != "coverage"
+        assert (f"{kind}@k: " in text) == is_measured
+    assert "by activity" not in text
     assert "never" not in text
 
 
@@ -124,6 +142,15 @@ def test_conditions_are_what_is_not_true_of_any_evaluation() -> None:
         "test part, protocol leave-one-out, candidates sampled-99, 20 users",
         evaluation.definitions()[-1],
     ]
+
+
+def test_definitions_explain_lists_and_groups_where_there_are_any() -> None:
+    evaluation = small_evaluation(torch.rand(20, 6), more=True)
+    text = "\n".join(evaluation.definitions())
+    for kind in ("novelty", "long_tail", "diversity"):
+        assert f"{kind}@k: " in text
+    assert "users by activity: " in text
+    assert "held-out items by popularity: " in text
 
 
 def test_definitions_of_some_metrics_leave_out_the_others() -> None:
@@ -196,6 +223,11 @@ def test_evaluations_are_compared_on_the_same_ground_only() -> None:
     assert set(differences) == set(first.per_user)
     assert differences["hr@1"].value == pytest.approx(second["hr@1"] - first["hr@1"])
     assert differences["hr@1"].is_clear
+    first, second = (small_evaluation(table, more=True) for table in (scores, better))
+    measured = {parse_metric(name)[0] for name in compare_evaluations(first, second)}
+    assert {"novelty", "long_tail"} < measured
+    assert "diversity" in {parse_metric(name)[0] for name in first.per_user}
+    assert "diversity" not in measured, "each model has a scale of its own"
     with pytest.raises(SettingError, match=r"different candidates .*'full' and 'sampled-3'"):
         compare_evaluations(first, small_evaluation(scores, candidates="sampled-3"))
     with pytest.raises(SettingError, match="different users"):

@@ -12,7 +12,7 @@ import pytest
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
-from foretaste.evaluation.result import Difference
+from foretaste.evaluation.compare import Difference
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.report import Comparison, compare_runs, evaluate_run
 from tests.ranks import run_ranks

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from foretaste.evaluation.result import Difference, Evaluation, Metric
+from foretaste.evaluation.compare import Difference
+from foretaste.evaluation.result import Evaluation, Group, Metric
 from foretaste.report.tables import (
     comparison_grid,
     difference_grid,
     evaluation_grid,
+    group_grids,
     metric_rows,
 )
 
@@ -92,6 +95,8 @@ def test_rows_carry_what_must_be_named() -> None:
         "split": "test",
         "protocol": "leave-one-out",
         "candidates": "full",
+        "by": None,
+        "group": None,
         "num_users": 50,
         "metric": "hr@5",
         "value": 0.5,
@@ -99,3 +104,58 @@ def test_rows_carry_what_must_be_named() -> None:
         "high": 0.51,
     }
     assert len(rows) == len(FOUND.metrics)
+
+
+def grouped(**num_users: int) -> Evaluation:
+    """An evaluation with groups by popularity; their metrics are of tenths of their users."""
+    return replace(
+        FOUND,
+        groups=tuple(
+            Group(
+                by="popularity",
+                name=name,
+                num_users=number,
+                metrics=evaluation(hr_5=0.5, hr_10=number / 10, ndcg_10=0.25).metrics,
+            )
+            for name, number in num_users.items()
+        ),
+    )
+
+
+def test_groups_of_one_evaluation() -> None:
+    ((heading, grid),) = group_grids({"a": grouped(head=5, tail=2)})
+    assert heading == "Held-out items by their popularity in training:"
+    assert grid.headings == ("", "head", "tail")
+    assert [(label, *(cell.value for cell in cells)) for label, cells in grid.rows] == [
+        ("users", "5", "2"),
+        ("hr@10", "0.5000", "0.2000"),
+        ("ndcg@10", "0.2500", "0.2500"),
+    ]
+    assert group_grids({"a": FOUND}) == []
+    ((_, grid),) = group_grids({"a": grouped(head=5)}, ["novelty@10"])
+    assert [label for label, _ in grid.rows] == ["users", "hr@5", "hr@10"]
+
+
+def test_groups_of_two_evaluations_stand_metric_by_metric() -> None:
+    def rows(second: Evaluation) -> list[tuple[str, ...]]:
+        ((_, grid),) = group_grids({"a": grouped(head=5, tail=2), "b": second}, ["hr@10"])
+        return [(label, *(cell.value for cell in cells)) for label, cells in grid.rows]
+
+    both = [("hr@10 a", "0.5000", "0.2000"), ("hr@10 b", "0.5000", "0.2000")]
+    assert rows(grouped(head=5, tail=2)) == [("users", "5", "2"), *both]
+    # On other data each run may have other groups.
+    assert rows(grouped(head=6)) == [
+        ("users a", "5", "2"),
+        ("users b", "6", "-"),
+        ("hr@10 a", "0.5000", "0.2000"),
+        ("hr@10 b", "0.6000", "-"),
+    ]
+
+
+def test_rows_have_every_group() -> None:
+    found = grouped(head=5, tail=2)
+    rows = metric_rows(Path("runs/a"), "a", found)
+    assert [row["metric"] for row in rows if row["group"] is None] == list(FOUND.metrics)
+    of_head = [row for row in rows if row["group"] == "head"]
+    assert [row["metric"] for row in of_head] == ["hr@5", "hr@10", "ndcg@10"]
+    assert {(row["by"], row["num_users"]) for row in of_head} == {("popularity", 5)}

@@ -18,12 +18,20 @@ from foretaste.cli.console import (
     print_metrics,
 )
 from foretaste.errors import SettingError
-from foretaste.evaluation.config import EvaluationConfig, canonical_metrics, lengths_of
+from foretaste.evaluation.config import (
+    LIST_METRICS,
+    EvaluationConfig,
+    canonical_metrics,
+    lengths_of,
+    measures_lists,
+    metric_name,
+)
 from foretaste.report.tables import (
     HEADLINE,
     comparison_grid,
     difference_grid,
     evaluation_grid,
+    group_grids,
     metric_rows,
 )
 
@@ -72,7 +80,8 @@ def evaluate(
                 "--metric and --k both say how long lists are; leave out one of them"
             )
         metrics = canonical_metrics(metrics)
-        config = replace(config, k=lengths_of(metrics))
+        more = config.more or measures_lists(metrics)
+        config = replace(config, k=lengths_of(metrics), more=more)
     opened = Run.open(run)
     data = dataset_for(opened, dataset)
     with counting(f"Ranking {split}", quiet=quiet) as progress:
@@ -81,8 +90,9 @@ def evaluate(
     name, model = opened.path.resolve().name, opened.config.model
     grid = comparison_grid({name: found}, metrics) if metrics else evaluation_grid(found)
     heading = "" if quiet else f"{name}: {model} on {data.path}"
+    grids = [(heading, grid), *group_grids({name: found}, metrics or HEADLINE)]
     notes = [] if quiet else [*found.definitions(metrics or None), found.speed()]
-    print_metrics(metric_rows(run, name, found), [(heading, grid)], notes, format)
+    print_metrics(metric_rows(run, name, found), grids, notes, format)
     if log_path is not None and launch().rank == 0:
         write_log(log_path, found.as_dict())
 
@@ -93,6 +103,8 @@ def compare(
     *,
     metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"))] = HEADLINE,
     candidates: str | None = None,
+    more: Annotated[bool, FLAG] = False,
+    history_lengths: tuple[int, ...] | None = None,
     split: Literal["test", "validation"] = "test",
     dataset: Path | None = None,
     device: str = "auto",
@@ -107,6 +119,10 @@ def compare(
         metrics: What to show: --metric ndcg@10 hr@10.
         candidates: What held-out items are ranked against: full (the default), sampled-N,
             nvidia-N or fixed.
+        more: Show novelty, long tail, diversity and popularity lift too, and quality by group: of
+            users by activity, of held-out items by popularity.
+        history_lengths: Show quality for users unseen in training, answered from so many items of
+            their history: --history-lengths 1 2 5 10 20 50.
         split: Which held-out part to measure on.
         dataset: Data to measure the runs on: where their dataset is now, or another, whose users
             and items are matched by id. Needed where they were trained on different ones.
@@ -121,7 +137,11 @@ def compare(
     if len(runs) < 2:
         raise SettingError(f"compare needs two runs or more, got {len(runs)}")
     metrics = canonical_metrics(metrics)
-    config = EvaluationConfig(k=lengths_of(metrics))
+    config = EvaluationConfig(
+        k=lengths_of(metrics),
+        more=more or measures_lists(metrics),
+        history_lengths=history_lengths,
+    )
     if candidates is not None:
         config = replace(config, candidates=candidates)
     opened = [Run.open(run) for run in runs]
@@ -136,8 +156,12 @@ def compare(
         notes.append(DEFINED_ELSEWHERE)
     first = next(iter(comparison.evaluations))
     heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
-    grids = [
-        ("", comparison_grid(comparison.evaluations, metrics)),
-        (heading, difference_grid(comparison.differences, metrics)),
-    ]
+    of_lists = [metric_name(kind, min(config.k)) for kind in LIST_METRICS] if more else []
+    grids = group_grids(comparison.evaluations, metrics)
+    for names in filter(None, (of_lists, metrics)):
+        grids = [
+            ("", comparison_grid(comparison.evaluations, names)),
+            (heading, difference_grid(comparison.differences, names)),
+            *grids,
+        ]
     print_metrics(comparison.rows(), grids, [] if quiet else notes, format)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from foretaste.evaluation.compare import Difference, compare_evaluations, paired_difference
     from foretaste.evaluation.config import (
         CandidateRule,
         EvaluationConfig,
@@ -14,24 +15,19 @@ if TYPE_CHECKING:
         parse_metric,
     )
     from foretaste.evaluation.evaluator import evaluate
-    from foretaste.evaluation.result import (
-        Difference,
-        Evaluation,
-        Metric,
-        compare_evaluations,
-        paired_difference,
-    )
+    from foretaste.evaluation.result import Evaluation, Group, Metric
 
 _MODULE_OF = {
     "CandidateRule": "config",
-    "Difference": "result",
+    "Difference": "compare",
     "Evaluation": "result",
     "EvaluationConfig": "config",
+    "Group": "result",
     "Metric": "result",
-    "compare_evaluations": "result",
+    "compare_evaluations": "compare",
     "evaluate": "evaluator",
     "metric_name": "config",
-    "paired_difference": "result",
+    "paired_difference": "compare",
     "parse_metric": "config",
 }
 
@@ -40,6 +36,7 @@ __all__ = [
     "Difference",
     "Evaluation",
     "EvaluationConfig",
+    "Group",
     "Metric",
     "compare_evaluations",
     "evaluate",

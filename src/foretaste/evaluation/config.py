@@ -23,7 +23,28 @@ METRICS = {
     "mrr": "1 / rank of the first held-out item, 0 if it is not among the first k",
     "coverage": "share of the catalogue found in at least one user's first k "
     "(candidates full only; of equal scores the lower item index comes first)",
+    "novelty": "mean self-information of the first k in bits, -log2 of the share of training users "
+    "who have the item",
+    "long_tail": "share of the first k that is in the long tail: items outside the most popular "
+    "ones, which hold 80 % of the training interactions",
+    "diversity": "mean of 1 - cosine over all pairs of the first k, by item vectors that the model "
+    "learned: it compares lists of one model, not models",
+    "popularity_lift": "mean popularity (training users) of the first k over that of users' "
+    "histories, less 1: 0 is no bias, 1 is twice as popular",
 }
+LIST_METRICS = ("novelty", "long_tail", "diversity", "popularity_lift")
+"""Metrics of lists that ask nothing of held-out items; measured by `more`, under `full` only."""
+
+GROUPS = {
+    "activity": "users by activity: in quarters by the number of items in their history",
+    "popularity": "held-out items by popularity: head are the most popular items, which hold 20 % "
+    "of the training interactions, tail those outside the ones that hold 80 %, mid those between; "
+    "of users with an item of the group, and of these items alone",
+    "history": "new users by the number of items known of them: histories are cut to so many, "
+    "chosen by hash; targets and candidates stay the same",
+}
+"""Groups that quality is given by."""
+
 TIES = "equal scores count by expectation: as if drawn in random order, averaged over all orders"
 INTERVALS = (
     "intervals are 95 % over users: mean ± 1.96 standard errors; Wilson's for hr where every user "
@@ -73,17 +94,28 @@ class EvaluationConfig:
     """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given.
     Ranking takes three times that."""
 
+    more: bool = False
+    """Measure the lists beyond accuracy too (novelty, long tail, diversity, popularity lift), and
+    quality by group: users by activity, held-out items by popularity."""
+
+    history_lengths: Lengths | None = None
+    """Measure users unseen in training also with so many items of their history alone: 1 2 5."""
+
     def __post_init__(self) -> None:
         check_settings(self)
         CandidateRule.parse(self.candidates)
         checked_lengths(self.k)
+        if self.history_lengths is not None:
+            checked_lengths(self.history_lengths, "history_lengths", "length")
 
 
-def checked_lengths(k: Iterable[int]) -> tuple[int, ...]:
-    """The distinct list lengths in ``k``, ascending; SettingError if there are none or below 1."""
-    lengths: tuple[int, ...] = checked("k", k, Lengths)
+def checked_lengths(
+    given: Iterable[int], name: str = "k", kind: str = "list length"
+) -> tuple[int, ...]:
+    """The distinct lengths of a setting, ascending; SettingError if there are none or below 1."""
+    lengths: tuple[int, ...] = checked(name, given, Lengths)
     if not lengths:
-        raise wrong("k", lengths, "one list length or more, such as 10")
+        raise wrong(name, lengths, f"one {kind} or more, such as 10")
     return tuple(sorted(set(lengths)))
 
 
@@ -109,6 +141,11 @@ def parse_metric(name: str) -> tuple[str, int]:
 def canonical_metrics(names: Iterable[str]) -> tuple[str, ...]:
     """The names as tables have them; SettingError names the metrics there are."""
     return tuple(metric_name(*parse_metric(name)) for name in names)
+
+
+def measures_lists(names: Iterable[str]) -> bool:
+    """True where any of the metrics is of lists alone, and takes `more`."""
+    return any(parse_metric(name)[0] in LIST_METRICS for name in names)
 
 
 def lengths_of(names: Iterable[str]) -> tuple[int, ...]:

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretaste.errors import DatasetError, TrainingError
+from foretaste.errors import DatasetError, SettingError, TrainingError
 from foretaste.evaluation.candidates import candidates_key, choose_users, draw_negatives
-from foretaste.evaluation.config import CandidateRule, checked_lengths, metric_name, parse_metric
+from foretaste.evaluation.config import CandidateRule, checked_lengths, metric_name
 from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
@@ -35,7 +35,7 @@ from foretaste.evaluation.ranking import (
     users_at_once,
     without_items,
 )
-from foretaste.evaluation.result import Evaluation, Metric, mean_interval, wilson_interval
+from foretaste.evaluation.result import Evaluation, Group, Metric, mean_metrics
 from foretaste.models.base import RecommenderModel
 from foretaste.ops.precision_flags import float32_products
 from foretaste.ops.spans import span
@@ -43,6 +43,7 @@ from foretaste.ops.spans import span
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
     from foretaste.data.histories import Histories
+    from foretaste.evaluation.lists import ListMeasures
     from foretaste.ops.histories import HistoryTensors
 
 _CANDIDATES_AT_ONCE = 1 << 16
@@ -60,6 +61,8 @@ def evaluate(
     seed: int,
     users: NDArray[np.integer] | None = None,
     batch: int | None = None,
+    more: bool = False,
+    history_lengths: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
@@ -80,12 +83,15 @@ def evaluate(
         seed: the dataset's seed, which keys the negatives.
         users: rows of ``heldout`` to look at; all of them by default.
         batch: users ranked at once; by default as many as memory is reserved for.
+        more: measure the lists beyond accuracy too, and quality by groups of users and items.
+        history_lengths: rank users unseen in training again with so many items of their history.
         progress: called with the number of users done and of all users after each batch; among
-            ranks, the share of a rank's own that is done stands for that of all.
+            ranks, the share of a rank's own that is done stands for that of all. Begins anew for
+            each history length.
 
-    Raises SettingError for candidates and lengths that do not exist, DatasetError where nothing
-    is held out, the model has another catalogue or no candidates came with the dataset,
-    TrainingError for scores that are not finite.
+    Raises SettingError for candidates and lengths that do not exist, and for history lengths where
+    training saw every user, DatasetError where nothing is held out, the model has another
+    catalogue or no candidates came with the dataset, TrainingError for scores that are not finite.
     """
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)
@@ -93,10 +99,42 @@ def evaluate(
     requested = heldout if users is None else heldout.rows(users)
     counted = requested.rows(np.flatnonzero(requested.target.lengths()))
     _check(model, counted, rule)
-    ranker = _Ranker(model, counted, rule, lengths[-1], num_train_users, seed, batch)
+    new_users = counted.rows(np.flatnonzero(counted.user_index >= num_train_users))
+    if history_lengths is not None and not new_users.num_users:
+        raise SettingError(
+            f"history_lengths are of users unseen in training, and the {heldout.split} part "
+            f"(protocol {protocol}) has none; prepare the dataset with --protocol held-out-users"
+        )
+    lists = None
+    if more:
+        from foretaste.evaluation.lists import ListMeasures
+
+        lists = ListMeasures(model, lengths, num_train_users, has_lists=rule.kind == "full")
+    rank = partial(_Ranker, model, rule, lengths[-1], num_train_users, seed, batch)
+    ranker = rank(counted, lists)
     ranks = ranker.run(progress)
+    elapsed_s = time.perf_counter() - started
     per_user = user_metrics(ranks, lengths)
-    metrics = _means(per_user, one_target=bool((ranks.num_targets_U == 1).all()))
+    groups: list[Group] = []
+    if lists is not None:
+        from foretaste.evaluation.groups import activity_groups, popularity_groups
+
+        lists.gather()
+        groups += activity_groups(per_user, lists.history_lengths(), ranks.num_targets_U)
+        groups += popularity_groups(ranks, lists.item_groups, lengths)
+        per_user |= lists.per_user()
+    if history_lengths is not None:
+        from foretaste.evaluation.groups import history_groups
+
+        groups += history_groups(
+            lambda users: rank(users, None).run(progress),
+            new_users,
+            checked_lengths(history_lengths, "history_lengths", "length"),
+            lengths,
+            seed,
+            model.share,
+        )
+    metrics = mean_metrics(per_user, ranks.num_targets_U)
     if rule.kind == "full":  # lists of sampled candidates say nothing of the catalogue's coverage
         for length in lengths:
             share = float((ranker.best_rank_I.cpu().numpy() < length).mean())
@@ -112,9 +150,10 @@ def evaluate(
         num_unseen_targets=counted.target.num_interactions - len(ranks.user_T),
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),
-        elapsed_s=model.share.ranks.agreed(time.perf_counter() - started),
+        elapsed_s=model.share.ranks.agreed(elapsed_s),
         user_index=counted.user_index,
         per_user=per_user,
+        groups=tuple(groups),
         dataset_digest=heldout.dataset_digest,
     )
 
@@ -143,34 +182,23 @@ def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> No
         )
 
 
-def _means(per_user: dict[str, NDArray[np.float64]], *, one_target: bool) -> dict[str, Metric]:
-    """Means over users with their intervals; Wilson's for a share of users (HR, one target)."""
-    means = {}
-    for name, values in per_user.items():
-        mean = float(values.mean())
-        if one_target and parse_metric(name)[0] == "hr":
-            low, high = wilson_interval(mean, len(values))
-        else:
-            low, high = mean_interval(values)
-        means[name] = Metric(name=name, value=mean, low=low, high=high)
-    return means
-
-
 class _Ranker:
     """Ranks of the held-out items of all users, batch by batch, on the model's device.
 
-    ``k`` is the length of the longest list; the other arguments are those of `evaluate`.
+    ``k`` is the length of the longest list, and ``lists`` are measured on the way; the other
+    arguments are those of `evaluate`.
     """
 
     def __init__(
         self,
         model: RecommenderModel,
-        heldout: HeldOut,
         rule: CandidateRule,
         k: int,
         num_train_users: int,
         seed: int,
         batch: int | None,
+        heldout: HeldOut,
+        lists: ListMeasures | None,
     ) -> None:
         self._model = model
         self._heldout = heldout
@@ -178,7 +206,8 @@ class _Ranker:
         self._k = k
         self._num_train_users = num_train_users
         self._key = candidates_key(seed, heldout.split)
-        self._batches: list[Tensor] = []  # user, above and tied of each target
+        self._lists = lists
+        self._batches: list[Tensor] = []  # user, above, tied and item of each target
         # the best rank (from 0) of each item in any user's list, k where it is in none
         self.best_rank_I = torch.full((model.num_items,), k, device=model.device)
         # pairs of a user and a candidate: targets and what was drawn, repeats too
@@ -211,16 +240,17 @@ class _Ranker:
                 num_done += own.stop - own.start
                 if progress is not None:
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
-        found_T3 = torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self._batches])
+        found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
         if not share.shards_items:  # then each rank has ranked all users
             share.ranks.min_(self.best_rank_I)
             share.ranks.sum_(self.num_samples, self.num_short)
-            found_T3 = torch.cat(share.ranks.gathered(found_T3))
-        user_T, above_T, tied_T = found_T3.numpy().T
+            found_T4 = torch.cat(share.ranks.gathered(found_T4))
+        user_T, above_T, tied_T, item_T = found_T4.numpy().T
         return TargetRanks(
             user_T=user_T,
             above_T=above_T,
             tied_T=tied_T,
+            item_T=item_T,
             num_targets_U=heldout.target.lengths(),
         )
 
@@ -256,8 +286,11 @@ class _Ranker:
             top = top_k(score_BC, self._k)
         above_BT, tied_BT = target_ranks(top, target_score_BT.masked_fill(~is_target_BT, ABSENT))
         user_T = torch.from_numpy(np.repeat(rows[own], target[own].lengths()))
-        found = (user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu())
+        item_T = torch.from_numpy(target[own].item_index).long()
+        found = (user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu(), item_T)
         self._batches.append(torch.stack(found, dim=1))
+        if self._lists is not None:
+            self._lists.add(rows[own], batch.history.of_items(share.items)[own], top)
 
     def _negatives(self, batch: HeldOut, target: Histories, own: slice) -> tuple[Tensor, Tensor]:
         """Items [B, N] that came with the dataset or are drawn by the rule; which count of own."""

@@ -102,6 +102,7 @@ def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Flo
         user_T=user_T,
         above_T=above_UC.numpy()[user_T, column_T],
         tied_T=tied_UC.numpy()[user_T, column_T],
+        item_T=column_T,
         num_targets_U=is_relevant_UC.sum(-1),
     )
     return user_metrics(ranks, (length,))[metric_name(kind, length)].reshape(shape)
@@ -159,6 +160,9 @@ class TargetRanks:
 
     tied_T: Integers
     """Candidates scored the same, the target itself included: at least 1."""
+
+    item_T: Integers
+    """The target itself."""
 
     num_targets_U: Integers
     """Held-out items of each user, those that training never saw included: at least 1."""

@@ -1,5 +1,4 @@
-"""Results of evaluations: metrics with 95 % intervals over users, what they were of, and paired
-differences between two of the same users."""
+"""Results of evaluations: metrics with 95 % intervals over users, and what they were of."""
 
 from __future__ import annotations
 
@@ -14,7 +13,9 @@ from numpy.typing import NDArray
 from foretaste._util.formatting import compact, counted, html_table
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import (
+    GROUPS,
     INTERVALS,
+    LIST_METRICS,
     METRICS,
     TIES,
     describe_candidates,
@@ -65,6 +66,41 @@ class Metric:
     def __str__(self) -> str:
         interval = self.interval()
         return f"{self.name} {self.text()}" + (f" ({interval})" if interval else "")
+
+
+def mean_metrics(
+    per_user: Mapping[str, NDArray[np.float64]], num_targets: NDArray[np.int64]
+) -> dict[str, Metric]:
+    """Means over users with their intervals; Wilson's for HR where each has one target."""
+    one_target = bool((num_targets == 1).all())
+    means = {}
+    for name, values in per_user.items():
+        mean = float(values.mean())
+        if one_target and parse_metric(name)[0] == "hr":
+            low, high = wilson_interval(mean, len(values))
+        else:
+            low, high = mean_interval(values)
+        means[name] = Metric(name=name, value=mean, low=low, high=high)
+    return means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Quality for some users, or for some held-out items."""
+
+    by: str
+    """`activity`, `popularity` or `history`."""
+
+    name: str
+    """Its users or items: ``5–12 items``, ``head``."""
+
+    num_users: int
+    """Users that the metrics are means over."""
+
+    num_short: int = 0
+    """By history: users who have fewer items, and are answered from all of theirs."""
+
+    metrics: dict[str, Metric]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +205,9 @@ class Evaluation:
     )
     """Each metric's value for each of these users, [num_users]; not kept by `as_dict`."""
 
+    groups: tuple[Group, ...] = ()
+    """Quality by group: of `more`, and of `history_lengths`."""
+
     matching: Matching | None = None
     """Counts of matching the run with a dataset it was not trained on; None on its own."""
 
@@ -205,6 +244,7 @@ class Evaluation:
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
         return kept | {
             "metrics": {name: asdict(metric) for name, metric in self.metrics.items()},
+            "groups": [asdict(group) for group in self.groups],
             "matching": self.matching and asdict(self.matching),
         }
 
@@ -212,9 +252,11 @@ class Evaluation:
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
         """The evaluation that `as_dict` wrote down; entries it does not know are passed over."""
         kept = {name: values[name] for name in _JSON_FIELDS}
-        metrics = {name: Metric(**metric) for name, metric in values["metrics"].items()}
         matching = values["matching"] and Matching(**values["matching"])
-        return cls(**kept | {"metrics": metrics, "matching": matching})
+        groups = tuple(
+            Group(**group | {"metrics": _metrics_of(group)}) for group in values.get("groups", ())
+        )
+        return cls(**kept, metrics=_metrics_of(values), groups=groups, matching=matching)
 
     def speed(self) -> str:
         """A line on how long it took."""
@@ -237,6 +279,7 @@ class Evaluation:
             f"{self.split} part, protocol {self.protocol}, {self.num_users:,} users",
             f"candidates {self.candidates}: {describe_candidates(self.candidates, self.split)}",
             *(f"{kind}@k: {METRICS[kind]}" for kind in kinds),
+            *(GROUPS[by] for by in dict.fromkeys(group.by for group in self.groups)),
             TIES,
             INTERVALS,
         ]
@@ -263,74 +306,19 @@ class Evaluation:
                 f"{count:,} users have fewer negatives than asked for and were ranked against "
                 "what there is"
             )
+        kinds = {parse_metric(name)[0] for name in self.metrics}
+        if kinds & set(LIST_METRICS) and "diversity" not in kinds:
+            lines.append("diversity is left out: it takes item vectors and lists of two or more")
+        if short := [group for group in self.groups if group.num_short]:
+            counts = "; ".join(f"{group.name}: {group.num_short:,}" for group in short)
+            lines.append(f"users with fewer items give all that they have ({counts})")
         return lines
 
 
-_NOT_IN_JSON = {"metrics", "matching", "user_index", "per_user", "dataset_digest"}
+def _metrics_of(values: Mapping[str, Any]) -> dict[str, Metric]:
+    """The metrics that `as_dict` wrote down, of all users or of a group."""
+    return {name: Metric(**metric) for name, metric in values["metrics"].items()}
+
+
+_NOT_IN_JSON = {"metrics", "groups", "matching", "user_index", "per_user", "dataset_digest"}
 _JSON_FIELDS = tuple(entry.name for entry in fields(Evaluation) if entry.name not in _NOT_IN_JSON)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Difference of two evaluations, second less first, with its 95 % interval over users."""
-
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def is_clear(self) -> bool:
-        """True where the interval leaves out zero."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
-
-    def text(self) -> str:
-        """The value as text, with a star where the interval leaves out zero."""
-        return f"{self.value:+.4f}{' *' if self.is_clear else ''}"
-
-    def interval(self) -> str:
-        """The interval as text, empty where there is none."""
-        return "" if self.low is None else f"{self.low:+.4f} to {self.high:+.4f}"
-
-
-def paired_difference(
-    name: str, first: NDArray[np.float64], second: NDArray[np.float64]
-) -> Difference:
-    """Mean of ``second - first`` of the same users in the same order, ± 1.96 standard errors.
-
-    Paired, because users differ far more among themselves than models do on one user: two
-    evaluations whose own intervals overlap may still differ clearly.
-    """
-    assert first.shape == second.shape, "a paired difference is of the same users"
-    difference = second - first
-    low, high = mean_interval(difference)
-    return Difference(name=name, value=float(difference.mean()), low=low, high=high)
-
-
-def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
-    """The difference in each metric both have per user, by name; coverage has none.
-
-    Raises SettingError unless both are of the same dataset, part, protocol, candidates and users.
-    """
-    if first.dataset_digest != second.dataset_digest:
-        raise SettingError(
-            "evaluations on different datasets cannot be compared: their digests are "
-            f"{first.dataset_digest[:12]!r} and {second.dataset_digest[:12]!r}; train and evaluate "
-            "both runs on one dataset"
-        )
-    for name in ("split", "protocol", "candidates"):
-        ours, theirs = getattr(first, name), getattr(second, name)
-        if ours != theirs:
-            raise SettingError(
-                f"evaluations of different {name} cannot be compared: {ours!r} and {theirs!r}"
-            )
-    if not np.array_equal(first.user_index, second.user_index):
-        raise SettingError(
-            f"evaluations of different users cannot be compared: {first.num_users:,} and "
-            f"{second.num_users:,} of them; evaluate both runs on the same dataset"
-        )
-    return {
-        name: paired_difference(name, values, second.per_user[name])
-        for name, values in first.per_user.items()
-        if name in second.per_user
-    }

@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     CANDIDATES = 7
     VALIDATION_USERS = 8
     VALIDATION_CANDIDATES = 9
+    HISTORY_LENGTHS = 10
 
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:

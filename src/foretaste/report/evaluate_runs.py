@@ -13,8 +13,8 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, wrong
 from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
+from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
 from foretaste.runs.loading import dataset_of
 from foretaste.runs.run import Run
@@ -99,6 +99,8 @@ def _evaluate(
                 k=config.k,
                 seed=manifest.seed,
                 batch=config.evaluation_batch,
+                more=config.more,
+                history_lengths=config.history_lengths,
                 progress=progress,
             )
             if matched is not None:
@@ -150,15 +152,16 @@ class Comparison:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat record per run and metric, with how much higher it is than the first run.
+        """One flat record per run, metric and group, with how much higher it is than the first run.
 
-        ``difference`` and its interval are None where there is none: of the first run itself, and
-        of coverage.
+        ``difference`` and its interval are None where there is none: of the first run itself, of
+        coverage and diversity, and of groups.
         """
         rows = []
         for label, evaluation in self.evaluations.items():
             for row in metric_rows(self.paths[label], label, evaluation):
-                found = self.differences.get(label, {}).get(row["metric"])
+                of_all = {} if row["by"] else self.differences.get(label, {})
+                found = of_all.get(row["metric"])
                 row["difference"] = found and found.value
                 row["difference_low"] = found and found.low
                 row["difference_high"] = found and found.high

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from foretaste.evaluation.result import Difference, Evaluation, Metric
+    from foretaste.evaluation.compare import Difference
+    from foretaste.evaluation.result import Evaluation, Group, Metric
+
+GROUP_HEADINGS = {
+    "activity": "Users by the number of items in their history:",
+    "popularity": "Held-out items by their popularity in training:",
+    "history": "New users by the number of items known of them:",
+}
+"""Headings of tables by what groups are by."""
 
 HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
 """Metrics that compare models unless others are asked for."""
@@ -98,8 +106,52 @@ def _labelled_grid(
     return Grid(headings=("", *names), rows=tuple(rows))
 
 
+def group_grids(
+    evaluations: Mapping[str, Evaluation], metrics: Sequence[str] = HEADLINE
+) -> list[tuple[str, Grid]]:
+    """Quality by group: a heading and a table for each kind of groups, with a column per group.
+
+    Rows are the metrics that are of held-out items; those at the shortest length where there are
+    none; of several evaluations, each metric of all of them by label.
+    """
+    found = {label: evaluation.groups for label, evaluation in evaluations.items()}
+    groups = [group for several in found.values() for group in several]
+    measured = groups[0].metrics if groups else {}
+    shown = [name for name in dict.fromkeys(metrics) if name in measured] or list(measured)[:2]
+    return [
+        (GROUP_HEADINGS[by], _group_grid(found, by, shown))
+        for by in dict.fromkeys(group.by for group in groups)
+    ]
+
+
+def _group_grid(found: Mapping[str, Sequence[Group]], by: str, metrics: Sequence[str]) -> Grid:
+    named = {
+        label: {group.name: group for group in groups if group.by == by}
+        for label, groups in found.items()
+    }
+    names = list(dict.fromkeys(name for groups in named.values() for name in groups))
+    counts = {
+        label: tuple(
+            Cell(f"{groups[name].num_users:,}" if name in groups else "-") for name in names
+        )
+        for label, groups in named.items()
+    }
+    if len(set(counts.values())) == 1:
+        counts = {"": next(iter(counts.values()))}
+    rows = [(f"users {label}".rstrip(), cells) for label, cells in counts.items()]
+    for metric in metrics:
+        for label, groups in named.items():
+            cells = (groups[name].metrics.get(metric) if name in groups else None for name in names)
+            heading = metric if len(named) == 1 else f"{metric} {label}"
+            rows.append((heading, tuple(map(_cell, cells))))
+    return Grid(headings=("", *names), rows=tuple(rows))
+
+
 def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """One flat record per metric, with all that must be named beside it."""
+    """One flat record per metric, of all users and of each group, with all that must be named
+    beside it."""
+    whole = (None, None, evaluation.num_users, evaluation.metrics)
+    groups = [(group.by, group.name, group.num_users, group.metrics) for group in evaluation.groups]
     return [
         {
             "run": str(run),
@@ -107,13 +159,16 @@ def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str,
             "split": evaluation.split,
             "protocol": evaluation.protocol,
             "candidates": evaluation.candidates,
-            "num_users": evaluation.num_users,
+            "by": by,
+            "group": name,
+            "num_users": num_users,
             "metric": metric.name,
             "value": metric.value,
             "low": metric.low,
             "high": metric.high,
         }
-        for metric in evaluation.metrics.values()
+        for by, name, num_users, metrics in [whole, *groups]
+        for metric in metrics.values()
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from foretaste._util.settings import Count, check_settings, fields_of
 from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError
-from foretaste.evaluation.config import metric_name, parse_metric
+from foretaste.evaluation.config import LIST_METRICS, metric_name, parse_metric
 from foretaste.models.base import IterativeModel, TrainingSize
 from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
 from foretaste.models.registry import MODELS, config_class, model_class
@@ -73,6 +73,11 @@ def resolve(
         kernels = "chunked"  # on a CPU there is one choice; on a GPU every operation has its own
     values = chosen | asked | {"device": device, "kernels": kernels}
     kind, length = parse_metric(values["select_by"])
+    if kind in LIST_METRICS:
+        raise SettingError(
+            f"select_by is {kind}@{length}, which says nothing of held-out items; use one that "
+            "does, such as ndcg@10, and see foretaste evaluate --more for the others"
+        )
     if kind == "coverage" and config.candidates != "full":
         raise SettingError(
             f"select_by is coverage@{length}, which candidates {config.candidates} do not have; "

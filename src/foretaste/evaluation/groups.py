@@ -1,0 +1,118 @@
+"""Quality by group: users by activity, held-out items by popularity, new users by their history.
+
+Shape suffixes: U users, T targets of all users, N items of all histories, I items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foretaste._util.formatting import counted
+from foretaste.evaluation.lists import ITEM_GROUPS
+from foretaste.evaluation.metrics import TargetRanks, user_metrics
+from foretaste.evaluation.ranking import gathered_items
+from foretaste.evaluation.result import Group, mean_metrics
+from foretaste.models.share import Share
+from foretaste.ops.random import Purpose, hash_words, stream_key
+
+if TYPE_CHECKING:
+    from foretaste.data.dataset import HeldOut
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_QUARTILES = (0.25, 0.5, 0.75)
+
+
+def activity_groups(
+    per_user: Mapping[str, Floats], length_U: Integers, num_targets_U: Integers
+) -> Iterator[Group]:
+    """Quality of users in quarters by the number of items in their history.
+
+    Users with as many items stay together, so that quarters may be larger, or none.
+    """
+    bounds = np.quantile(length_U, _QUARTILES, method="inverted_cdf")
+    quarter_U = np.searchsorted(bounds, length_U)
+    for quarter in np.unique(quarter_U):
+        users = np.flatnonzero(quarter_U == quarter)
+        fewest, most = length_U[users].min(), length_U[users].max()
+        yield Group(
+            by="activity",
+            name=counted(most, "item") if fewest == most else f"{fewest:,}–{most:,} items",
+            num_users=len(users),
+            metrics=mean_metrics(
+                {name: values[users] for name, values in per_user.items()}, num_targets_U[users]
+            ),
+        )
+
+
+def popularity_groups(ranks: TargetRanks, group_I: Integers, k: Sequence[int]) -> Iterator[Group]:
+    """Quality for the held-out items of each popularity, ranked among all candidates as ever.
+
+    A user counts for a group where an item of theirs is in it; items that training never saw are
+    in none.
+    """
+    for number, name in enumerate(ITEM_GROUPS):
+        is_in_T = group_I[ranks.item_T] == number
+        num_targets_U = np.bincount(ranks.user_T[is_in_T], minlength=len(ranks.num_targets_U))
+        users = np.flatnonzero(num_targets_U)
+        if len(users):
+            part = TargetRanks(
+                user_T=np.searchsorted(users, ranks.user_T[is_in_T]),
+                above_T=ranks.above_T[is_in_T],
+                tied_T=ranks.tied_T[is_in_T],
+                item_T=ranks.item_T[is_in_T],
+                num_targets_U=num_targets_U[users],
+            )
+            yield Group(
+                by="popularity",
+                name=name,
+                num_users=len(users),
+                metrics=mean_metrics(user_metrics(part, k), part.num_targets_U),
+            )
+
+
+def history_groups(
+    rank: Callable[[HeldOut], TargetRanks],
+    heldout: HeldOut,
+    lengths: Sequence[int],
+    k: Sequence[int],
+    seed: int,
+    share: Share,
+) -> Iterator[Group]:
+    """Quality for new users answered from so many items of their history, by each of the lengths.
+
+    ``rank`` finds the ranks of the targets of users with the history that they are given.
+    """
+    heldout = replace(heldout, history=gathered_items(heldout.history, share))
+    for length in lengths:
+        ranks = rank(with_first_items(heldout, length, seed))
+        yield Group(
+            by="history",
+            name=counted(length, "item"),
+            num_users=heldout.num_users,
+            num_short=int((heldout.history.lengths() < length).sum()),
+            metrics=mean_metrics(user_metrics(ranks, k), ranks.num_targets_U),
+        )
+
+
+def with_first_items(heldout: HeldOut, length: int, seed: int) -> HeldOut:
+    """The same users with ``length`` items of each history, or all where there are fewer.
+
+    A hash of seed, user and item orders the items, so a longer cut has the items of a shorter one.
+    Targets and known items stay.
+    """
+    history = heldout.history
+    row_N = history.row_index()
+    counter_N = heldout.user_index[row_N].astype(np.int64) * history.num_items + history.item_index
+    key = stream_key(seed, Purpose.HISTORY_LENGTHS)
+    word_N = hash_words(key, torch.from_numpy(counter_N)).numpy()
+    place_N = np.empty_like(counter_N)
+    place_N[np.lexsort((word_N, row_N))] = np.arange(len(row_N)) - history.offsets[row_N]
+    return replace(heldout, history=history.where(place_N < length))
