@@ -21,7 +21,6 @@ from foretaste.bench.session import Session
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
-from foretaste.ops.ranks import joined
 
 PLAIN = "plain"
 
@@ -46,17 +45,15 @@ def run(
         values = vars(parser(name, options).parse_args(tokens))
         model = values["model"]
         settings, *sampling = (_settings(kind, values) for kind in _MODELS[model])
-        with joined() as ranks:
-            session = Session(
-                name,
-                settings,
-                _settings(options[model], values),
-                sampling=sampling[0] if sampling else None,
-                log=lambda line: print(line, file=sys.stderr, flush=True),
-                ranks=ranks,
-            )
+        with Session.of_ranks(
+            name,
+            settings,
+            _settings(options[model], values),
+            sampling=sampling[0] if sampling else None,
+            log=lambda line: print(line, file=sys.stderr, flush=True),
+        ) as session:
             measure(session, session.options)
-        if ranks.is_first:
+        if session.ranks.is_first:
             print(f"\n{table_of(session.rows).to_markdown()}")
 
     run_command(work)

@@ -26,7 +26,6 @@ from foretaste.bench.session import Session
 from foretaste.bench.train import CLOCKS, measure_training, training_cases
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
-from foretaste.ops.ranks import joined
 
 TIMEOUT_S = 3600.0
 
@@ -113,11 +112,10 @@ def measure_one(arguments: argparse.Namespace) -> None:
         parallel=case.parallel,
         data_cache=arguments.data_cache,
     )
-    with joined() as ranks:
-        session = Session("ranks", case.model, config, ranks=ranks)
+    with Session.of_ranks("ranks", case.model, config) as session:
         ((part, plan),) = training_cases(session, config)
-        found, epochs = measure_training(session, part, plan, config.warmup, ranks=ranks)
-        if ranks.is_first:
+        found, epochs = measure_training(session, part, plan, config.warmup, ranks=session.ranks)
+        if session.ranks.is_first:
             print(json.dumps({"case": found, "numbers": epochs.as_numbers(session.unit)}))
 
 

@@ -21,6 +21,10 @@ KeyboardInterrupt that says how to go on.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ForetasteError(Exception):
@@ -73,3 +77,29 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.signal_number = signal_number
+
+
+@dataclass(frozen=True)
+class Report:
+    """The part of one of several ranks in printing an error that ends them all."""
+
+    is_printed: bool = False
+    """The message is there already, or another rank prints it."""
+    prefix: str = ""
+    """Goes before the message."""
+
+
+def with_report(error: E, report: Report) -> E:
+    """The same error, with what the ranks have agreed about printing it."""
+    error.__dict__["foretaste_report"] = report
+    return error
+
+
+def report_of(error: BaseException | None) -> Report | None:
+    """The report of an error, or of the one that led to it; None where ranks agreed on nothing."""
+    while error is not None:
+        report = error.__dict__.get("foretaste_report")
+        if isinstance(report, Report):
+            return report
+        error = error.__cause__ or error.__context__
+    return None

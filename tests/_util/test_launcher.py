@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from foretaste._util.process import Launch, Voice, launch, voice
+from foretaste._util.process import Launch, launch
 from foretaste.cli.app import main
 from foretaste.errors import RankError
 
@@ -17,12 +17,6 @@ OTHERS = {
     "horovodrun": {"HOROVOD_SIZE": "8", "HOROVOD_RANK": "{rank}"},
     "srun": {"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "{rank}", "SLURM_NTASKS": "8"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_voice(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in vars(Voice()).items():
-        monkeypatch.setattr(voice, name, value)
 
 
 def set_variables(
@@ -77,6 +71,21 @@ def test_another_launcher_is_refused_by_its_first_process(
         assert (command in errors) == (rank == 0)
 
 
+def test_a_process_that_was_silent_prints_its_next_error(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    variables = OTHERS["mpirun of MPICH"]
+    set_variables(monkeypatch, variables, 3)
+    with pytest.raises(SystemExit):
+        main(["runs"])
+    assert capfd.readouterr().err == ""
+    for name in variables:
+        monkeypatch.delenv(name)
+    with pytest.raises(SystemExit):
+        main(["runs", "nowhere"])
+    assert capfd.readouterr().err.startswith("error: ")
+
+
 def test_several_machines_get_the_command_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/foretaste", "train"])
     set_variables(monkeypatch, OTHERS["mpirun of Open MPI"])
@@ -109,7 +118,7 @@ def test_a_verb_of_one_process_is_refused_among_ranks(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     set_variables(monkeypatch, TORCHRUN | {"RANK": "0"})
-    monkeypatch.setattr("foretaste.ops.rendezvous.say_once", lambda launch, failure: None)
+    monkeypatch.setattr("foretaste.launch.rendezvous.is_reported", lambda launch, failure: False)
     with pytest.raises(SystemExit) as ended:
         main(["prepare", "ratings.csv"])
     assert ended.value.code == 2

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 
 from foretaste.bench.config import InferenceBench, TrainBench, VAETrainBench
 from foretaste.bench.inference import bench_inference
 from foretaste.bench.rows import Row, table_of
-from foretaste.bench.session import Session, load_histories, shape_of
-from foretaste.bench.train import bench_train, part_of, user_bounds
+from foretaste.bench.session import Session
+from foretaste.bench.train import bench_train
 from foretaste.ops.ranks import Ranks
 from tests.bench.rows import MODELS, SHAPE, check_rows
 from tests.ranks import run_ranks
@@ -75,19 +77,21 @@ def test_one_process_has_the_table_it_had(tmp_path: Path) -> None:
     assert not row.measured.keys() & {"strong_scaling", "weak_scaling", "sent_mib"}
 
 
-@pytest.mark.parametrize("num_parts", [1, 2, 3, 7])
-def test_parts_of_the_users_hold_about_as_many_interactions(num_parts: int) -> None:
-    histories = load_histories(shape_of(60, 40, 500))
-    bounds = user_bounds(histories, num_parts)
-    assert (bounds[0], bounds[-1], len(bounds)) == (0, 60, num_parts + 1)
-    sizes = np.diff(histories.offsets[bounds])
-    assert abs(sizes - 500 / num_parts).max() <= histories.lengths().max()
+def test_threads_are_set_before_the_ranks_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_threads = []
 
+    @contextmanager
+    def meeting() -> Iterator[Ranks]:
+        num_threads.append(torch.get_num_threads())
+        yield Ranks()
 
-def test_a_part_has_the_pairs_of_its_users_and_items() -> None:
-    histories = load_histories(shape_of(60, 40, 500))
-    part = part_of(histories, range(10, 30), range(5, 25))
-    assert (part.num_users, part.num_items) == (20, 20)
-    pairs = zip(histories.row_index(), histories.item_index, strict=True)
-    expected = [(u - 10, i - 5) for u, i in pairs if 10 <= u < 30 and 5 <= i < 25]
-    assert [*zip(part.row_index(), part.item_index, strict=True)] == expected
+    monkeypatch.setattr("foretaste.bench.session.joined", meeting)
+    before = torch.get_num_threads()
+    options = TrainBench(**COMMON, threads=before + 1)
+    try:
+        with Session.of_ranks("train", MODELS["vae"], options):
+            assert num_threads == [before + 1]
+    finally:
+        torch.set_num_threads(before)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from foretaste.data import Histories
 from foretaste.data.histories import sorted_pairs
+from foretaste.data.synthetic import generate_histories
+from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import DatasetError
 
 pairs_of = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=25)
@@ -103,3 +105,12 @@ def test_pairs_from_a_file_must_be_in_order(
             num_items=7,
             where="x.parquet",
         )
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 7])
+def test_parts_of_the_users_hold_about_as_many_interactions(num_parts: int) -> None:
+    found = generate_histories(GenerateConfig(num_users=60, num_items=40, num_interactions=500))
+    bounds = found.user_bounds(num_parts)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, 60, num_parts + 1)
+    sizes = np.diff(found.offsets[bounds])
+    assert abs(sizes - 500 / num_parts).max() <= found.lengths().max()

@@ -92,6 +92,7 @@ def test_parts_of_as_many_interactions_begin_at_these_users(
     for num_parts in (1, 2, 3, 4, num_users + 5):
         begins = [row_index[len(row_index) * part // num_parts] for part in range(num_parts)]
         assert laid_out.user_bounds(num_parts) == [*begins, num_users]
+        assert dataset.train.user_bounds(num_parts) == [*begins, num_users]
     # The giant has the middle of the rows, and an end of some part within them.
     assert laid_out.user_bounds(2) == [0, GIANT, num_users]
     assert laid_out.user_bounds(4).count(GIANT) > 1

@@ -8,10 +8,11 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 from unittest.mock import patch
 
-from foretaste._util.process import Voice, voice
+from foretaste.ops.ranks import Ranks
 from tests.docs.mistakes import Mistake
 
 _TRAIN = "train vae data --run runs/ranks"
@@ -22,11 +23,7 @@ def _environment(**variables: str) -> Callable[[], AbstractContextManager[object
     @contextmanager
     def within() -> Iterator[None]:
         command = ["foretaste", *shlex.split(_TRAIN)]
-        with (
-            patch.dict(os.environ, variables),
-            patch.object(sys, "argv", command),
-            patch.multiple(voice, **vars(Voice())),
-        ):
+        with patch.dict(os.environ, variables), patch.object(sys, "argv", command):
             yield
 
     return within
@@ -41,7 +38,7 @@ def _another_version() -> Iterator[None]:
     has_met = threading.Event()
 
     def join() -> None:
-        from foretaste.ops import rendezvous
+        from foretaste.launch import rendezvous
 
         while not has_met.wait(0.01):
             if store.check(["foretaste/token"]):
@@ -65,6 +62,25 @@ def _another_version() -> Iterator[None]:
             thread.join(10)
 
 
+class _SecondOfTwo(Ranks):
+    """A rank whose first one has a run that it does not see itself."""
+
+    def on_first(self, action: Callable[[], Any]) -> Any:
+        return "/data/runs/vae"
+
+    def on_each(self, action: Callable[[], Any]) -> list[Any]:
+        return [action()]
+
+
+@contextmanager
+def _without_the_run() -> Iterator[None]:
+    with (
+        patch("foretaste.training.verbs.joined", lambda: nullcontext(_SecondOfTwo(1, 2))),
+        patch("foretaste.runs.loading.SEEN_WITHIN_S", 0.1),
+    ):
+        yield
+
+
 RANKS = {
     "Started by another launcher": Mistake(
         command=_TRAIN,
@@ -86,4 +102,7 @@ RANKS = {
         ),
     ),
     "Ranks that differ": Mistake(command=_TRAIN, within=_another_version),
+    "A rank that does not see the run": Mistake(
+        command="train --resume runs/vae", within=_without_the_run
+    ),
 }

@@ -7,15 +7,18 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from foretaste.data import Dataset, GenerateConfig, generate, prepare
 from foretaste.errors import Interrupted
+from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
-from foretaste.training import Callback, resume
+from foretaste.training import Callback, interruption, resume
 from foretaste.training.callbacks import EpochReport, TrainingStart
-from foretaste.training.interruption import Interruption
+from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -135,3 +138,18 @@ def test_other_threads_train_without_catching_signals(dataset: Dataset, tmp_path
     work.start()
     work.join()
     assert found[0].is_finished
+
+
+def test_the_advice_of_a_training_ends_with_it(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of("gmf", dataset, tmp_path / "run", epochs=1)
+    heartbeats: Any = SimpleNamespace(advice="")
+    monkeypatch.setattr(interruption, "watched", lambda: heartbeats)
+    ranks = Ranks(0, 2)
+    with errors_say_how_to_go_on(run, ranks):
+        assert "go on with: torchrun" in heartbeats.advice
+    assert heartbeats.advice == ""
+    with pytest.raises(ValueError, match="no"), errors_say_how_to_go_on(run, ranks):
+        raise ValueError("no")
+    assert heartbeats.advice != ""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import foretaste
 from foretaste.data import Dataset
@@ -77,6 +78,34 @@ def test_a_rank_that_stands_still_ends_the_others_and_is_named(
     assert found is not None
     assert found[1] == "1"
     assert found[3].startswith("has not been heard of for 3 s; all ranks end")
+
+
+def with_a_group_of_its_own(rank: int) -> None:
+    dist.init_process_group(os.environ["BACKEND"])
+
+
+def test_ranks_of_the_callers_process_group_are_watched_too(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    env = {"TORCHELASTIC_RUN_ID": "1", "BACKEND": "gloo"}
+    line = f"train {ENDLESS} {dataset.path} --run run"
+    with launched(2, line, tmp_path, prelude=with_a_group_of_its_own, env=env) as ranks:
+        wait_for_epochs(ranks)
+        ranks.send(1, signal.SIGKILL)
+        assert ranks.statuses() == [2, -signal.SIGKILL]
+    assert NAMED.search(the_error(ranks)) is not None
+
+
+def test_a_process_group_without_collectives_on_the_cpu_is_refused(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line, env = f"train {SHORT} {dataset.path} --run run", {"BACKEND": "cuda:gloo"}
+    with launched(2, line, tmp_path, prelude=with_a_group_of_its_own, env=env) as ranks:
+        assert ranks.statuses() == [2, 2]
+    assert the_error(ranks).startswith(
+        "error: torch.distributed was initialised with the backend 'cuda:gloo', which has no "
+        "collectives of tensors on the CPU; initialise it with"
+    )
 
 
 def fitted_slowly(rank: int) -> None:

@@ -27,7 +27,7 @@ from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
 from foretaste.training.config import Kernels, TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
-from foretaste.training.optimizer import adam
+from foretaste.training.optimizer import GroupOptimizer, adam
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step, check_compiler
 from foretaste.training.trainer import make_batches, make_step
@@ -99,7 +99,7 @@ def step_of(name: str, precision: str = "fp32", recorder: Rerunner | None = None
     model = make_model(name)
     policy = PrecisionPolicy(precision=precision, device=CPU)
     model.compute_dtype = policy.compute_dtype
-    optimizers = {"all": adam(model.parameters(), make_plan())}
+    optimizers = [GroupOptimizer("all", True, adam(model.parameters(), make_plan()))]
     if recorder is None:
         return Step(model, optimizers, policy)
     num_samples = 200 if name in ("neumf", "gmf") else 7

@@ -14,7 +14,7 @@ from socket import gethostname
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from foretaste.errors import RankError
+from foretaste.errors import RankError, Report, with_report
 
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -71,21 +71,6 @@ class CaughtSignals:
             signal.signal(*self._previous.popitem())
 
 
-@dataclass
-class Voice:
-    """The right of this process, one of several ranks, to print why it ends."""
-
-    is_quiet: bool = False
-    """Another rank has printed it."""
-    has_met: bool = False
-    """The ranks agree among themselves which of them prints."""
-    name: str = ""
-    """Goes before the message."""
-
-
-voice = Voice()
-
-
 @dataclass(frozen=True)
 class Launch:
     """This process's place among those that torchrun started: one of one without it."""
@@ -139,14 +124,13 @@ def _check_no_other() -> None:
         size = _number(size_name)
         if size is None or size < 2 or rank_name not in os.environ:
             continue
-        if _number(rank_name) != 0:
-            voice.is_quiet = True
         here = os.environ.get(local_name, "").partition("(")[0]
-        raise RankError(
+        error = RankError(
             f"{launcher} started this {size} times, and each process would do the whole work; "
             f"start torchrun once on each machine instead: {_torchrun(size, here)} (for {size} "
             f"works of their own on purpose, unset {size_name})"
         )
+        raise with_report(error, Report(is_printed=_number(rank_name) != 0))
 
 
 def _torchrun(size: int, here: str) -> str:

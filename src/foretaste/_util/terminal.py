@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import TextIO
 
-from foretaste._util.process import CaughtSignals, voice
-from foretaste.errors import ForetasteError, Interrupted
+from foretaste._util.process import CaughtSignals
+from foretaste.errors import ForetasteError, Interrupted, Report, report_of
 
 EXIT_MISTAKE = 2
 EXIT_SIGNALLED = 128
@@ -52,12 +52,6 @@ def nothing_printed() -> Iterator[None]:
         redirect_stderr(nowhere),
     ):
         yield
-
-
-def say_error(message: str) -> None:
-    """The same of why this process ends, unless another rank has said it."""
-    if not voice.is_quiet:
-        print_error(message)
 
 
 def share_cores() -> None:
@@ -105,23 +99,29 @@ def _status_of(work: Callable[[], None]) -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
-    except Interrupted as error:
-        say_error(str(error))
-        return EXIT_SIGNALLED + error.signal_number
     except (Exception, KeyboardInterrupt) as error:
-        # A library that is interrupted may raise what it likes, as pandas does within its import.
-        if signals.last is not None or isinstance(error, KeyboardInterrupt):
-            say_error("interrupted")
-            return EXIT_SIGNALLED + (signals.last or signal.SIGINT)
-        if not isinstance(error, ForetasteError | OSError):
-            if voice.is_quiet:
-                return 1
-            raise
-        nameless = isinstance(error, OSError) and error.filename is None and error.strerror
-        text = f"the output cannot be written: {nameless}" if nameless else str(error)
-        say_error(f"error: {voice.name}{text}")
-        return EXIT_MISTAKE
+        report = report_of(error) or Report()
+        status, message = _end_of(error, signals.last, report.prefix)
+        if not report.is_printed:
+            if message is None:
+                raise
+            print_error(message)
+        return status
     return 0
+
+
+def _end_of(error: BaseException, signal_number: int | None, prefix: str) -> tuple[int, str | None]:
+    """The exit status of an error, and its message; None for a mistake of our own."""
+    if isinstance(error, Interrupted):
+        return EXIT_SIGNALLED + error.signal_number, str(error)
+    # A library that is interrupted may raise what it likes, as pandas does within its import.
+    if signal_number is not None or isinstance(error, KeyboardInterrupt):
+        return EXIT_SIGNALLED + (signal_number or signal.SIGINT), "interrupted"
+    if not isinstance(error, ForetasteError | OSError):
+        return 1, None
+    nameless = isinstance(error, OSError) and error.filename is None and error.strerror
+    text = f"the output cannot be written: {nameless}" if nameless else str(error)
+    return EXIT_MISTAKE, f"error: {prefix}{text}"
 
 
 def _open_streams() -> None:

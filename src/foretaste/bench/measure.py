@@ -119,7 +119,7 @@ def latencies(
         for name, call in calls.items():
             first = turn * each
             call(first)
-            ranks.any(False)
+            ranks.barrier()
             ends_at = time.perf_counter() + seconds / turns
             times: list[float] = []
             for number in range(first, first + each):

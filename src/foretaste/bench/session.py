@@ -25,6 +25,7 @@ from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
+from foretaste.launch.joined import joined
 from foretaste.models.base import NeuralModel, TrainingSize
 from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import check_model_fits
@@ -145,11 +146,6 @@ class Session:
         self.ranks = ranks
         self.log = log if ranks.is_first else lambda _: None
         self.rows: list[Row] = []
-        if options.bind:
-            for line in bind_rank():
-                self.log(line)
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
         self.device = ranks.device(options.device)
         started, num_threads = launch(), torch.get_num_threads()
         if self.device.type == "cpu" and started.size > 1 and num_threads == 1:
@@ -159,6 +155,24 @@ class Session:
             )
         load_libraries(self.device)
         self._environment = environment(self.device)
+
+    @classmethod
+    @contextmanager
+    def of_ranks(
+        cls, benchmark: str, model: NeuMFConfig | VAEConfig, options: BenchConfig, **more: Any
+    ) -> Iterator[Session]:
+        """Yield the session of the ranks that torchrun started, bound as the options say.
+
+        Cores and threads are set before the ranks meet: they compare their threads.
+        """
+        lines = bind_rank() if options.bind else []
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        with joined() as ranks:
+            session = cls(benchmark, model, options, ranks=ranks, **more)
+            for line in lines:
+                session.log(line)
+            yield session
 
     def histories(self) -> Histories:
         """Generated data of the session's shape."""

@@ -144,23 +144,6 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
     )
 
 
-def user_bounds(histories: Histories, num_parts: int) -> list[int]:
-    """Users at which parts of about as many interactions begin, and the end: [num_parts + 1]."""
-    rows = histories.num_interactions * np.arange(1, num_parts) // num_parts
-    inner = np.searchsorted(histories.offsets, rows, side="right") - 1
-    return [0, *inner.tolist(), histories.num_users]
-
-
-def part_of(histories: Histories, users: range, items: range) -> Histories:
-    """The interactions of some users and items, both numbered from the first of them."""
-    part = histories[users.start : users.stop]
-    if len(items) == histories.num_items:
-        return part
-    part = part.where((part.item_index >= items.start) & (part.item_index < items.stop))
-    item_index = part.item_index - np.int32(items.start)
-    return Histories(offsets=part.offsets, item_index=item_index, num_items=len(items))
-
-
 def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
     """The histories of so many users chosen by chance, all of them where there are fewer."""
     if num_users >= histories.num_users:
@@ -276,9 +259,9 @@ class Training:
             histories.num_users,
             histories.num_items,
             ranks,
-            partial(user_bounds, histories),
+            histories.user_bounds,
         )
-        part = part_of(histories, share.users, share.items)
+        part = histories[share.users.start : share.users.stop].of_items(share.items)
         self.model = session.build(part, share)
         tensors = to_device(part, session.device)
         self.batches = make_batches(self.model, tensors, session.sampling, plan)

@@ -6,7 +6,8 @@ import atexit
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -67,21 +68,24 @@ class AnswerOptions:
         elif self.spreadsheet_safe and self.format != "csv":
             raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
 
-    def open(self, run: Path) -> Recommender:
-        """The recommender of a run, with a note where its training is not finished."""
+    @contextmanager
+    def opened(self, run: Path) -> Iterator[Recommender]:
+        """Yield the recommender of a run to the ranks, which leave together.
+
+        With a note where its training is not finished.
+        """
         from foretaste.runs import Run
 
         # A name that is misspelled need not wait for torch.
-        opened = Run.open(run)
+        found = Run.open(run)
 
-        from foretaste.ops.ranks import Ranks
+        from foretaste.launch.joined import joined
         from foretaste.recommend import Recommender
 
-        here = launch()
-        device = Ranks(here.rank, here.size).device(self.device)
-        recommender = Recommender.open(opened, device)
-        note_if_unfinished(opened, quiet=self.quiet)
-        return recommender
+        with joined() as ranks:
+            recommender = Recommender.open(found, ranks.device(self.device))
+            note_if_unfinished(found, quiet=self.quiet)
+            yield recommender
 
     def print(self, answers: Iterable[Answer]) -> None:
         """Print answers of one kind one after the other, as they come.

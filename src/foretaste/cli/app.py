@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError
 
 from foretaste import __version__
 from foretaste._util.memory import was_refused
-from foretaste._util.process import Launch, launch, voice
+from foretaste._util.process import Launch, launch
 from foretaste._util.terminal import (
     nothing_printed,
     print_error,
@@ -26,7 +26,15 @@ from foretaste.cli.arguments import (
 )
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.nvidia import modern
-from foretaste.errors import ForetasteError, RankError, SettingError, UnsupportedError
+from foretaste.errors import (
+    ForetasteError,
+    RankError,
+    Report,
+    SettingError,
+    UnsupportedError,
+    report_of,
+    with_report,
+)
 
 app = App(
     name="foretaste",
@@ -111,7 +119,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
         share_cores()
         started = launch()
         with _as_one(started) if started.size > 1 else nullcontext():
-            obey(sys.argv[1:] if tokens is None else tokens, started.size)
+            run_tokens(sys.argv[1:] if tokens is None else tokens, started.size)
 
     run_command(run)
 
@@ -122,19 +130,19 @@ def _as_one(started: Launch) -> Iterator[None]:
     try:
         with nothing_printed() if started.rank else nullcontext():
             yield
-    except KeyboardInterrupt:
-        if started.rank and not voice.has_met:
-            voice.is_quiet = True
+    except KeyboardInterrupt as error:
+        if report_of(error) is None:
+            with_report(error, Report(is_printed=started.rank > 0))
         raise
     except (ForetasteError, OSError) as error:
-        if not voice.has_met:
-            from foretaste.ops.rendezvous import say_once
+        if report_of(error) is None:
+            from foretaste.launch.rendezvous import is_reported
 
-            say_once(started, str(error))
+            with_report(error, Report(is_printed=is_reported(started, str(error))))
         raise
 
 
-def obey(tokens: Sequence[str], size: int) -> None:
+def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
     lines, notes = modern(tokens)
     for line in lines if size > 1 else []:

@@ -65,14 +65,13 @@ def _command(name: str, model: str) -> Callable[..., None]:
         """
         from foretaste.bench.rows import table_of
         from foretaste.bench.session import Session
-        from foretaste.ops.ranks import joined
 
         options, model_config = options or options_class(), model_config or kind()
         log = partial(say, stderr_console(quiet=quiet))
-        with joined() as ranks:
-            session = Session(name, model_config, options, sampling=sampling, log=log, ranks=ranks)
+        made = Session.of_ranks(name, model_config, options, sampling=sampling, log=log)
+        with made as session:
             getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
-        if not ranks.is_first:
+        if not session.ranks.is_first:
             return
         table, console = table_of(session.rows), stdout_console()
         if not console.is_terminal:

@@ -137,34 +137,36 @@ def recommend(
     arguments = (lists or Lists()).arguments()
     # Files that are misspelled need not wait for torch.
     histories, user_ids = request.histories(), request.user_ids()
-    recommender = options.open(run)
-    _check_commas(recommender.items, request.history)
-    if options.output is not None:
-        export: Callable[..., Export]
-        if histories is None:
-            export = partial(recommender.recommend_all, user_ids=user_ids, unknown=request.unknown)
+    with options.opened(run) as recommender:
+        _check_commas(recommender.items, request.history)
+        if options.output is not None:
+            export: Callable[..., Export]
+            if histories is None:
+                export = partial(
+                    recommender.recommend_all, user_ids=user_ids, unknown=request.unknown
+                )
+            else:
+                export = partial(recommender.recommend_all_for, histories=histories)
+            options.write("Recommending", "user", partial(export, **arguments), all=request.all)
+        elif isinstance(histories, dict):
+            named = map(dict, _parts([*histories.items()]))
+            options.print(
+                answer for part in named for answer in recommender.recommend_for(part, **arguments)
+            )
+        elif histories is not None:
+            options.print(recommender.recommend_for(histories, **arguments))
         else:
-            export = partial(recommender.recommend_all_for, histories=histories)
-        options.write("Recommending", "user", partial(export, **arguments), all=request.all)
-    elif isinstance(histories, dict):
-        named = map(dict, _parts([*histories.items()]))
-        options.print(
-            answer for part in named for answer in recommender.recommend_for(part, **arguments)
-        )
-    elif histories is not None:
-        options.print(recommender.recommend_for(histories, **arguments))
-    else:
-        from foretaste.recommend.inputs import RequestedUsers
+            from foretaste.recommend.inputs import RequestedUsers
 
-        # Before anything is printed: an unknown user among the last would leave half an answer.
-        users = RequestedUsers.of(recommender.users, user_ids or [], request.unknown)
-        for note in users.notes:
-            say(stderr_console(quiet=options.quiet), f"note: {note}")
-        arguments["unknown"] = request.unknown
-        parts = _parts(users.ids())
-        options.print(
-            answer for part in parts for answer in recommender.recommend(part, **arguments)
-        )
+            # Before anything is printed: an unknown user among the last would leave half an answer.
+            users = RequestedUsers.of(recommender.users, user_ids or [], request.unknown)
+            for note in users.notes:
+                say(stderr_console(quiet=options.quiet), f"note: {note}")
+            arguments["unknown"] = request.unknown
+            parts = _parts(users.ids())
+            options.print(
+                answer for part in parts for answer in recommender.recommend(part, **arguments)
+            )
 
 
 def _check_commas(items: IdTable, history: Sequence[str]) -> None:
@@ -213,10 +215,10 @@ def similar(
         found = "both" if all else "neither"
         raise SettingError(f"say which items: --item ID, or --all for every one; got {found}")
     options.check(all=all)
-    recommender = options.open(run)
-    arguments: dict[str, Any] = {} if k is None else {"k": k}
-    if options.output is None:
-        options.print(recommender.similar_items(item, **arguments))
-        return
-    export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
-    options.write("Looking for similar items", "item", export, all=all)
+    with options.opened(run) as recommender:
+        arguments: dict[str, Any] = {} if k is None else {"k": k}
+        if options.output is None:
+            options.print(recommender.similar_items(item, **arguments))
+            return
+        export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
+        options.write("Looking for similar items", "item", export, all=all)

@@ -240,7 +240,7 @@ def _opened(raw: RawData, sources: Sequence[Path], *, quiet: bool) -> Dataset:
     if launch().size == 1 or (sources and (sources[0] / FILE_NAME).is_file()):
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
-    from foretaste.ops.ranks import joined
+    from foretaste.launch.joined import joined
     from foretaste.runs.loading import of_first
 
     with joined() as ranks:

@@ -84,6 +84,13 @@ class Histories:
         """The row each entry of ``item_index`` belongs to, int32 [num_interactions]."""
         return np.repeat(np.arange(self.num_users, dtype=np.int32), self.lengths())
 
+    def user_bounds(self, num_parts: int) -> list[int]:
+        """Users at which contiguous parts of about as many interactions begin, and the end, as
+        `Dataset.user_bounds`: [num_parts + 1]."""
+        first = self.num_interactions * np.arange(1, num_parts) // num_parts
+        inner = np.searchsorted(self.offsets, first, side="right") - 1
+        return [0, *inner.tolist(), self.num_users]
+
     def __getitem__(self, rows: slice) -> Histories:
         """Consecutive rows, as views of the same arrays."""
         start, stop, step = rows.indices(self.num_users)

@@ -286,7 +286,7 @@ class NeuralModel(IterativeModel):
         return None
 
     def updated_by(self, batch: Batch) -> str | None:
-        """Name of the one optimizer that a batch is for; None where every one steps.
+        """Name of the one group of parameters that a batch updates; None where it updates all.
 
         With its batches and this, a model alternates between phases.
         """

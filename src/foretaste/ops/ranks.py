@@ -11,18 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from foretaste._util.process import launch
 from foretaste.errors import Interrupted, RankError, SettingError
 from foretaste.ops.device import resolve_device
-
-if TYPE_CHECKING:
-    from foretaste.ops.heartbeats import Heartbeats
 
 _BUCKETED_BYTES = 1 << 20
 """Smaller tensors travel together."""
@@ -52,16 +48,40 @@ class Pending:
         self._works, self._bucket = (), None
 
 
+class Watch(Protocol):
+    """Knowledge of the processes that the ranks are."""
+
+    @property
+    def members(self) -> Sequence[object]:
+        """Each rank, as a message names it."""
+        ...
+
+    def explain(self, error: RuntimeError) -> RankError:
+        """The error that a collective failed with, once it is known which rank is lost."""
+        ...
+
+
 class Ranks:
     """One process among ``size``, numbered ``rank``; every collective is called by all of them.
 
-    ``num_bytes`` counts the payload of this process's collectives by their kind.
+    It is ``local_rank`` of the ``local_size`` on its machine. ``num_bytes`` counts the payload of
+    this process's collectives by their kind.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, heartbeats: Heartbeats | None = None) -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        *,
+        local_rank: int = 0,
+        local_size: int = 1,
+        watch: Watch | None = None,
+    ) -> None:
         self.rank = rank
         self.size = size
-        self.heartbeats = heartbeats
+        self.local_rank = local_rank
+        self.local_size = local_size
+        self.watch = watch
         self.num_bytes: Counter[str] = Counter()
 
     @property
@@ -155,6 +175,10 @@ class Ranks:
                 piece = row.new_empty(min(num_rows, length - start), *row.shape[1:])
                 yield self._received(piece, rank)
 
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        self.sum_(torch.zeros(1))
+
     def any(self, flag: bool) -> bool:
         """True where any rank says so."""
         if self.size == 1:
@@ -227,16 +251,14 @@ class Ranks:
         """RankError, on all ranks, where a JSON value of one differs from that of the first."""
         if self.size == 1:
             return
-        from foretaste.ops.rendezvous import difference
-
         if different := difference(self.on_each(lambda: dict(facts)), self.names()):
             raise RankError(f"{different}. All ranks need the same")
 
     def names(self) -> list[str]:
         """Each rank, with its process where that is known."""
-        if self.heartbeats is None:
+        if self.watch is None:
             return [f"rank {rank}" for rank in range(self.size)]
-        return [str(member) for member in self.heartbeats.members]
+        return [str(member) for member in self.watch.members]
 
     def device(self, name: str) -> torch.device:
         """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU of its own.
@@ -248,10 +270,9 @@ class Ranks:
                 f"device is {name!r}, one GPU for {self.size} ranks; with cuda or auto each rank "
                 "takes its own"
             )
-        here, num_gpus = launch(), torch.cuda.device_count()
-        num_here = here.local_size
-        if self.size > 1 and here.local_rank < num_gpus:
-            torch.cuda.set_device(here.local_rank)
+        num_here, num_gpus = self.local_size, torch.cuda.device_count()
+        if self.size > 1 and self.local_rank < num_gpus:
+            torch.cuda.set_device(self.local_rank)
         device = resolve_device(name)
         if self.size > 1 and device.type == "cuda" and num_here > num_gpus:
             raise SettingError(
@@ -266,9 +287,9 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            if self.heartbeats is None or isinstance(error, torch.OutOfMemoryError):
+            if self.watch is None or isinstance(error, torch.OutOfMemoryError):
                 raise
-            raise self.heartbeats.explain(error) from error
+            raise self.watch.explain(error) from error
 
     def _received(self, tensor: Tensor, rank: int) -> Tensor:
         with self.explained():
@@ -289,55 +310,16 @@ def union_bytes(size: int, at_most: int) -> int:
     return min(size, 4 * at_most)
 
 
+def difference(facts: Sequence[Mapping[str, Any]], names: Sequence[object]) -> str | None:
+    """Facts in which a rank differs from the first, for people; None where all are alike."""
+    found = []
+    for name, value in facts[0].items():
+        for other, who in zip(facts, names, strict=True):
+            if other.get(name) != value:
+                found.append(f"{name} is {value} on rank 0 and {other.get(name)} on {who}")
+                break
+    return "; ".join(found) or None
+
+
 ALONE = Ranks()
 """A single process."""
-
-
-_joined: Ranks | None = None
-"""The ranks of a `joined` around the code that runs."""
-
-
-_is_lost = False
-"""A process group on GPUs was left behind by ranks that failed: ending it could wait for ever."""
-
-
-def watched() -> Heartbeats | None:
-    """The heartbeats of the ranks joined around the code that runs; None without them."""
-    return None if _joined is None else _joined.heartbeats
-
-
-@contextmanager
-def joined() -> Iterator[Ranks]:
-    """Yield the ranks that torchrun started this process among; `ALONE` without it.
-
-    Within another, the same ranks; a process group that the caller has initialised is used, and
-    stays. Otherwise all ranks are watched until they leave: should one end or fall silent, all do.
-
-    Raises RankError where the environment is not whole or another launcher set it, ranks do not
-    come in time, differ in versions, command or threads, or are lost.
-    """
-    global _joined, _is_lost
-    if _joined is not None:
-        yield _joined
-        return
-    if _is_lost:
-        raise RankError(
-            "ranks that failed together cannot begin anew in the same processes; start torchrun "
-            "again, with --max-restarts for it to do so"
-        )
-    if dist.is_available() and dist.is_initialized():
-        yield Ranks(dist.get_rank(), dist.get_world_size())
-        return
-    started = launch()
-    if started.size == 1:
-        yield ALONE
-        return
-    from foretaste.ops.heartbeats import process_group
-
-    try:
-        with process_group(started) as heartbeats:
-            _joined = Ranks(started.rank, started.size, heartbeats)
-            yield _joined
-    finally:
-        _joined = None
-        _is_lost = dist.is_initialized()

@@ -135,7 +135,7 @@ class Output:
             file = directory / f"part-{ranks.rank:05d}-of-{ranks.size:05d}{self.ending}"
             yield file
             flush(file)
-            ranks.any(False)  # all are written
+            ranks.barrier()  # all are written
             ranks.on_first(stack.close)
 
 
@@ -263,7 +263,7 @@ def write_lists(
     """
     import torch
 
-    from foretaste.ops.ranks import joined
+    from foretaste.launch.joined import joined
 
     started = time.perf_counter()
     item_fields = items.table.schema

@@ -75,8 +75,8 @@ def _evaluate(
 ) -> list[Evaluation]:
     """Metrics of each run in turn; matched by id where the dataset is not everyone's own."""
     from foretaste.evaluation.evaluator import evaluate
+    from foretaste.launch.joined import joined
     from foretaste.models.share import Share
-    from foretaste.ops.ranks import joined
     from foretaste.report.another_dataset import match
     from foretaste.runs.loading import load_model
 

@@ -133,7 +133,7 @@ def load_model(
     definition = (run.config.model, config, run.num_train_users, run.num_items)
     check_model_fits(*definition, device, share=share)
     model = build_model(*definition, share)
-    weights = run.open_weights(OwnRows(model.share.ranks, model.rows_of))
+    weights = run.open_weights(OwnRows.of_model(model))
     check_weights(run, model, weights)
     if device.type == "cpu" and os.name != "nt":
         # Parts of the file: processes share them, and of a user's rows only those asked for are

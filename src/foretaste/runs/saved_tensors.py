@@ -27,6 +27,7 @@ from foretaste.runs.tensor_files import DIGEST, Written, read_tensors, write_ten
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from foretaste.models.base import RecommenderModel
     from foretaste.ops.ranks import Ranks
 
 FILES, ROWS = "shards", "rows"
@@ -54,6 +55,11 @@ class OwnRows:
         from foretaste.ops.ranks import ALONE
 
         return cls(ALONE, lambda name: None)
+
+    @classmethod
+    def of_model(cls, model: RecommenderModel) -> OwnRows:
+        """Those of a model's weights, by the names of its state dict."""
+        return cls(model.share.ranks, model.rows_of)
 
     def of(self, name: str, num_dimensions: int) -> range | None:
         """The rows of a tensor; a single number, such as a count of updates, has none."""

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from foretaste.errors import RunError
-from foretaste.models.base import RecommenderModel
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.checkpoint_files import STATE
 from foretaste.runs.config import installed_versions
@@ -61,7 +60,7 @@ class Checkpoints:
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
             tensors = self.step.state_dict() | {_LOSSES: state.losses()}
-            self.run.save_state(tensors, state.position(), own_rows(self.step.model))
+            self.run.save_state(tensors, state.position(), self._own_rows())
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
@@ -70,8 +69,7 @@ class Checkpoints:
         Raises RunError, with the run as it was, where the state is not whole or does not fit, or
         the weights are not those of the log.
         """
-        own = own_rows(self.step.model)
-        saved = self.run.load_state(own)
+        saved = self.run.load_state(self._own_rows())
         if saved is None:
             return False
         try:
@@ -85,22 +83,12 @@ class Checkpoints:
             ) from error
         self.run.go_on_from(
             saved,
-            own,
+            OwnRows.of_model(self.step.model),
             epoch=self.state.epoch,
             step=self.state.global_step,
             **conditions(self.step.model.device, self.step.ranks),
         )
         return True
 
-
-def own_rows(model: RecommenderModel) -> OwnRows:
-    """The rows that this rank has of a model's weights and of a step's state, by their names."""
-
-    def rows_of(name: str) -> range | None:
-        # ``model.NAME`` or ``optimizer.KIND.NAME`` in a state, see `Step.state_dict`.
-        owner, _, rest = name.partition(".")
-        if owner == "optimizer":
-            return model.rows_of(rest.partition(".")[2])
-        return model.rows_of(rest if owner == "model" else name)
-
-    return OwnRows(model.share.ranks, rows_of)
+    def _own_rows(self) -> OwnRows:
+        return OwnRows(self.step.ranks, self.step.rows_of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from foretaste.models.base import NeuralModel
 from foretaste.models.batches import Batch
 from foretaste.ops.spans import span
+from foretaste.training.optimizer import GroupOptimizer
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
@@ -69,7 +70,7 @@ class RecordedStep(Step):
     def __init__(
         self,
         model: NeuralModel,
-        optimizers: Mapping[str, torch.optim.Optimizer],
+        optimizers: Sequence[GroupOptimizer],
         precision: PrecisionPolicy,
         recorder: Recorder,
         num_samples: int,

@@ -16,7 +16,8 @@ import torch
 
 from foretaste._util.process import ENDING, CaughtSignals, launch
 from foretaste.errors import Interrupted, RunError, TrainingError
-from foretaste.ops.ranks import ALONE, Ranks, watched
+from foretaste.launch.joined import watched
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.paths import CONFIG, resume_command
 from foretaste.runs.run import Run
 
@@ -108,11 +109,13 @@ def how_to_go_on(run_path: Path, ranks: Ranks) -> str:
 @contextmanager
 def errors_say_how_to_go_on(run: Run, ranks: Ranks = ALONE) -> Iterator[None]:
     """Have errors name the files kept and the way to go on."""
-    command = how_to_go_on(run.path, ranks)
-    if ranks.heartbeats is not None:
-        ranks.heartbeats.advice = f"; go on with: {command}"
+    command, heartbeats = how_to_go_on(run.path, ranks), watched()
+    if heartbeats is not None:
+        heartbeats.advice = f"; go on with: {command}"
     try:
         yield
+        if heartbeats is not None:  # an error on its way keeps it: others may be lost meanwhile
+            heartbeats.advice = ""
     except TrainingError as error:
         kept = "No epoch was evaluated before it, so no weights are kept"
         if run.has_weights:

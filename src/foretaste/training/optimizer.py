@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +19,16 @@ _INITIAL_SCALE = 2.0**16
 _SMALLEST_SCALE = 1.0
 _LARGEST_SCALE = 2.0**32
 _GROWTH_STEPS = 2000
-OF_OWN_ROWS = " of own rows"
+
+
+class GroupOptimizer(NamedTuple):
+    """The optimizer of parameters of one group of a model."""
+
+    group: str
+    """The group's name."""
+    is_summed: bool
+    """Gradients are summed over the ranks; else each rank has whole ones of its own rows."""
+    optimizer: torch.optim.Optimizer
 
 
 def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
@@ -34,19 +43,19 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
     )
 
 
-def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> dict[str, torch.optim.Optimizer]:
-    """The optimizer of each of the model's groups of parameters, by the group's name.
+def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer]:
+    """The optimizers of each of the model's groups of parameters.
 
     Parameters whose gradients are whole on their rank have one of their own, for it need not wait
-    for the other ranks: its name ends in `OF_OWN_ROWS`.
+    for the other ranks.
     """
     summed = set(model.summed_parameters())
-    optimizers: dict[str, torch.optim.Optimizer] = {}
-    for name, parameters in model.parameter_groups().items():
-        own = [parameter for parameter in parameters if parameter not in summed]
-        shared = [parameter for parameter in parameters if parameter in summed]
-        parts = {name: shared, name + OF_OWN_ROWS: own}
-        optimizers |= {part: adam(some, plan) for part, some in parts.items() if some}
+    optimizers = []
+    for group, parameters in model.parameter_groups().items():
+        for is_summed in (True, False):
+            part = [one for one in parameters if (one in summed) == is_summed]
+            if part:
+                optimizers.append(GroupOptimizer(group, is_summed, adam(part, plan)))
     return optimizers
 
 

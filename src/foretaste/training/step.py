@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.ranks import union_bytes
 from foretaste.ops.spans import span
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.optimizer import OF_OWN_ROWS, parameters_of
+from foretaste.training.optimizer import GroupOptimizer, parameters_of
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -45,7 +45,7 @@ class Step:
     def __init__(
         self,
         model: IterativeModel,
-        optimizers: Mapping[str, torch.optim.Optimizer],
+        optimizers: Sequence[GroupOptimizer],
         precision: PrecisionPolicy,
     ) -> None:
         self.model = model
@@ -63,14 +63,13 @@ class Step:
         assert isinstance(self.model, NeuralModel)
         self.finish()
         loss = self._add_gradients(batch)
-        name = self.model.updated_by(batch)
-        names = [name, f"{name}{OF_OWN_ROWS}"] if name else self.optimizers
-        optimizers = {name: self.optimizers[name] for name in names if name in self.optimizers}
+        group = self.model.updated_by(batch)
+        updating = [one for one in self.optimizers if group is None or one.group == group]
         with span("step"):
             if self.ranks.size == 1:
-                self.scaler.step(list(optimizers.values()))
+                self.scaler.step([one.optimizer for one in updating])
             else:
-                self._step_among_ranks(batch, optimizers)
+                self._step_among_ranks(batch, updating)
         return loss
 
     def finish(self) -> None:
@@ -80,11 +79,9 @@ class Step:
             with span("step"):
                 rest()
 
-    def _step_among_ranks(
-        self, batch: Batch, optimizers: Mapping[str, torch.optim.Optimizer]
-    ) -> None:
-        own = [one for name, one in optimizers.items() if name.endswith(OF_OWN_ROWS)]
-        shared = [one for name, one in optimizers.items() if not name.endswith(OF_OWN_ROWS)]
+    def _step_among_ranks(self, batch: Batch, updating: Sequence[GroupOptimizer]) -> None:
+        own = [one.optimizer for one in updating if not one.is_summed]
+        shared = [one.optimizer for one in updating if one.is_summed]
         for parameter in parameters_of([*own, *shared]):
             if parameter.grad is None:  # this rank has no sample of it
                 parameter.grad = torch.zeros_like(parameter)
@@ -147,10 +144,17 @@ class Step:
         self.finish()
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
-            for optimizer in self.optimizers.values():
-                for kind, value in optimizer.state.get(parameter, {}).items():
+            for one in self.optimizers:
+                for kind, value in one.optimizer.state.get(parameter, {}).items():
                     state[f"optimizer.{kind}.{name}"] = value
         return state | {f"scaler.{n}": value for n, value in self.scaler.state_dict().items()}
+
+    def rows_of(self, name: str) -> range | None:
+        """The rows of an entry of a `state_dict` that this rank has; None where it has all."""
+        owner, _, parameter = name.partition(".")
+        if owner == "optimizer":
+            parameter = parameter.partition(".")[2]
+        return self.model.rows_of(parameter)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a `state_dict`; before the first call only."""
@@ -158,9 +162,9 @@ class Step:
         self.scaler.load_state_dict(_under("scaler", state))
         parameters = dict(self.model.named_parameters())
         optimizer_of = {
-            parameter: optimizer
-            for optimizer in self.optimizers.values()
-            for parameter in parameters_of([optimizer])
+            parameter: one.optimizer
+            for one in self.optimizers
+            for parameter in parameters_of([one.optimizer])
         }
         for key, value in _under("optimizer", state).items():
             kind, _, name = key.partition(".")

@@ -30,9 +30,10 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
+from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
-from foretaste.training.checkpoint import Checkpoints, conditions, own_rows
+from foretaste.training.checkpoint import Checkpoints, conditions
 from foretaste.training.config import LogConfig, TrainingConfig
 from foretaste.training.interruption import (
     Agreement,
@@ -186,7 +187,7 @@ class Trainer:
             interruption.check(state.what_is_done(), signal)
 
         def keep() -> None:
-            run.save_weights(self.model.state_dict(), state.epoch, own_rows(self.model))
+            run.save_weights(self.model.state_dict(), state.epoch, OwnRows.of_model(self.model))
 
         evaluate = None
         if validation.selection_split is not None:
@@ -206,7 +207,8 @@ class Trainer:
                 checkpoints.save()
                 raise
             checkpoints.save()
-            self.model.load_state_dict(run.open_weights(own_rows(self.model)).tensors())
+            best = run.open_weights(OwnRows.of_model(self.model))
+            self.model.load_state_dict(best.tensors())
             callback.finished(
                 self._summary(validation, state.clock, state.num_samples, reason, state)
             )
@@ -316,7 +318,7 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
         check_compiler(model.device)
     model.reset_parameters(plan.seed)
     if not isinstance(model, NeuralModel):
-        return SweepStep(model, {}, precision)
+        return SweepStep(model, (), precision)
     model.compute_dtype = precision.compute_dtype
     model.implementation = "compiled" if plan.compile else plan.kernels
     optimizers = optimizers_of(model, plan)

@@ -18,9 +18,10 @@ from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
 from foretaste.errors import RunError, SettingError
+from foretaste.launch.joined import joined
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.models.registry import config_class
-from foretaste.ops.ranks import ALONE, Ranks, joined
+from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.loading import dataset_of, of_first
 from foretaste.runs.loading import model_config as recorded_model_config

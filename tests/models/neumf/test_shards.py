@@ -287,7 +287,8 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
             num_bytes.append(ranks.num_bytes.total() - before)
     step.finish()
     tables = [model.get_parameter(name) for name in model.user_rows]
-    state = [step.optimizers["all of own rows"].state[table] for table in tables]
+    (own,) = (one.optimizer for one in step.optimizers if not one.is_summed)
+    state = [own.state[table] for table in tables]
     kept = [*tables, *(table.grad for table in tables)]
     kept += [each[kind] for each in state for kind in ("exp_avg", "exp_avg_sq")]
     return events, num_bytes, sum(tensor.nbytes for tensor in kept if tensor is not None)

@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from foretaste._util.process import CaughtSignals, Launch, started_at, voice
+from foretaste._util.process import CaughtSignals, Launch, started_at
 from foretaste._util.terminal import EXIT_MISTAKE, print_error
-from foretaste.errors import Interrupted, RankError
-from foretaste.ops.rendezvous import (
+from foretaste.errors import Interrupted, RankError, Report, with_report
+from foretaste.launch.rendezvous import (
     Meeting,
     Member,
     client,
@@ -59,10 +59,10 @@ class Heartbeats:
         self.own = meeting.members[meeting.launch.rank]
         self.timeout_s = seconds_of(TIMEOUT, _TIMEOUT_S)
         self.advice = ""
-        """Ends the message: how to go on."""
+        """Ends the message of a rank that is lost: how to go on."""
         self.failure: str | None = None
         """Why all ranks end, once they do."""
-        self._has_failed, self._has_left, self._hurry = (threading.Event() for _ in range(3))
+        self._has_failed, self._has_left, self._wake = (threading.Event() for _ in range(3))
         self._is_leaving = False
         self._others = [one for one in self.members if one is not self.own]
         self._meeting = meeting
@@ -78,27 +78,26 @@ class Heartbeats:
     def explain(self, error: RuntimeError) -> RankError:
         """The error that a collective failed with, once it is known which rank is lost."""
         with CaughtSignals(lambda number: None):  # torchrun sends SIGTERM meanwhile
-            self._hurry.set()
+            self._wake.set()
             self._has_failed.wait(self.timeout_s + _GRACE_S)
         if self.failure is not None:
             return RankError(self.failure)
         return RankError(f"the ranks lost each other: {str(error).splitlines()[0]}")
 
     def fail(self, error: BaseException) -> None:
-        """Let the others know that this rank ends by an error, and be quiet where one has said so.
+        """Let the others know that this rank ends by an error, and agree which of them prints it.
 
         What all ranks raise alike is left to the first of them.
         """
         if self._is_leaving:  # all end alike
             return
-        self._hurry.set()
+        self._wake.set()
         self._has_failed.wait(0.5 if self.own.rank == 0 else 2.0)
+        is_printed = self.failure is not None
         if self.failure is None:
             self.failure = str(error) or type(error).__name__
-            if not self._is_first_to_say(self.failure):
-                voice.is_quiet = True
-            elif self.own.rank:
-                voice.name = f"{self.own}: "
+            is_printed = not self._is_first_to_report(self.failure)
+        with_report(error, Report(is_printed, f"{self.own}: " if self.own.rank else ""))
 
     def leave_together(self) -> None:
         """End the heartbeats once all ranks have done their part, such as the first its saving."""
@@ -128,7 +127,7 @@ class Heartbeats:
             while time.monotonic() < ends and not self._have_others_left():
                 time.sleep(0.05)
         self._has_left.set()
-        self._hurry.set()
+        self._wake.set()
         self._threads[0].join(self.timeout_s)
 
     def _beat(self) -> None:
@@ -143,7 +142,7 @@ class Heartbeats:
                 values = self._values()
                 failed = self._store.check([self._name("failed")])
                 if failed:
-                    self._end(self._said_by_another(), says=False)
+                    self._end(self._failure_of_another(), prints=False)
                     return
             except RuntimeError:
                 self._lose_store()
@@ -162,9 +161,9 @@ class Heartbeats:
                 if not lost and now - since > self.timeout_s and value == last:
                     lost = f"{one} has not been heard of for {self.timeout_s:g} s"
                 if lost:
-                    self._end(lost, says=self._is_first_to_say(lost))
+                    self._end(lost, prints=self._is_first_to_report(lost))
                     return
-            if self._hurry.wait(self.timeout_s / 10):
+            if self._wake.wait(self.timeout_s / 10):
                 self._has_left.wait(0.1)
 
     def _watch_store(self) -> None:
@@ -184,37 +183,36 @@ class Heartbeats:
         if not self._is_leaving:
             host, port = self._meeting.launch.address
             holder = f"torchrun at {host}:{port}" if is_in_agent() else str(self.members[0])
-            self._end(f"{holder} ended or does not answer", says=self._speaks_without_store())
+            self._end(f"{holder} ended or does not answer", prints=self._reports_without_store())
 
-    def _end(self, failure: str, *, says: bool) -> None:
+    def _end(self, failure: str, *, prints: bool) -> None:
         """End this process, by its main thread or without it."""
         if self.failure is None:
             self.failure = failure
-            if says:
+            if prints:
                 print_error(f"error: {failure}; all ranks end{self.advice}", sys.__stderr__)
-            voice.is_quiet = True
             self._has_failed.set()
         if not self._has_left.wait(_GRACE_S):
             os._exit(EXIT_MISTAKE)
 
-    def _is_first_to_say(self, failure: str) -> bool:
+    def _is_first_to_report(self, failure: str) -> bool:
         """True where no other rank has said why all end; from then on the others know."""
         try:
-            is_first: bool = self._store.add(self._name("said"), 1) == 1
+            is_first: bool = self._store.add(self._name("reported"), 1) == 1
             if is_first:
                 said = {"rank": self.own.rank, "failure": failure}
                 self._store.set(self._name("failed"), json.dumps(said))
             return is_first
         except RuntimeError:
-            return self._speaks_without_store()
+            return self._reports_without_store()
 
-    def _speaks_without_store(self) -> bool:
+    def _reports_without_store(self) -> bool:
         """True of the first rank that is on another machine than the store, else of the second."""
         home, *others = self.members
         away = [one for one in others if one.machine != home.machine]
         return self.own is (away or others)[0]
 
-    def _said_by_another(self) -> str:
+    def _failure_of_another(self) -> str:
         said = json.loads(self._store.get(self._name("failed")))
         return f"{self.members[said['rank']]}: {said['failure']}"
 
@@ -239,37 +237,41 @@ class Heartbeats:
 
 
 @contextmanager
-def process_group(launch: Launch) -> Iterator[Heartbeats]:
+def process_group(started: Launch) -> Iterator[Heartbeats]:
     """The process group of the ranks that torchrun started, each watched until all have left it.
 
-    Raises RankError where they do not come, differ or are lost.
+    Where the caller has initialised one it is that, and stays. Raises RankError where they do not
+    come, differ or are lost.
     """
-    meeting = meet(launch)
+    meeting = meet(started)
     heartbeats = Heartbeats(meeting)
-    has_gpus = torch.cuda.is_available()
+    has_gpus, is_callers = torch.cuda.is_available(), dist.is_initialized()
     try:
         try:
-            dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
-                store=PrefixStore(f"{meeting.token}/group", meeting.store),
-                rank=launch.rank,
-                world_size=launch.size,
-                timeout=_NO_TIMEOUT,
-            )
+            if not is_callers:
+                dist.init_process_group(
+                    "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
+                    store=PrefixStore(f"{meeting.token}/group", meeting.store),
+                    rank=started.rank,
+                    world_size=started.size,
+                    timeout=_NO_TIMEOUT,
+                )
         except RuntimeError as error:
             raise heartbeats.explain(error) from error
         try:
             yield heartbeats
-        except Interrupted:  # all were, once their state was saved
-            voice.is_quiet = launch.rank > 0
+        except Interrupted as error:  # all were, once their state was saved
+            with_report(error, Report(is_printed=started.rank > 0))
             heartbeats.leave_together()
             raise
         heartbeats.leave_together()
-        dist.destroy_process_group()
+        if not is_callers:
+            dist.destroy_process_group()
     except BaseException as error:
         with CaughtSignals(lambda number: None):  # torchrun sends SIGTERM as soon as one ends
             heartbeats.fail(error)
-            if not has_gpus and dist.is_initialized():  # NCCL's may wait for those that are lost
+            # NCCL's may wait for those that are lost
+            if not (is_callers or has_gpus) and dist.is_initialized():
                 dist.destroy_process_group()
         raise
     finally:

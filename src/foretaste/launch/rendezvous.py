@@ -19,8 +19,9 @@ import torch
 import torch.distributed as dist
 
 import foretaste
-from foretaste._util.process import CaughtSignals, Launch, machine, started_at, voice
-from foretaste.errors import Interrupted, RankError
+from foretaste._util.process import CaughtSignals, Launch, machine, started_at
+from foretaste.errors import Interrupted, RankError, Report, with_report
+from foretaste.ops.ranks import difference
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -90,13 +91,12 @@ def client(launch: Launch, timeout_s: float, *, serves: bool = False) -> Store:
             multi_tenant=True,
         )
     except (RuntimeError, ValueError) as error:  # a host that is unknown, a port that is taken
-        if launch.local_rank:
-            voice.is_quiet = True
         what = "cannot be opened" if serves else f"does not answer within {timeout_s:g} s"
-        raise RankError(
+        failure = RankError(
             f"the store of the ranks at {host}:{port} {what}: is rank 0 started, and the address "
             f"its own? ({str(error).splitlines()[0]})"
-        ) from error
+        )
+        raise with_report(failure, Report(is_printed=launch.local_rank > 0)) from error
 
 
 def meet(launch: Launch) -> Meeting:
@@ -106,25 +106,22 @@ def meet(launch: Launch) -> Meeting:
     KeyboardInterrupt, after Ctrl-C, SIGTERM or SIGHUP.
     """
     limit_s = seconds_of(JOIN_TIMEOUT, _JOIN_S)
-    voice.has_met = True
     store = client(launch, limit_s, serves=launch.rank == 0 and not is_in_agent())
     member = Member(
         launch.rank, gethostname(), machine(), os.getpid(), started_at(os.getpid()) or ""
     )
     own = {"id": uuid4().hex, "member": vars(member), "facts": _facts()}
     with CaughtSignals(lambda number: None) as signals:
-        room = _Room(launch, store, own, signals, limit_s)
-        token, go = room.invite() if launch.rank == 0 else room.enter()
+        rendezvous = _Rendezvous(launch, store, own, signals, limit_s)
+        token, go = rendezvous.hold() if launch.rank == 0 else rendezvous.join()
     if go["error"] is not None:
-        if launch.rank:
-            voice.is_quiet = True
-        raise RankError(go["error"])
+        raise with_report(RankError(go["error"]), Report(is_printed=launch.rank > 0))
     return Meeting(launch, store, token, [Member(**one["member"]) for one in go["all"]])
 
 
 @dataclass
-class _Room:
-    """A store that ranks meet in.
+class _Rendezvous:
+    """The meeting of the ranks in a store.
 
     Keys outlive a restart of the ranks, so all are under a token that rank 0 draws each time; a
     rank has met the others once it reads its own id among theirs.
@@ -136,7 +133,7 @@ class _Room:
     signals: CaughtSignals
     limit_s: float
 
-    def invite(self) -> tuple[str, dict[str, Any]]:
+    def hold(self) -> tuple[str, dict[str, Any]]:
         """Draw the token, wait for the others, and let them know."""
         token = self.own["id"]
         keys = {rank: f"{token}/{rank}" for rank in range(1, self.launch.size)}
@@ -166,7 +163,7 @@ class _Room:
             raise Interrupted(error or "interrupted", self.signals.last)
         return token, {"error": error, "all": everyone}
 
-    def enter(self) -> tuple[str, dict[str, Any]]:
+    def join(self) -> tuple[str, dict[str, Any]]:
         """Follow the token of rank 0 until it has let this rank in."""
         token, go = "", None
 
@@ -188,9 +185,8 @@ class _Room:
             self.store.add(f"{token}/read", 1)
             return token, go
         if self.signals.last is not None:
-            if token:
-                voice.is_quiet = True
-            raise Interrupted("interrupted; rank 0 had not come", self.signals.last)
+            error = Interrupted("interrupted; rank 0 had not come", self.signals.last)
+            raise with_report(error, Report(is_printed=bool(token)))
         raise RankError(f"rank 0 of {self.launch.size} did not come within {2 * self.limit_s:g} s")
 
     def _wait(self, is_over: Callable[[], bool], patience: float = 1.0) -> None:
@@ -207,25 +203,13 @@ class _Room:
         return [rank for rank, key in keys.items() if not self.store.check([key])]
 
 
-def say_once(launch: Launch, failure: str) -> None:
-    """Be quiet where another rank has ended by the same error, before all have met."""
+def is_reported(launch: Launch, failure: str) -> bool:
+    """True where another rank has ended by the same error, and prints it."""
     try:
         store = client(launch, _FAREWELL_S)
-        if store.add(f"foretaste/said/{launch.attempt}/{failure}", 1) > 1:
-            voice.is_quiet = True
+        return bool(store.add(f"foretaste/reported/{launch.attempt}/{failure}", 1) > 1)
     except (RankError, RuntimeError):
-        return  # there is no store to ask
-
-
-def difference(facts: Sequence[Mapping[str, Any]], names: Sequence[object]) -> str | None:
-    """Facts in which a rank differs from the first, for people; None where all are alike."""
-    found = []
-    for name, value in facts[0].items():
-        for other, who in zip(facts, names, strict=True):
-            if other.get(name) != value:
-                found.append(f"{name} is {value} on rank 0 and {other.get(name)} on {who}")
-                break
-    return "; ".join(found) or None
+        return False  # there is no store to ask
 
 
 def heartbeat_of(token: str, rank: int) -> str:

@@ -1,0 +1,1 @@
+"""The ranks of torchrun: how they meet, watch each other and end together."""
