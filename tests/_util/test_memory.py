@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from foretaste._util import memory
-from foretaste._util.memory import free_bytes, require_memory, was_refused
+from foretaste._util.memory import (
+    free_bytes,
+    peak_of_process,
+    require_memory,
+    reset_peak_of_process,
+    was_refused,
+)
 from foretaste.errors import SettingError, UnsupportedError
 
 FAR_TOO_MUCH = 1 << 60
@@ -87,3 +93,15 @@ def test_systems_that_do_not_say_what_is_available(
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
     monkeypatch.setattr(memory, "address_space_left", lambda: sys.maxsize)
     assert free_bytes() == free
+
+
+def test_the_peak_of_the_process_begins_anew() -> None:
+    large = bytearray(96 << 20)
+    del large
+    before = peak_of_process()
+    if not reset_peak_of_process():
+        pytest.skip("only Linux lets a process reset its peak")
+    after = peak_of_process()
+    assert before is not None
+    assert after is not None
+    assert after <= before - (64 << 20)

@@ -81,6 +81,6 @@ def test_a_system_without_a_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.setattr(ctypes, "CDLL", no_library)
-    monkeypatch.setattr(foretaste.bench.measure, "_CLEAR", tmp_path / "no" / "clear_refs")
+    monkeypatch.setattr(foretaste._util.memory, "_CLEAR", tmp_path / "no" / "clear_refs")
     assert PeakMemory(CPU).rise_mib() is None
     assert loaded_anew(str(foretaste._util.memory.__file__)).peak_of_process() is None

@@ -18,6 +18,9 @@ _SIGNS_OF_REFUSAL = (
 _MEMINFO = Path("/proc/meminfo")
 _FREE = (("MemAvailable:",), ("MemFree:", "Buffers:", "Cached:"))
 _CGROUPS = Path("/sys/fs/cgroup")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+"""Of the kernel's documentation of /proc: the peak of resident memory begins anew."""
 
 
 def require_memory(needed: float, free: float, what: str, advice: str) -> None:
@@ -35,8 +38,17 @@ def was_refused(error: BaseException) -> bool:
     return any(sign in str(error) for sign in _SIGNS_OF_REFUSAL)
 
 
+def reset_peak_of_process() -> bool:
+    """Have `peak_of_process` count from here; False where the system cannot, as beside Linux."""
+    try:
+        _CLEAR.write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return True
+
+
 def peak_of_process() -> int | None:
-    """Bytes resident at most since the process began; None under Windows."""
+    """Bytes resident at most since the process began, or the peak was reset; None under Windows."""
     if sys.platform == "win32":
         return None
     import resource

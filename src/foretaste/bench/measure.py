@@ -15,15 +15,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from foretaste._util.memory import peak_of_process
+from foretaste._util.memory import peak_of_process, reset_peak_of_process
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 
 Side = TypeVar("Side")
 
 _STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
 
 
 @dataclass(frozen=True)
@@ -150,11 +148,8 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(device)
             self._before = float(torch.cuda.memory_allocated(device))
         else:
-            try:
-                _CLEAR.write_text(_RESET_PEAK)
-                self._before = _resident("VmRSS")
-            except OSError:
-                self.is_reset, self._before = False, 0.0
+            self.is_reset = reset_peak_of_process()
+            self._before = _resident("VmRSS") if self.is_reset else 0.0
 
     @property
     def meaning(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from foretaste._util.memory import peak_of_process
+from foretaste._util.memory import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.ranking import to_device
@@ -232,9 +232,11 @@ class Trainer:
         callback.finished(self._summary(validation, clock, num_samples, "fitted in one pass", None))
 
     def _start(self, validation: Validation, state: TrainingState | None) -> TrainingStart:
-        """The event of a training that begins; the GPU's peak of memory is counted from here."""
+        """The event of a training that begins; the peak of memory is counted from here."""
         if self.model.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.model.device)
+        else:
+            reset_peak_of_process()
         manifest = self.dataset.manifest
         return TrainingStart(
             model=self.model.name,
