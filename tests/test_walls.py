@@ -30,9 +30,10 @@ BELOW = {
     "training": {"runs", "evaluation", "models", "launch", "ops", "data"},
     "recommend": {"runs", "evaluation", "models", "launch", "ops", "data"},
     "report": {"recommend", "training", "runs", "evaluation", "models", "launch", "ops", "data"},
+    "tune": {"report", "training", "runs", "evaluation", "models", "ops", "data"},
     "bench": {"recommend", "training", "runs", "evaluation", "models", "launch", "ops", "data"},
     "cli": {
-        *("report", "bench", "recommend", "training"),
+        *("tune", "report", "bench", "recommend", "training"),
         *("runs", "evaluation", "models", "launch", "ops", "data"),
     },
 }
@@ -69,6 +70,7 @@ PUBLIC_NAMES = [
     "VAEConfig",
     "__version__",
     "compare_runs",
+    "compete",
     "evaluate_run",
     "fit",
     "load",
@@ -76,6 +78,7 @@ PUBLIC_NAMES = [
     "prepare",
     "resume",
     "train",
+    "tune_model",
 ]
 
 RELATIVE = re.compile(r"(What|Whatever|Whether|Who|Whom|Whose|How|Where|Which)\b")

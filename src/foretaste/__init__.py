@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from foretaste.report import compare_runs, evaluate_run
     from foretaste.runs import Run
     from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig, resume, train
+    from foretaste.tune import compete, tune_model
 
 __version__ = "0.1.0"
 
@@ -55,6 +56,7 @@ _MODULE_OF = {
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
     "compare_runs": "report",
+    "compete": "tune",
     "evaluate_run": "report",
     "fit": "in_memory",
     "load": "recommend",
@@ -62,6 +64,7 @@ _MODULE_OF = {
     "prepare": "data",
     "resume": "training",
     "train": "training",
+    "tune_model": "tune",
 }
 
 __all__ = [
@@ -86,6 +89,7 @@ __all__ = [
     "VAEConfig",
     "__version__",
     "compare_runs",
+    "compete",
     "evaluate_run",
     "fit",
     "load",
@@ -93,6 +97,7 @@ __all__ = [
     "prepare",
     "resume",
     "train",
+    "tune_model",
 ]
 
 __getattr__ = lazy_names(__name__, _MODULE_OF)

@@ -17,7 +17,20 @@ from foretaste.cli import app as front
 from tests.cli.conftest import Done, call
 
 VERBS = [
-    *("demo", "prepare", "train", "evaluate", "compare", "runs", "recommend", "similar", "verify"),
+    *(
+        "demo",
+        "prepare",
+        "train",
+        "evaluate",
+        "compare",
+        "tune",
+        "compete",
+        "reproduce",
+        "runs",
+        "recommend",
+        "similar",
+        "verify",
+    ),
     "bench",
 ]
 MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "popularity", "ease"]

@@ -109,7 +109,7 @@ def test_the_seed_is_that_of_the_training(
     assert (config.seed, config.dataset.seed) == (7, PrepareConfig.seed)
 
 
-@pytest.mark.parametrize("verb", ["recommend", "similar", "compare", "evaluate"])
+@pytest.mark.parametrize("verb", ["recommend", "similar", "compare", "compete", "evaluate"])
 def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
     lists = {
         name
@@ -117,7 +117,7 @@ def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
         if argument.hint in (tuple[str, ...], list[str])
         for name in argument.names
     }
-    has_metrics = verb in ("compare", "evaluate")
+    has_metrics = verb in ("compare", "compete", "evaluate")
     known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if has_metrics else frozenset())
     assert lists - NAME_LISTS == known
 

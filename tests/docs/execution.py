@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 )
 _PATTERNS = {
     "open": r".*?",
-    "measure": r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)? ?[skMGib]*",
+    "measure": r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)? ?[skmMGiB]*",
     "real": r"([+-]?\d+\.\d+)",
     "space": r"\s+",
 }

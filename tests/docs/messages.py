@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, Mistake]] = {
     "Settings of training": mistakes_in_runs.TRAINING_SETTINGS,
     "While training": mistakes_in_runs.TRAINING,
     "Several ranks": mistakes_among_ranks.RANKS,
+    "Searches and competitions": mistakes_in_runs.MANY_TRAININGS,
     "Runs": mistakes_in_runs.RUNS,
     "Asking a run": mistakes_in_runs.QUESTIONS,
     "Command lines": mistakes_in_runs.COMMAND_LINES,

@@ -339,6 +339,20 @@ QUESTIONS = {
     ),
 }
 
+MANY_TRAININGS = {
+    "A competition begun with other settings": run(
+        "compete data --models popularity --seed 2",
+        lambda: foretaste.compete("data", models=["popularity"]) and None,
+    ),
+    "A competition in a directory of something else": run("compete data --output runs"),
+    "Nothing to search": run("tune ease data --l2 100"),
+    "No part to choose settings by": run(
+        "tune ease whole", lambda: foretaste.prepare("ratings.csv", "whole", validation="none")
+    ),
+    "A publication that is not known": run("reproduce bert4rec"),
+    "A dataset that is split in another way": run("reproduce ncf-paper --dataset data"),
+}
+
 COMMAND_LINES = {
     "An unknown command": run("trian vae data"),
     "An unknown option": run("train vae data --epoch-count 3"),

@@ -74,6 +74,20 @@ _VERBS = {
     Every run is measured in the same way, on the dataset that all were trained on or on the data of
     `--dataset`, and held against the first on the same users, which shows differences that their
     own intervals hide.""",
+    "tune": """Search the settings of a model by its validation part, with Optuna.
+
+    One training for each trial. The first has the defaults, TPE proposes the others, and those that
+    do worse than the median are stopped. Settings that are given are not searched. Interrupted, the
+    same command goes on; every run is kept.""",
+    "compete": """Train every model on a dataset, one after another, and say which to take.
+
+    One table: quality with intervals, differences to the best on the same users, seconds of
+    training, users ranked a second and memory; below it the model to take, in a sentence.
+    Interrupted, the same command goes on; every run is kept.""",
+    "reproduce": """Train what a publication trained, as it did, and put its numbers beside ours.
+
+    Data, split, sizes, optimizer and selection are as published; what is not is said below the
+    table. `--seeds 5` gives mean, range and best. Interrupted, the same command goes on.""",
     "runs": """List the runs of a folder.
 
     With the model and dataset of each, its best metric and the seconds that it trained. Runs that
@@ -97,6 +111,9 @@ _LOWER = {
     "train": "lower --batch-size, --evaluation-batch or the model's sizes",
     "evaluate": "lower --evaluation-batch",
     "compare": "lower --evaluation-batch",
+    "compete": "lower --evaluation-batch",
+    "reproduce": "take a larger machine, for the sizes are those that were published",
+    "tune": "lower --batch-size, --evaluation-batch or the model's sizes",
     "recommend": "lower -k, or ask for fewer users at once",
 }
 """Ways to take less memory, by verb."""

@@ -48,8 +48,10 @@ METRIC_LISTS = frozenset({"--metric", "-m"})
 ID_LISTS = {
     "recommend": frozenset({"--user", "--history", "--exclude", "--candidates"}),
     "similar": frozenset({"--item"}),
+    "compete": frozenset({"--models"}),
+    "reproduce": frozenset({"--precision"}),
 }
-"""Options that take several ids, by the command."""
+"""Options that take several ids or names, by the command."""
 
 _NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
 _METRIC = re.compile(r"\w+@[0-9]+")

@@ -144,7 +144,7 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
     """Types of the arguments that a model's ``train`` has, by name, with what help needs."""
     logs: Any = Logs
     if not kind.has_epochs:
-        logs = _shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
+        logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
     configs: dict[str, tuple[Any, Group, bool]] = {
         "model_config": (kind, MODEL, bool(fields(kind))),
         "config": (_training_options(kind), TRAINING, True),
@@ -178,10 +178,10 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
             metavar=metavar,
             show_choices=metavar is None,
         )
-    return _shown_as(TrainingConfig, parameters)
+    return shown_as(TrainingConfig, parameters)
 
 
-def _shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
+def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
     """The same settings, some of them shown as their parameters say, or not at all."""
     hints = get_type_hints(config, include_extras=True)
     annotations = {name: Annotated[hints[name], shown] for name, shown in parameters.items()}

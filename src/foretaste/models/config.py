@@ -4,7 +4,7 @@ Imports no torch, so that the command line reads them at once.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from foretaste._util.settings import Count, Range, check_settings
 
@@ -14,6 +14,20 @@ Dropout = Annotated[float, Range(at_least=0, below=1)]
 Sharing = Literal["users", "data", "items"]
 """Ways to share a training out over ranks: users sharded with their table rows, the users of each
 batch with everything replicated, or items sharded with their table rows."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """Range of a setting to search, both ends included; of whole numbers where both are."""
+
+    low: float
+    high: float
+    log: bool = False
+    """A factor counts alike everywhere in the range."""
+
+
+SearchSpace = dict[str, Between | tuple[Any, ...]]
+"""Settings to search, by name: their ranges or their choices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +48,9 @@ class ModelConfig:
 
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
     """By model that it can begin with: the parameters taken from it, by how their names begin."""
+
+    search_space: ClassVar[SearchSpace] = {}
+    """Settings worth a search, of the model, its negatives or its training."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -78,7 +78,7 @@ def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None
     shown = sorted({k for _, k in names if lengths is None or k in lengths})
     kinds = [kind for kind in METRICS if any(kind == found for found, _ in names)]
     rows = [
-        (kind, tuple(_cell(evaluation.metrics.get(metric_name(kind, k))) for k in shown))
+        (kind, tuple(metric_cell(evaluation.metrics.get(metric_name(kind, k))) for k in shown))
         for kind in kinds
     ]
     return Grid(headings=("metric", *(f"@{k}" for k in shown)), rows=tuple(rows))
@@ -101,7 +101,8 @@ def _labelled_grid(
     numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
 ) -> Grid:
     rows = [
-        (label, tuple(_cell(found.get(name)) for name in names)) for label, found in numbers.items()
+        (label, tuple(metric_cell(found.get(name)) for name in names))
+        for label, found in numbers.items()
     ]
     return Grid(headings=("", *names), rows=tuple(rows))
 
@@ -143,7 +144,7 @@ def _group_grid(found: Mapping[str, Sequence[Group]], by: str, metrics: Sequence
         for label, groups in named.items():
             cells = (groups[name].metrics.get(metric) if name in groups else None for name in names)
             heading = metric if len(named) == 1 else f"{metric} {label}"
-            rows.append((heading, tuple(map(_cell, cells))))
+            rows.append((heading, tuple(map(metric_cell, cells))))
     return Grid(headings=("", *names), rows=tuple(rows))
 
 
@@ -172,5 +173,6 @@ def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str,
     ]
 
 
-def _cell(number: Metric | Difference | None) -> Cell:
+def metric_cell(number: Metric | Difference | None) -> Cell:
+    """A number with its interval; a dash where there is none."""
     return Cell("-") if number is None else Cell(number.text(), number.interval())

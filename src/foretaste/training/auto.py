@@ -56,11 +56,7 @@ def resolve(
     device: str,
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
-    select_by = "ndcg@100" if size.protocol == "held-out-users" else "ndcg@10"
-    chosen: dict[str, Any] = {
-        "parallel": next(iter(model.config_class.parallel), "data"),
-        "select_by": select_by,
-    }
+    chosen: dict[str, Any] = {"parallel": next(iter(model.config_class.parallel), "data")}
     chosen |= model.auto_settings(size, sampling)
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
     kernels = config.kernels
@@ -71,8 +67,16 @@ def resolve(
                 "leave it out"
             )
         kernels = "chunked"  # on a CPU there is one choice; on a GPU every operation has its own
-    values = chosen | asked | {"device": device, "kernels": kernels}
-    kind, length = parse_metric(values["select_by"])
+    select_by = selected_metric(config, size.protocol)
+    values = chosen | asked | {"device": device, "kernels": kernels, "select_by": select_by}
+    return TrainingPlan(**values)
+
+
+def selected_metric(config: TrainingConfig, protocol: str) -> str:
+    """The metric that chooses the best epoch: that of ``config``, else by the protocol."""
+    if config.select_by == "auto":
+        return "ndcg@100" if protocol == "held-out-users" else "ndcg@10"
+    kind, length = parse_metric(config.select_by)
     if kind in LIST_METRICS:
         raise SettingError(
             f"select_by is {kind}@{length}, which says nothing of held-out items; use one that "
@@ -83,7 +87,7 @@ def resolve(
             f"select_by is coverage@{length}, which candidates {config.candidates} do not have; "
             "use --candidates full or another metric"
         )
-    return TrainingPlan(**(values | {"select_by": metric_name(kind, length)}))
+    return metric_name(kind, length)
 
 
 def check_settings_act(

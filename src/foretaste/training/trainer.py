@@ -233,10 +233,9 @@ class Trainer:
 
     def _start(self, validation: Validation, state: TrainingState | None) -> TrainingStart:
         """The event of a training that begins; the peak of memory is counted from here."""
+        reset_peak_of_process()
         if self.model.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.model.device)
-        else:
-            reset_peak_of_process()
         manifest = self.dataset.manifest
         return TrainingStart(
             model=self.model.name,
@@ -346,7 +345,5 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
 
 def peak_memory_mib(device: torch.device) -> float | None:
     """Peak of this process in MiB, or of the GPU's allocator; None where Python cannot measure."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = peak_of_process()
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_of_process()
     return None if peak is None else peak / 2**20

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from foretaste._util.settings import Range
-from foretaste.models.config import ModelConfig
+from foretaste.models.config import Between, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class EaseConfig(ModelConfig):
 
     has_epochs = False
     has_large_products = False
+    search_space = {"l2": Between(10.0, 5000.0, log=True)}  # noqa: RUF012 (a ClassVar of the parent)
 
     l2: Annotated[float, Range(above=0)] = 500.0
     """Weight of the squared weights against the squared error, in interactions: the higher, the

@@ -7,7 +7,17 @@ does not have their names.
 from dataclasses import dataclass
 
 from foretaste._util.settings import Count, wrong
-from foretaste.models.config import Dropout, ModelConfig, Widths
+from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
+
+_STEPS: SearchSpace = {
+    "learning_rate": Between(3e-4, 1e-2, log=True),
+    "negatives": Between(2, 16, log=True),
+}
+_WIDTHS: SearchSpace = {"factors": Between(8, 128, log=True)}
+_TOWERS: SearchSpace = {
+    "layers": ((64, 32, 16), (128, 64, 32), (256, 128, 64), (256, 256, 128, 64)),
+    "dropout": Between(0.0, 0.7),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +56,14 @@ class GMFConfig(_Factors):
     """The factorisation half of NeuMF alone."""
 
     has_large_products = False
+    search_space = {**_STEPS, **_WIDTHS}  # noqa: RUF012 (a ClassVar of the parent)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig(_Tower):
     """The tower half of NeuMF alone."""
+
+    search_space = {**_STEPS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
 
 
 # The settings of both halves, but none of them: a NeuMFConfig is no GMFConfig.
@@ -62,6 +75,7 @@ class NeuMFConfig(_Tower, _Factors):
     `--factors 32 --layers 128 64 32` learns several times as fast.
     """
 
+    search_space = {**_STEPS, **_WIDTHS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
     pretrained_parts = {  # noqa: RUF012 (a ClassVar of the parent)
         "gmf": ("user_factors", "item_factors"),
         "mlp": ("user_embedding", "item_embedding", "tower."),

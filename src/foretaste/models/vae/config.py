@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from foretaste._util.settings import Count, Range, wrong
-from foretaste.models.config import Dropout, ModelConfig, Widths
+from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
 
 Weight = Annotated[float, Range(at_least=0, at_most=1e30)]
 """Of a term of the loss, which is float32."""
 Activation = Literal["tanh", "relu"]
+
+
+_SPACE: SearchSpace = {
+    "learning_rate": Between(3e-4, 5e-3, log=True),
+    "hidden": ((200,), (600,), (1200,), (600, 200)),
+    "latent": Between(50, 400, log=True),
+    "dropout": Between(0.2, 0.8),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +74,14 @@ class VAEConfig(_Loss, _Annealing, _Network):
     any length.
     """
 
+    search_space = {**_SPACE, "anneal_cap": Between(0.03, 1.0, log=True)}  # noqa: RUF012 (a ClassVar)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DAEConfig(_Loss, _Network):
     """Mult-DAE: the autoencoder without the variational part."""
+
+    search_space = _SPACE
 
     activation: Activation = "tanh"
     """Activation of the hidden layers and the latent one: tanh or relu."""

@@ -1,0 +1,94 @@
+"""``foretaste compete``: models trained on one dataset, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from cyclopts import Parameter
+
+from foretaste.cli.arguments import FLAG
+from foretaste.cli.console import (
+    MetricsFormat,
+    counting,
+    print_metrics,
+    say,
+    say_next,
+    stdout_console,
+)
+from foretaste.cli.train_options import TRAINING, RawData, RawOptions, Source, shown_as
+from foretaste.models.registry import MODEL_NAMES
+from foretaste.report.tables import HEADLINE
+from foretaste.training.config import TrainingConfig
+
+_OF_EVERY_MODEL = (
+    *("epochs", "seed", "device", "select_by", "candidates"),
+    *("validation_users", "evaluation_batch", "checkpoint_every_s"),
+)
+"""The settings of a training that suit every model."""
+
+_Training: Any = shown_as(
+    TrainingConfig,
+    {name: Parameter(parse=name in _OF_EVERY_MODEL) for name in get_type_hints(TrainingConfig)},
+)
+
+
+def compete(
+    *dataset: Source,
+    models: tuple[str, ...] = MODEL_NAMES,
+    tune: int = 0,
+    metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"))] = HEADLINE,
+    output: Path | None = None,
+    config: Annotated[_Training | None, Parameter(name="*", group=TRAINING)] = None,
+    raw: RawOptions = None,
+    format: MetricsFormat = "table",
+    quiet: Annotated[bool, FLAG] = False,
+) -> None:
+    """Train models on a dataset, one after another, and rank them.
+
+    Args:
+        dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
+        models: Models that take part: --models ease vae.
+        tune: Trials of a search that finds the settings of each model first, as foretaste tune.
+        metrics: What to show beside the metric that ranks the models: --metric ndcg@10 hr@10.
+        output: Directory of the runs, and of the table as table.md, table.csv and table.json;
+            competitions/NAME unless given. The same command again repeats no
+            training that is finished.
+        format: How to print; csv and json hold every number.
+        quiet: Print the table and nothing else: no progress and no notes.
+    """
+    shown: list[Callable[[int, int], None]] = []
+    data = (raw or RawData()).open(dataset, quiet=quiet)
+
+    from foretaste.training import Callback
+    from foretaste.tune import compete as compete_models
+
+    with ExitStack() as bars:
+
+        def progress(num_done: int, num_users: int) -> None:
+            # Begun once the trainings, which have bars of their own, are over.
+            if not shown:
+                shown.append(bars.enter_context(counting("Ranking test", quiet=quiet)))
+            shown[0](num_done, num_users)
+
+        board = compete_models(
+            data,
+            models=[name for word in models for name in word.split(",")],
+            tune=tune,
+            config=config,
+            metrics=metrics,
+            output=output,
+            callback=Callback() if quiet else None,
+            progress=progress,
+        )
+    print_metrics(board.rows(), [("", board.grid())], [] if quiet else board.notes(), format)
+    if format == "table" and not quiet and board.best.run is not None:
+        console = stdout_console()
+        say(console)
+        say_next(
+            console,
+            ("foretaste", "compare", *(one.run for one in board.entries if one.run)),
+            ("foretaste", "train", "--like", board.best.run, *dataset),
+        )

@@ -1,0 +1,80 @@
+"""``foretaste tune``: a command for each model that has settings worth a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App
+
+from foretaste.cli.arguments import FLAG, given_settings
+from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
+from foretaste.cli.train_options import RawData, RawOptions, Source, options_of
+from foretaste.models.registry import MODELS, config_class
+from foretaste.tune.config import TRIALS
+
+tune = App(name="tune")
+
+
+def command_for(model: str) -> Callable[..., None]:
+    """The command that searches the settings of a model, with the options of its training."""
+
+    def command(
+        *dataset: Source,
+        trials: int = TRIALS,
+        output: Path | None = None,
+        model_config: Any = None,
+        config: Any = None,
+        sampling: Any = None,
+        raw: RawOptions = None,
+        format: MetricsFormat = "table",
+        quiet: Annotated[bool, FLAG] = False,
+    ) -> None:
+        """Search settings.
+
+        Args:
+            dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
+            trials: Trainings in all; with more of them the same command goes on.
+            output: Directory of the runs, and of the trials as table.md, table.csv and table.json;
+                searches/MODEL-NAME unless given.
+            format: How to print; csv and json have more of each trial.
+            quiet: Print the table and nothing else: no progress and no notes.
+        """
+        data = (raw or RawData()).open(dataset, quiet=quiet)
+
+        from foretaste.training import Callback
+        from foretaste.tune import tune_model
+
+        given = (given_settings(each) for each in (model_config, config, sampling))
+        settings = {name: value for each in given for name, value in each.items()}
+        found = tune_model(
+            model,
+            data,
+            trials=trials,
+            output=output,
+            callback=Callback() if quiet else None,
+            **settings,
+        )
+        print_metrics(found.rows(), [("", found.grid())], [] if quiet else found.notes(), format)
+        if format == "table" and not quiet:
+            console = stdout_console()
+            say(console)
+            say_next(
+                console,
+                ("foretaste", "evaluate", found.best.run),
+                ("foretaste", "train", "--like", found.best.run, *dataset),
+            )
+
+    types = options_of(config_class(model))
+    command.__annotations__ |= {
+        name: types[name] for name in ("model_config", "config", "sampling")
+    }
+    return command
+
+
+for position, name in enumerate(MODELS):
+    if config_class(name).search_space:
+        tune.command(
+            command_for(name), name=name, help=config_class(name).__doc__, sort_key=position
+        )

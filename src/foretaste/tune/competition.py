@@ -1,0 +1,160 @@
+"""The verb ``compete``: models trained on one dataset, one after another, and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from foretaste._util.keywords import routed
+from foretaste._util.memory import was_refused
+from foretaste._util.settings import Range, checked, wrong
+from foretaste.data.config import PrepareConfig
+from foretaste.data.dataset import Dataset, open_or_prepare
+from foretaste.errors import ForetasteError, MissingExtraError
+from foretaste.evaluation.compare import compare_evaluations
+from foretaste.evaluation.config import (
+    EvaluationConfig,
+    canonical_metrics,
+    lengths_of,
+    measures_lists,
+)
+from foretaste.evaluation.result import Evaluation
+from foretaste.models.registry import MODEL_NAMES, config_class
+from foretaste.report.evaluate_runs import compare_runs
+from foretaste.report.tables import HEADLINE
+from foretaste.runs.run import Run
+from foretaste.training.auto import selected_metric
+from foretaste.training.callbacks import Callback
+from foretaste.training.config import TrainingConfig
+from foretaste.tune.config import COMPETITIONS
+from foretaste.tune.directory import finished_run, trainings_at, write_tables
+from foretaste.tune.leaderboard import Entry, Leaderboard
+from foretaste.tune.search import tune_model
+
+
+def compete(
+    dataset: Dataset | Path | str | Any,
+    *,
+    models: Sequence[str] = MODEL_NAMES,
+    tune: int = 0,
+    config: TrainingConfig | None = None,
+    metrics: Sequence[str] = HEADLINE,
+    output: Path | str | None = None,
+    callback: Callback | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
+) -> Leaderboard:
+    """Train models on ``dataset``, one after another, and rank them by its test part.
+
+    Called again with the same arguments it goes on where it was interrupted: finished trainings are
+    not repeated. A model that cannot be trained, for lack of memory say, is an entry with its
+    reason. Settings may be given by name, as in `train`.
+
+    Args:
+        dataset: as in `train`; with a test part.
+        models: names of models, by default all; each is trained with its default settings.
+        tune: trials of a search, as by `tune_model`, that finds the settings of each model that
+            has any worth it; its best run takes part.
+        config: settings of every training; what does nothing for a model is passed over.
+        metrics: metrics of the table. The one that chooses the epoch ranks the models.
+        output: directory of the runs, and of the table as Markdown, CSV and JSON; by default
+            ``competitions/NAME`` with the dataset's name.
+        callback: as in `train`; gets the events of every training.
+        progress: as in `compare_runs`, of the models that were trained.
+
+    Raises SettingError where ``output`` was begun with other settings or holds something else,
+    DatasetError where there is no test part, and the first model's error where all of them failed.
+    """
+    config, preparation = routed(
+        compete,
+        {"config": (TrainingConfig, config), "preparation": (PrepareConfig, None)},
+        settings,
+    )
+    config = config or TrainingConfig()
+    names = dict.fromkeys(checked("models", models, list[str]))
+    if not names:
+        raise wrong("models", models, "a list of one model or more")
+    for name in names:
+        config_class(name)
+    shown = canonical_metrics(checked("metrics", metrics, list[str]))
+    place = checked("output", output, Path | None)
+    trials = checked("tune", tune, Annotated[int, Range(at_least=0)])
+    data = open_or_prepare(dataset, preparation)
+    data.heldout("test")  # DatasetError before anything is trained
+    select_by = selected_metric(config, data.manifest.protocol)
+    columns = tuple(dict.fromkeys((select_by, *shown)))
+    place = place or COMPETITIONS / data.path.name
+    about = {"dataset": data.manifest.digest, **asdict(config), "is_tuned": trials > 0}
+    with trainings_at(place, about):
+
+        def run_of(model: str) -> Run:
+            if not trials or not config_class(model).search_space:
+                return finished_run(place / model, model, data, callback, config=config)
+            search = tune_model(
+                model, data, trials=trials, config=config, output=place / model, callback=callback
+            )
+            return Run.open(search.best.run)
+
+        runs, reasons = _trained(names, run_of)
+        evaluation = EvaluationConfig(
+            candidates=config.candidates,
+            k=lengths_of(columns),
+            more=measures_lists(columns),
+            evaluation_batch=config.evaluation_batch,
+        )
+        compared = compare_runs(
+            list(runs.values()), evaluation, dataset=data, device=config.device, progress=progress
+        )
+        found = dict(zip(runs, compared.evaluations.values(), strict=True))
+        entries = (*_ranked(runs, found, select_by), *reasons)
+        board = Leaderboard(path=place, select_by=select_by, metrics=columns, entries=entries)
+        write_tables(place, board.grid(), board.notes(), board.rows())
+        return board
+
+
+def _trained(
+    models: Iterable[str], run_of: Callable[[str], Run]
+) -> tuple[dict[str, Run], list[Entry]]:
+    """The finished run of each model, and an entry for each that has none; not all may fail."""
+    runs: dict[str, Run] = {}
+    reasons, errors = [], []
+    for model in models:
+        try:
+            runs[model] = run_of(model)
+        except MissingExtraError:
+            raise
+        except Exception as error:
+            if not isinstance(error, ForetasteError) and not was_refused(error):
+                raise
+            errors.append(error)
+            reasons.append(Entry(model=model, reason=str(error)))
+    if not runs:
+        raise errors[0]
+    return runs, reasons
+
+
+def _ranked(
+    runs: Mapping[str, Run], found: Mapping[str, Evaluation], select_by: str
+) -> list[Entry]:
+    """The entries of finished runs, best first; of equal ones the first that was named."""
+    order = sorted(runs, key=lambda model: -found[model][select_by])
+    best = found[order[0]]
+    entries = []
+    for model in order:
+        summary = runs[model].log.read()[-1]
+        difference = None
+        if found[model] is not best:
+            difference = compare_evaluations(best, found[model]).get(select_by)
+        entries.append(
+            Entry(
+                model=model,
+                run=runs[model].path,
+                evaluation=found[model],
+                to_best=difference,
+                train_s=summary["train_s"],
+                memory_mib=summary["memory_mib"],
+            )
+        )
+    return entries

@@ -1,0 +1,102 @@
+"""Directory of many trainings: the settings that it was begun with, its runs and its tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.atomic import atomic_file, is_empty_directory
+from foretaste._util.files import read_document
+from foretaste._util.formatting import shown
+from foretaste._util.signed_json import SHA256, check_signed, signed_text
+from foretaste.data.dataset import Dataset
+from foretaste.errors import Interrupted, RunError, SettingError
+from foretaste.report.tables import Grid
+from foretaste.runs.paths import CONFIG, reading, training_lock, writing
+from foretaste.runs.run import Run
+from foretaste.training.callbacks import Callback
+from foretaste.training.verbs import resume, train
+
+SETTINGS = "settings.json"
+
+
+@contextmanager
+def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Keep other processes out of the directory, new or begun with the same settings, within.
+
+    Raises SettingError where it was begun with others or holds something else, RunError where it
+    cannot be written or another process works in it, and Interrupted with the way to go on.
+    """
+    asked = json.loads(json.dumps(settings))
+    with writing(path):
+        if path.exists() and not (path / SETTINGS).exists() and not is_empty_directory(path):
+            raise SettingError(
+                f"{path} holds something else; name a new or empty directory with --output "
+                "(output=... in Python)"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+    with training_lock(path):
+        if (path / SETTINGS).exists():
+            _check_same(path, asked)
+        else:
+            with writing(path), atomic_file(path / SETTINGS) as temporary:
+                temporary.write_text(signed_text(asked, indent=2), encoding="utf-8")
+        try:
+            yield
+        except Interrupted as error:
+            message = f"interrupted; all is kept in {path}, and the same command goes on with it"
+            raise Interrupted(message, error.signal_number) from None
+
+
+def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
+    """SettingError where the directory was begun with other settings than those ``asked`` for."""
+    with reading(path / SETTINGS):
+        text = read_document(path / SETTINGS)
+    try:
+        check_signed(text)
+    except ValueError as error:
+        raise RunError(f"{path / SETTINGS} is torn or was changed: {error}") from error
+    begun = json.loads(text)
+    for name in (begun.keys() | asked.keys()) - {SHA256}:
+        ours, theirs = asked.get(name), begun.get(name)
+        if ours != theirs:
+            raise SettingError(
+                f"{path} was begun with {name} {shown(theirs)}, and now it is {shown(ours)}; "
+                "ask for the same to go on there, or name another directory with --output "
+                "(output=... in Python)"
+            )
+
+
+def finished_run(
+    path: Path, model: str, dataset: Dataset, callback: Callback | None, **settings: Any
+) -> Run:
+    """The run at ``path``, trained to its end: from the beginning, or from where it stopped."""
+    if not (path / CONFIG).exists():
+        return train(model, dataset, run_path=path, callback=callback, **settings)
+    run = Run.open(path)
+    if not run.is_finished:
+        return resume(run, dataset_path=dataset.path, callback=callback)
+    run.discard_state()
+    return run
+
+
+def write_tables(
+    path: Path, grid: Grid, notes: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write ``table.md``, with the notes, ``table.csv`` and ``table.json`` to the directory."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    markdown = "\n".join([grid.to_markdown(), "", *(f"- {line}" for line in notes), ""])
+    document = json.dumps({"rows": list(rows), "notes": list(notes)}, indent=2, ensure_ascii=False)
+    contents = {"md": markdown, "csv": text.getvalue(), "json": f"{document}\n"}
+    for ending, content in contents.items():
+        file = path / f"table.{ending}"
+        with writing(file), atomic_file(file) as temporary:
+            temporary.write_text(content, encoding="utf-8", newline="\n")

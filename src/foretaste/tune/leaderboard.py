@@ -1,0 +1,171 @@
+"""Leaderboard of a competition: its models, best first, as a table and as advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.formatting import compact, html_table, memory
+from foretaste.evaluation.compare import Difference
+from foretaste.evaluation.result import Evaluation
+from foretaste.report.tables import Cell, Grid, metric_cell
+
+NEARLY = 0.95
+"""Share of the best model's quality that is enough for one that is quicker to train."""
+
+QUICKER = 2.0
+"""Times that it must be quicker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A model of a competition: its run and numbers, or the reason why there are none."""
+
+    model: str
+    run: Path | None = None
+    evaluation: Evaluation | None = None
+    to_best: Difference | None = None
+    """Of the metric that ranks the models, on the same users: this model less the best one."""
+    train_s: float | None = None
+    """Seconds of training, evaluation left out; of the best run where settings were searched."""
+    memory_mib: float | None = None
+    """Peak of the training, as its run has it."""
+    reason: str | None = None
+
+    @property
+    def users_per_s(self) -> float | None:
+        """Users ranked a second when all models were measured."""
+        found = self.evaluation
+        return None if found is None else found.num_users / max(found.elapsed_s, 1e-9)
+
+    def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
+        """One flat record, the same names in every entry; None where there is no number."""
+        record: dict[str, Any] = {
+            "model": self.model,
+            "run": None if self.run is None else str(self.run),
+            "reason": self.reason,
+        }
+        for name in metrics:
+            found = self.evaluation and self.evaluation.metrics.get(name)
+            record |= {
+                name: found and found.value,
+                f"{name}_low": found and found.low,
+                f"{name}_high": found and found.high,
+            }
+        to_best = self.to_best
+        return record | {
+            "to_best": to_best and to_best.value,
+            "to_best_low": to_best and to_best.low,
+            "to_best_high": to_best and to_best.high,
+            "train_s": self.train_s,
+            "users_per_s": self.users_per_s,
+            "memory_mib": self.memory_mib,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Models trained and measured on one dataset, the best first; those that failed last."""
+
+    path: Path
+    """Directory of every run, and of the table."""
+
+    select_by: str
+    """Metric that ranks the models."""
+
+    metrics: tuple[str, ...]
+    """Metrics of the table."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def best(self) -> Entry:
+        """The model with the best value of `select_by`."""
+        return self.entries[0]
+
+    def grid(self) -> Grid:
+        """The table: quality with intervals, difference to the best, time, speed and memory."""
+        headings = (*self.metrics, f"{self.select_by} to best", "training", "users/s", "memory")
+        rows = [(entry.model, self._cells(entry)) for entry in self.entries]
+        return Grid(headings=("", *headings), rows=tuple(rows))
+
+    def _cells(self, entry: Entry) -> tuple[Cell, ...]:
+        found = {} if entry.evaluation is None else entry.evaluation.metrics
+        peak, speed = entry.memory_mib, entry.users_per_s
+        return (
+            *(metric_cell(found.get(name)) for name in self.metrics),
+            Cell("best") if entry is self.best else metric_cell(entry.to_best),
+            Cell("-" if entry.train_s is None else _seconds(entry.train_s)),
+            Cell("-" if speed is None else compact(speed)),
+            Cell("-" if peak is None else memory(peak * 2**20)),
+        )
+
+    def notes(self) -> list[str]:
+        """Lines to print below the table, the advice last."""
+        failed = [f"{one.model} has no numbers: {one.reason}" for one in self.entries if one.reason]
+        assert self.best.evaluation is not None
+        return [
+            *failed,
+            *self.best.evaluation.conditions(),
+            f"{self.select_by} to best: difference on the same users, * where its interval leaves "
+            "out 0; training leaves evaluation out",
+            f"every run is kept in {self.path}; the best one is {self.best.run}",
+            self.advice(),
+        ]
+
+    def advice(self) -> str:
+        """One sentence: the model to take, and the one for data that changes daily."""
+        best, name = self.best, self.select_by
+        value = best.evaluation and best.evaluation.metrics[name]
+        text = f"take {best.model}: {value}, the best of {self._num_measured()}"
+        if alike := [one.model for one in self.entries if _is_alike(one)]:
+            are = "is" if len(alike) == 1 else "are"
+            text += f", though {', '.join(alike)} {are} not clearly worse"
+        floor = next((one for one in self.entries if one.model == "popularity"), None)
+        if floor is not None and (floor is best or _is_alike(floor)):
+            text += (
+                "; nothing learned here is clearly better than popularity, so look for more data"
+            )
+        quick = self._quick()
+        if quick is not best:
+            text += (
+                f"; where new users and items arrive daily take {quick.model}: it is trained "
+                f"anew in {_seconds(quick.train_s)}, {best.model} in {_seconds(best.train_s)}, "
+                f"and keeps {self._value(quick) / self._value(best):.0%} of the quality"
+            )
+        return text
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat record per model."""
+        return [entry.as_dict(self.metrics) for entry in self.entries]
+
+    def _repr_html_(self) -> str:
+        grid = self.grid()
+        rows = [(label, *cells) for label, cells in grid.rows]
+        return html_table(str(self.path), grid.headings, rows, "; ".join(self.notes()))
+
+    def _num_measured(self) -> str:
+        count = sum(entry.evaluation is not None for entry in self.entries)
+        return f"{count} models" if count > 1 else "1 model"
+
+    def _value(self, entry: Entry) -> float:
+        return 0.0 if entry.evaluation is None else entry.evaluation[self.select_by]
+
+    def _quick(self) -> Entry:
+        """The quickest to train of those nearly as good as the best, where that is worth it."""
+        enough = NEARLY * self._value(self.best)
+        able = [one for one in self.entries if one.evaluation and self._value(one) >= enough]
+        quickest = min(able, key=lambda one: one.train_s or 0.0)
+        is_quicker = QUICKER * (quickest.train_s or 0.0) <= (self.best.train_s or 0.0)
+        return quickest if is_quicker else self.best
+
+
+def _is_alike(entry: Entry) -> bool:
+    """True for a model that is not clearly worse than the best and is another."""
+    return entry.to_best is not None and not entry.to_best.is_clear
+
+
+def _seconds(number: float | None) -> str:
+    return f"{number:,.1f} s" if number and number >= 1 else f"{number or 0:.2g} s"

@@ -1,0 +1,226 @@
+"""The verb ``reproduce``: a publication's trainings again, its numbers beside ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from foretaste._util.formatting import html_table
+from foretaste._util.settings import Range, checked, wrong
+from foretaste.data.config import PrepareConfig
+from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
+from foretaste.errors import SettingError
+from foretaste.models.registry import config_class
+from foretaste.report.tables import Cell, Grid
+from foretaste.runs.run import Run
+from foretaste.training.callbacks import Callback
+from foretaste.training.config import Precision, TrainingConfig
+from foretaste.tune.config import REPRODUCTIONS
+from foretaste.tune.directory import finished_run, trainings_at, write_tables
+from foretaste.tune.presets import Preset, Step, preset_named
+
+_HALVES = ("pretrained_gmf", "pretrained_mlp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One metric of one step in one precision: as published, and over our seeds."""
+
+    step: str
+    precision: str
+    metric: str
+    published: float
+    values: tuple[float, ...]
+    """By seed."""
+    low: float
+    high: float
+    """Ends of the 95 % interval over users, means of those of the seeds."""
+    train_s: float
+    """Mean over the seeds, evaluation left out."""
+    published_train_s: float | None
+    conditions: tuple[str, ...]
+    """Lines on what was measured."""
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return statistics.fmean(self.values)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """The row as the table has it."""
+        published_s = self.published_train_s
+        lowest, highest = min(self.values), max(self.values)
+        return (
+            Cell(self.metric),
+            Cell(f"{self.published:.4f}"),
+            Cell(f"{self.mean:.4f}", f"{self.low:.4f}–{self.high:.4f}"),
+            Cell(f"{self.mean - self.published:+.4f}"),
+            Cell(f"{lowest:.4f}–{highest:.4f}"),
+            Cell(f"{highest:.4f}"),
+            Cell(str(len(self.values))),
+            Cell(f"{self.train_s:,.1f} s"),
+            Cell("-" if published_s is None else f"{published_s:,.1f} s"),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """A flat record."""
+        return {
+            "step": self.step,
+            "precision": self.precision,
+            "metric": self.metric,
+            "published": self.published,
+            "mean": self.mean,
+            "low": self.low,
+            "high": self.high,
+            "difference": self.mean - self.published,
+            "min": min(self.values),
+            "max": max(self.values),
+            "num_seeds": len(self.values),
+            "train_s": self.train_s,
+            "published_train_s": self.published_train_s,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A publication's numbers beside ours."""
+
+    path: Path
+    """Directory of every run, and of the table."""
+    name: str
+    preset: Preset
+    results: tuple[Row, ...]
+
+    def grid(self) -> Grid:
+        """A row for each step, precision and metric."""
+        headings = ("metric", "published", "ours", "ours less published", "range", "best", "seeds")
+        rows = [(f"{row.step}, {row.precision}", row.cells()) for row in self.results]
+        return Grid(headings=("", *headings, "time to train", "published"), rows=tuple(rows))
+
+    def notes(self) -> list[str]:
+        """Lines to print below the table: the source, the measurement, and what differs."""
+        return [
+            f"published: {self.preset.source}",
+            *dict.fromkeys(line for row in self.results for line in row.conditions),
+            "ours is the mean over the seeds, with its 95 % interval over users; best is the best "
+            "seed's; time to train leaves evaluation out",
+            *(f"differs: {text}" for text in self.preset.differs),
+            f"every run is kept in {self.path}",
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat record per row of the table."""
+        return [row.as_dict() for row in self.results]
+
+    def _repr_html_(self) -> str:
+        grid = self.grid()
+        rows = [(label, *cells) for label, cells in grid.rows]
+        return html_table(self.name, grid.headings, rows, "; ".join(self.notes()))
+
+
+def reproduce(
+    name: str,
+    *,
+    seeds: int = 1,
+    precision: Sequence[Precision] = ("fp32",),
+    dataset: Dataset | Path | str | Any = None,
+    source_dir: Path | str | None = None,
+    output: Path | str | None = None,
+    callback: Callback | None = None,
+    device: str = "auto",
+) -> Reproduction:
+    """Train what a publication trained, as it did, and put its numbers beside ours.
+
+    Called again with the same arguments it goes on where it was interrupted, and with more seeds
+    or precisions from the last.
+
+    Args:
+        name: one of `foretaste.tune.presets.PRESETS`.
+        seeds: trainings of each model: seeds 1, 2, ...
+        precision: what the large products are computed in; each is a row of its own. Models that
+            have none are trained in fp32.
+        dataset: data to take in place of the published set, prepared already or raw: the same
+            interactions in another file, say. It must be split as published.
+        source_dir: folder of the named set's files or archive; nothing is downloaded then.
+        output: directory of the runs, and of the table as Markdown, CSV and JSON; by default
+            ``reproductions/NAME``.
+        callback: as in `train`; gets the events of every training.
+
+    Raises SettingError for an unknown name, a dataset that is split in another way, and where
+    ``output`` was begun with other settings or holds something else; and what `prepare` and `train`
+    raise.
+    """
+    preset = preset_named(checked("name", name, str))
+    count = checked("seeds", seeds, Annotated[int, Range(at_least=1, at_most=1000)])
+    precisions = dict.fromkeys(checked("precision", precision, list[Precision]))
+    if not precisions:
+        raise wrong("precision", precision, "a list of one precision or more")
+    place = checked("output", output, Path | None) or REPRODUCTIONS / name
+    data = _data(preset, dataset, source_dir)
+    with trainings_at(place, {"name": name, "dataset": data.manifest.digest, "device": device}):
+        found: dict[tuple[str, str, int], Run] = {}
+        for each, seed, step in product(precisions, range(1, count + 1), preset.steps):
+            path = place / f"{step.name}-{each}-{seed}"
+            is_cast = config_class(step.model).has_large_products
+            config = TrainingConfig(
+                seed=seed, device=device, precision=each if is_cast else TrainingConfig.precision
+            )
+            settings: dict[str, Any] = {"config": config, **step.settings}
+            if settings.get("candidates") == "sampled-99" and data.has_candidates("test"):
+                settings["candidates"] = "fixed"
+            for option, half in zip(_HALVES, step.halves, strict=False):
+                settings[option] = found[half, each, seed].path
+            run = finished_run(path, step.model, data, callback, **settings)
+            found[step.name, each, seed] = run
+        results = [
+            _row(step, each, metric, [found[step.name, each, seed + 1] for seed in range(count)])
+            for step, each in product(preset.steps, precisions)
+            for metric in step.published
+        ]
+        result = Reproduction(path=place, name=name, preset=preset, results=tuple(results))
+        write_tables(place, result.grid(), result.notes(), result.rows())
+        return result
+
+
+def _data(preset: Preset, dataset: Any, source_dir: Path | str | None) -> Dataset:
+    """The data, split as published; SettingError for a dataset that is split in another way."""
+    asked = PrepareConfig(**preset.preparation)
+    if dataset is None:
+        return open_or_prepare(preset.data, asked, source_dir=source_dir)
+    if source_dir is not None:
+        raise SettingError("dataset and source_dir both name the data; leave out one of them")
+    data = prepared_dataset(dataset)
+    if data is None:
+        return open_or_prepare(dataset, asked)
+    protocol, has_validation = data.manifest.protocol, data.has_split("validation")
+    is_alike = has_validation == (asked.validation == "hold-out") and data.has_split("test")
+    if protocol not in (asked.protocol, "given") or not is_alike:
+        parts = "with" if has_validation else "without"
+        raise SettingError(
+            f"{data.path} has protocol {protocol}, {parts} a validation part, where the published "
+            f"split is {asked.protocol}, validation {asked.validation}; prepare it with --protocol "
+            f"{asked.protocol} --validation {asked.validation} --filters reference"
+        )
+    return data
+
+
+def _row(step: Step, precision: str, metric: str, runs: Sequence[Run]) -> Row:
+    evaluations = [run.metrics for run in runs]
+    found = [one.metrics[metric] for one in evaluations if one is not None]
+    seconds = [run.log.read()[-1]["train_s"] for run in runs]
+    return Row(
+        step=step.name,
+        precision=precision,
+        metric=metric,
+        published=step.published[metric],
+        values=tuple(one.value for one in found),
+        low=statistics.fmean(one.low for one in found if one.low is not None),
+        high=statistics.fmean(one.high for one in found if one.high is not None),
+        train_s=statistics.fmean(seconds),
+        published_train_s=step.published_train_s.get(precision),
+        conditions=tuple(line for one in evaluations if one for line in one.conditions()),
+    )

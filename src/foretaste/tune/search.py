@@ -1,0 +1,238 @@
+"""The verb ``tune_model``: settings of a model are searched, one training for each trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretaste._util.keywords import routed
+from foretaste._util.memory import was_refused
+from foretaste._util.settings import Count, checked
+from foretaste.data.config import PrepareConfig
+from foretaste.data.dataset import Dataset, open_or_prepare
+from foretaste.errors import ForetasteError, SettingError, TrainingError
+from foretaste.evaluation.config import parse_metric
+from foretaste.models.config import Between, ModelConfig, SamplingConfig
+from foretaste.models.registry import MODELS, config_class
+from foretaste.ops.device import resolve_device
+from foretaste.report.evaluate_runs import evaluate_run
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
+from foretaste.training.auto import check_settings_act, resolved_config, selected_metric
+from foretaste.training.callbacks import Callback, Callbacks, displayed
+from foretaste.training.config import TrainingConfig
+from foretaste.tune.config import SEARCHES, TRIALS
+from foretaste.tune.directory import finished_run, trainings_at, write_tables
+from foretaste.tune.trials import Search, Trial
+
+if TYPE_CHECKING:
+    from foretaste.tune.study import Study
+
+
+def tune_model(
+    model: str,
+    dataset: Dataset | Path | str | Any,
+    *,
+    trials: int = TRIALS,
+    model_config: ModelConfig | None = None,
+    config: TrainingConfig | None = None,
+    sampling: SamplingConfig | None = None,
+    output: Path | str | None = None,
+    callback: Callback | None = None,
+    **settings: Any,
+) -> Search:
+    """Search settings of ``model`` for ``dataset`` with Optuna; returns the trials.
+
+    Each trial is a training; its best validation metric is its value. The first has the defaults;
+    TPE proposes the others, and the median of earlier trials stops what does worse. The test part
+    decides nothing. Called again with the same arguments it goes on where it was interrupted, and
+    with more ``trials`` from the last.
+
+    Args:
+        model: a model with settings worth a search, as its config's ``search_space`` has them.
+        dataset: as in `train`; with a validation part.
+        trials: trainings in all.
+        model_config, config, sampling: as in `train`.
+        output: directory of the runs, the trials, and their table as Markdown, CSV and JSON; by
+            default ``searches/MODEL-NAME`` with the dataset's name.
+        callback: as in `train`; gets the events of every training.
+        settings: fields of these configs by name. A setting that is given so, or with another value
+            than its default in a config, is the same in every trial.
+
+    Raises MissingExtraError without Optuna; SettingError where nothing is left to search, where
+    there is no validation part, and where ``output`` was begun with other settings or holds
+    something else; TrainingError where every trial failed.
+    """
+    kind = config_class(checked("model", model, str))
+    trials = checked("trials", trials, Count)
+    place = checked("output", output, Path | None)
+    model_config, config, sampling, preparation = routed(
+        tune_model,
+        {
+            f"model_config of {model}": (kind, model_config),
+            "config": (TrainingConfig, config),
+            "sampling": (SamplingConfig, sampling),
+            "preparation": (PrepareConfig, None),
+        },
+        settings,
+    )
+    config = config or TrainingConfig()
+    check_settings_act(model, config, sampling, settings)
+    data = open_or_prepare(dataset, preparation)
+    if not data.has_split("validation"):
+        raise SettingError(
+            f"{data.path} has no validation part to choose settings by; prepare it again with "
+            "--validation hold-out (validation='hold-out' in Python)"
+        )
+    task = _Task(
+        model=model,
+        dataset=data,
+        model_config=model_config or kind(),
+        config=config,
+        sampling=(sampling or SamplingConfig()) if kind.samples_negatives else None,
+        select_by=selected_metric(config, data.manifest.protocol),
+        path=place or SEARCHES / f"{model}-{data.path.name}",
+        callback=callback,
+    )
+    given = task.given() | {name: settings[name] for name in settings if name in task.values()}
+    space = {name: values for name, values in kind.search_space.items() if name not in given}
+    if not space:
+        able = [name for name in MODELS if config_class(name).search_space]
+        why = "every setting worth it is given" if kind.search_space else f"of {', '.join(able)}"
+        raise SettingError(f"{model} has no settings to search: {why}")
+    ranges = {
+        name: asdict(values) if isinstance(values, Between) else values
+        for name, values in space.items()
+    }
+    about = {"model": model, "dataset": data.manifest.digest, **task.values(), "space": ranges}
+
+    # Without Optuna nothing is written.
+    from foretaste.tune.study import Study
+
+    with (
+        trainings_at(task.path, about),
+        closing(Study(task.path, space, config.seed, task.defaults(space))) as study,
+    ):
+        while len(study.finished) < trials:
+            task.try_next(study)
+        search = task.result(study, given)
+        if not any(one.state == "complete" for one in search.trials):
+            raise TrainingError(f"every trial in {task.path} failed: {search.trials[0].reason}")
+        write_tables(task.path, search.grid(), search.notes(), search.rows())
+        return search
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """A search: the data, what all trials have in common, and their directory."""
+
+    model: str
+    dataset: Dataset
+    model_config: ModelConfig
+    config: TrainingConfig
+    sampling: SamplingConfig | None
+    select_by: str
+    path: Path
+    callback: Callback | None
+
+    def values(self) -> dict[str, Any]:
+        """Every setting of a training by name."""
+        sampling = {} if self.sampling is None else asdict(self.sampling)
+        return {**asdict(self.config), **sampling, **asdict(self.model_config)}
+
+    def given(self) -> dict[str, Any]:
+        """Those with another value than their default."""
+        defaults = asdict(TrainingConfig()) | asdict(type(self.model_config)())
+        defaults |= asdict(SamplingConfig())
+        return {name: value for name, value in self.values().items() if value != defaults[name]}
+
+    def defaults(self, space: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that the searched settings have in a training that is given none."""
+        device = str(resolve_device(self.config.device))
+        arguments = (self.model, self.config, self.dataset, self.sampling, device)
+        values = self.values() | asdict(resolved_config(*arguments)) | asdict(self.model_config)
+        return {name: values[name] for name in space}
+
+    def run_path(self, number: int) -> Path:
+        return self.path / f"trial-{number:03}"
+
+    def try_next(self, study: Study) -> None:
+        """Train with the settings of the next trial and record its value, or its end."""
+        from foretaste.tune.study import Pruned, Pruning
+
+        trial = study.next_trial()
+        path = self.run_path(trial.number)
+        try:
+            with displayed(self.callback, self.config) as shown:
+                run = finished_run(
+                    path,
+                    self.model,
+                    self.dataset,
+                    Callbacks(shown, Pruning(trial, self.select_by)),
+                    **self._arguments(study.settings(trial)),
+                )
+            study.complete(trial, self._value(run))
+        except Pruned:
+            Run.open(path).discard_state()
+            study.prune(trial)
+        except Exception as error:
+            if not isinstance(error, ForetasteError) and not was_refused(error):
+                raise
+            if (path / CONFIG).exists():
+                Run.open(path).discard_state()
+            study.fail(trial, str(error))
+
+    def _arguments(self, searched: Mapping[str, Any]) -> dict[str, Any]:
+        """The configs of a trial."""
+        configs: dict[str, Any] = {
+            "config": self.config,
+            "model_config": self.model_config,
+            "sampling": self.sampling,
+        }
+        for name, config in configs.items():
+            if config is not None:
+                own = {one: searched[one] for one in searched if hasattr(config, one)}
+                configs[name] = replace(config, **own)
+        return configs
+
+    def _value(self, run: Run) -> float:
+        """The validation metric of a run's weights."""
+        value = run.log.read()[-1]["best_value"]
+        if value is not None:
+            return float(value)
+        found = evaluate_run(
+            run,
+            self.dataset,
+            split="validation",
+            device=self.config.device,
+            candidates=self.config.candidates,
+            evaluation_batch=self.config.evaluation_batch,
+            k=[parse_metric(self.select_by)[1]],
+        )
+        return found[self.select_by]
+
+    def result(self, study: Study, given: Mapping[str, Any]) -> Search:
+        """The finished trials."""
+        return Search(
+            path=self.path,
+            model=self.model,
+            dataset=self.dataset.path,
+            select_by=self.select_by,
+            fixed=given,
+            trials=tuple(
+                Trial(
+                    number=one.number,
+                    settings=study.settings(one),
+                    state={"FAIL": "failed"}.get(one.state.name, one.state.name.lower()),
+                    value=next(reversed(one.intermediate_values.values()), None)
+                    if one.value is None
+                    else one.value,
+                    run=self.run_path(one.number),
+                    reason=one.user_attrs.get("reason"),
+                )
+                for one in study.finished
+            ),
+        )

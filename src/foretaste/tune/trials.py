@@ -1,0 +1,116 @@
+"""Trials of a search, and the command lines that go on from the best one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.formatting import html_table
+from foretaste.report.tables import Cell, Grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training of a search, and its settings."""
+
+    number: int
+    settings: Mapping[str, Any]
+    """Those that were searched."""
+    state: str
+    """complete, pruned (stopped, for it did worse than most so far) or failed."""
+    value: float | None
+    """Validation metric; of a pruned trial the last one. None where it failed."""
+    run: Path
+    reason: str | None
+    """Error of a trial that failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Trials of a model's settings, in their order; the best by the validation part."""
+
+    path: Path
+    """Directory of every run, of the trials and of their table."""
+    model: str
+    dataset: Path
+    select_by: str
+    fixed: Mapping[str, Any]
+    """Settings that all trials have in common."""
+    trials: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial:
+        """The complete trial with the best value; the first of equal ones."""
+        complete = [one for one in self.trials if one.state == "complete"]
+        return max(complete, key=lambda one: one.value or 0.0)
+
+    def command(self) -> str:
+        """The command line that trains with the settings of the best trial."""
+        words = ["foretaste", "train", self.model, str(self.dataset)]
+        for name, value in {**self.fixed, **self.best.settings}.items():
+            option = name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{option}" if value else f"--no-{option}")
+            else:
+                words += [f"--{option}", *(map(str, value if _is_list(value) else (value,)))]
+        return shlex.join(words)
+
+    def grid(self) -> Grid:
+        """A row for each trial, the searched settings and the metric in columns."""
+        names = list(self.best.settings)
+        rows = [
+            (str(one.number), (*(_cell(one.settings[name]) for name in names), *_end(one)))
+            for one in self.trials
+        ]
+        return Grid(headings=("trial", *names, self.select_by, ""), rows=tuple(rows))
+
+    def notes(self) -> list[str]:
+        """Lines to print below the table."""
+        best = self.best
+        failed = [f"trial {one.number} failed: {one.reason}" for one in self.trials if one.reason]
+        return [
+            *failed,
+            f"{self.select_by} of the validation part, which chose epochs and settings; the test "
+            "part chose nothing",
+            f"every run is kept in {self.path}; the best one is {best.run}, trial {best.number}",
+            f"the same again: {self.command()}",
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat record per trial."""
+        return [
+            {
+                "trial": one.number,
+                **{name: _plain(value) for name, value in one.settings.items()},
+                "state": one.state,
+                self.select_by: one.value,
+                "run": str(one.run),
+                "reason": one.reason,
+            }
+            for one in self.trials
+        ]
+
+    def _repr_html_(self) -> str:
+        grid = self.grid()
+        rows = [(label, *cells) for label, cells in grid.rows]
+        return html_table(str(self.path), grid.headings, rows, "; ".join(self.notes()))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, tuple | list)
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(map(str, value)) if _is_list(value) else value
+
+
+def _cell(value: Any) -> Cell:
+    return Cell(f"{value:.4g}" if isinstance(value, float) else str(_plain(value)))
+
+
+def _end(trial: Trial) -> tuple[Cell, Cell]:
+    value = "-" if trial.value is None else f"{trial.value:.4f}"
+    return Cell(value), Cell("" if trial.state == "complete" else trial.state)

@@ -1,0 +1,70 @@
+"""``foretaste tune``, ``compete`` and ``reproduce``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from foretaste.runs import Run
+from foretaste.tune.presets import PRESETS, Step
+from tests.cli.conftest import Done
+
+Foretaste = Callable[..., Done]
+
+
+def test_compete(foretaste: Foretaste) -> None:
+    done = foretaste("compete data --models popularity ease --metric hr@10 --candidates sampled-9")
+    assert done.status == 0, done.err
+    assert "Training popularity on data" in done.err
+    assert "candidates sampled-9" in done.out
+    assert "every run is kept in competitions/data" in done.out
+    assert "\ntake " in done.out
+    assert Run.open("competitions/data/ease").config.asked["candidates"] == "sampled-9"
+    done = foretaste(
+        "compete data --models popularity,ease --candidates sampled-9 -q --format csv -m hr@10"
+    )
+    assert done.err == ""
+    rows = list(csv.DictReader(done.out.splitlines()))
+    assert {row["model"] for row in rows} == {"popularity", "ease"}
+    assert float(rows[0]["hr@10"]) >= float(rows[1]["hr@10"])
+
+
+def test_compete_on_a_raw_file(foretaste: Foretaste) -> None:
+    done = foretaste("compete ratings.csv --models popularity --output it --format json")
+    assert done.status == 0, done.err
+    assert [row["model"] for row in json.loads(done.out)] == ["popularity"]
+    assert (Path("it") / "popularity" / "config.json").is_file()
+
+
+def test_tune(foretaste: Foretaste) -> None:
+    pytest.importorskip("optuna", reason="the extra tune is not installed")
+    done = foretaste("tune gmf data --trials 2 --epochs 1 --negatives 4 --factors 4 --output it")
+    assert done.status == 0, done.err
+    header = done.out.strip().splitlines()[0].split()
+    assert header == ["trial", "learning_rate", "ndcg@10"], "what is given is not searched"
+    assert "the same again: foretaste train gmf" in done.out
+    for number in range(2):
+        asked = Run.open(f"it/trial-00{number}").config.asked
+        assert (asked["negatives"], asked["epochs"]) == (4, 1)
+    done = foretaste("tune popularity data")
+    assert done.status == 2
+    done = foretaste("tune ease data --trials 0")
+    assert "trials is 0" in done.err
+
+
+def test_reproduce(foretaste: Foretaste, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step(name="popularity", model="popularity", settings={}, published={"hr@10": 0.5})
+    small = replace(PRESETS["ncf-paper"], steps=(step,), preparation={"protocol": "leave-one-out"})
+    monkeypatch.setitem(PRESETS, "ncf-paper", small)
+    done = foretaste(
+        "reproduce ncf-paper --dataset data --output it --seeds 2 --precision fp32 bf16"
+    )
+    assert done.status == 0, done.err
+    assert "published: He et al. 2017" in done.out
+    assert "popularity, bf16" in done.out
+    assert (Path("it") / "popularity-bf16-2").is_dir()

@@ -1,0 +1,227 @@
+"""Models compete on one dataset: the table, its advice, and going on after an interruption."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.data import Dataset, prepare
+from foretaste.errors import (
+    DatasetError,
+    Interrupted,
+    RunError,
+    SettingError,
+    UnsupportedError,
+)
+from foretaste.evaluation.compare import Difference
+from foretaste.evaluation.result import Evaluation, Metric
+from foretaste.models.baselines.ease import Ease
+from foretaste.report import compare_runs
+from foretaste.runs import Run
+from foretaste.runs.paths import training_lock
+from foretaste.training import Callback
+from foretaste.training.callbacks import EpochReport, TrainingStart
+from foretaste.tune import Entry, Leaderboard, compete
+
+MODELS = ["popularity", "ease", "gmf"]
+
+
+class Trained(Callback):
+    """Remembers the models that were trained; sends a signal after the first epoch if asked to."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.models: list[str] = []
+        self.resumed: list[str] = []
+        self.number = number
+
+    def started(self, start: TrainingStart) -> None:
+        self.models.append(start.model)
+        if start.is_resumed:
+            self.resumed.append(start.model)
+
+    def epoch_done(self, report: EpochReport) -> None:
+        if self.number is not None:
+            signal.raise_signal(self.number)
+
+
+@pytest.fixture(scope="module")
+def board(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Leaderboard:
+    place = tmp_path_factory.mktemp("competition") / "small"
+    return compete(dataset, models=MODELS, output=place, epochs=3, callback=Callback())
+
+
+def test_the_best_model_comes_first(board: Leaderboard) -> None:
+    values = [entry.evaluation["ndcg@10"] for entry in board.entries if entry.evaluation]
+    assert len(values) == 3
+    assert values == sorted(values, reverse=True)
+    assert board.best.to_best is None
+    assert {entry.model for entry in board.entries} == set(MODELS)
+
+
+def test_numbers_are_those_of_the_runs(board: Leaderboard) -> None:
+    paths = [entry.run for entry in board.entries if entry.run]
+    compared = compare_runs(paths)
+    for entry, label in zip(board.entries, compared.evaluations, strict=True):
+        expected = compared.evaluations[label]
+        assert entry.evaluation is not None
+        assert entry.evaluation["hr@10"] == expected["hr@10"]
+        if entry is not board.best:
+            assert entry.to_best == compared.differences[label]["ndcg@10"]
+        assert entry.run is not None
+        summary = Run.open(entry.run).log.read()[-1]
+        assert (entry.train_s, entry.memory_mib) == (summary["train_s"], summary["memory_mib"])
+
+
+def test_the_table_is_written_in_three_formats(board: Leaderboard) -> None:
+    markdown = (board.path / "table.md").read_text()
+    assert markdown.startswith("|  | ndcg@10 | hr@10 | recall@20 | ndcg@100 | ndcg@10 to best |")
+    assert f"every run is kept in {board.path}" in markdown
+    assert board.advice() in markdown
+    with (board.path / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    document = json.loads((board.path / "table.json").read_text())
+    assert document["rows"] == board.rows()
+    assert document["notes"][-1] == board.advice()
+    assert [row["model"] for row in rows] == [entry.model for entry in board.entries]
+    assert float(rows[0]["ndcg@10_low"]) == board.rows()[0]["ndcg@10_low"]
+
+
+def test_finished_trainings_are_not_repeated(dataset: Dataset, board: Leaderboard) -> None:
+    trained = Trained()
+    more = [*MODELS, "vae"]
+    again = compete(dataset, models=more, output=board.path, epochs=3, callback=trained)
+    assert trained.models == ["vae"]
+    assert len(again.entries) == 4
+
+
+def test_metrics_of_lists_may_be_shown(dataset: Dataset, board: Leaderboard) -> None:
+    metrics = ["novelty@10"]
+    again = compete(dataset, models=MODELS, output=board.path, epochs=3, metrics=metrics)
+    assert again.metrics == ("ndcg@10", "novelty@10")
+    assert {len(cells) for _, cells in again.grid().rows} == {6}
+    assert all(row["novelty@10"] > 0 for row in again.rows())
+
+
+def test_an_interrupted_competition_goes_on(dataset: Dataset, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"models": MODELS[::-1], "output": tmp_path / "it", "epochs": 3}
+    with pytest.raises(Interrupted, match="it, and the same command goes on with it"):
+        compete(dataset, callback=Trained(signal.SIGTERM), **arguments)
+    trained = Trained()
+    board = compete(dataset, callback=trained, **arguments)
+    assert trained.models == MODELS[::-1]
+    assert trained.resumed == ["gmf"]
+    whole = compete(dataset, **arguments | {"output": tmp_path / "whole", "callback": Callback()})
+    values = [[e.evaluation and e.evaluation.metrics for e in b.entries] for b in (board, whole)]
+    assert values[0] == values[1]
+
+
+def test_a_model_that_cannot_be_trained_is_a_row_with_its_reason(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (UnsupportedError("ease takes too much"), RuntimeError("out of memory, 9 GiB")):
+
+        def refuse(self: object, histories: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(Ease, "fit", refuse)
+        board = compete(
+            dataset, models=["ease", "popularity"], output=tmp_path / "it", callback=Callback()
+        )
+        assert [entry.model for entry in board.entries] == ["popularity", "ease"]
+        assert board.entries[1].reason == str(error)
+        assert f"ease has no numbers: {error}" in board.notes()
+        assert board.rows()[0].keys() == board.rows()[1].keys()
+        assert board.grid().rows[1][1][0].value == "-"
+    with pytest.raises(RuntimeError, match="9 GiB"):
+        compete(dataset, models=["ease"], output=tmp_path / "it", callback=Callback())
+
+
+def test_a_fault_of_ours_ends_the_competition(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ease, "fit", lambda *_: [][0])
+    with pytest.raises(IndexError):
+        compete(dataset, models=["popularity", "ease"], output=tmp_path, callback=Callback())
+
+
+def test_a_directory_keeps_its_settings(
+    dataset: Dataset, board: Leaderboard, table_file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=r"begun with seed 1, and now it is 2; .* --output"):
+        compete(dataset, models=MODELS, output=board.path, epochs=3, seed=2)
+    other = prepare(table_file, tmp_path / "other", protocol="held-out-users", num_heldout_users=9)
+    with pytest.raises(SettingError, match="was begun with dataset"):
+        compete(other, models=MODELS, output=board.path, epochs=3)
+    with pytest.raises(SettingError, match="holds something else"):
+        compete(dataset, output=dataset.path)
+    with (
+        training_lock(board.path),
+        pytest.raises(RunError, match="is being trained by process"),
+    ):
+        compete(dataset, models=MODELS, output=board.path, epochs=3)
+    settings = board.path / "settings.json"
+    content = settings.read_text()
+    settings.write_text(content.replace("full", "none"))
+    with pytest.raises(RunError, match=r"settings.json is torn or was changed"):
+        compete(dataset, models=MODELS, output=board.path, epochs=3)
+    settings.write_text(content)
+
+
+def test_mistakes_are_found_before_anything_is_trained(
+    dataset: Dataset, table_file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=r"model is 'easy'; .*did you mean 'ease'"):
+        compete(dataset, models=["ease", "easy"], output=tmp_path / "it")
+    with pytest.raises(SettingError, match=r"models is .*a list of one model or more"):
+        compete(dataset, models=[], output=tmp_path / "it")
+    with pytest.raises(SettingError, match="there is no metric 'luck@10'"):
+        compete(dataset, metrics=["luck@10"], output=tmp_path / "it")
+    everything = prepare(table_file, tmp_path / "all", protocol="none")
+    with pytest.raises(DatasetError, match="everything trains and nothing is held out"):
+        compete(everything, output=tmp_path / "it")
+    assert not (tmp_path / "it").exists()
+
+
+def entry(model: str, value: float, train_s: float, to_best: Difference | None) -> Entry:
+    metric = Metric(name="ndcg@10", value=value, low=value - 0.01, high=value + 0.01)
+    evaluation = Evaluation(
+        split="test",
+        protocol="leave-one-out",
+        candidates="full",
+        metrics={"ndcg@10": metric},
+        num_users=100,
+        num_users_without_target=0,
+        num_unseen_targets=0,
+        num_short_candidate_lists=0,
+        num_samples=1000,
+        elapsed_s=0.5,
+    )
+    return Entry(model=model, evaluation=evaluation, train_s=train_s, to_best=to_best)
+
+
+def test_advice_is_by_quality_then_by_time() -> None:
+    worse = Difference(name="ndcg@10", value=-0.02, low=-0.03, high=-0.01)
+    alike = Difference(name="ndcg@10", value=-0.001, low=-0.01, high=0.008)
+    entries = (
+        entry("vae", 0.3, 60.0, None),
+        entry("gmf", 0.299, 40.0, alike),
+        entry("ease", 0.288, 2.0, worse),
+        entry("popularity", 0.1, 0.01, worse),
+    )
+    board = Leaderboard(path=Path(), select_by="ndcg@10", metrics=("ndcg@10",), entries=entries)
+    assert board.advice() == (
+        "take vae: ndcg@10 0.3000 (0.2900–0.3100), the best of 4 models, though gmf is not clearly "
+        "worse; where new users and items arrive daily take ease: it is trained anew in 2.0 s, "
+        "vae in 60.0 s, and keeps 96% of the quality"
+    )
+    assert entries[0].users_per_s == 200
+    slow = replace(entries[2], train_s=31.0)
+    board = replace(board, entries=(entries[0], slow, replace(entries[3], to_best=alike)))
+    assert "daily" not in board.advice(), "half the time is the least that is worth it"
+    assert "nothing learned here is clearly better than popularity" in board.advice()

@@ -1,0 +1,264 @@
+"""Settings are searched: by validation alone, the same after a kill, those given held fast."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("optuna", reason="the extra tune is not installed")
+
+from foretaste.data import Dataset, prepare
+from foretaste.errors import Interrupted, MissingExtraError, SettingError, TrainingError
+from foretaste.models.config import Between
+from foretaste.models.registry import MODEL_NAMES, config_class
+from foretaste.report import evaluate_run
+from foretaste.runs import Run
+from foretaste.training import Callback
+from foretaste.training.callbacks import EpochReport
+from foretaste.training.config import TrainingConfig
+from foretaste.tune import Search, compete, tune_model
+from foretaste.tune.study import DATABASE, Study
+from tests.cli.conftest import call
+from tests.tune.test_competition import Trained
+
+GMF: dict[str, Any] = {"epochs": 3, "eval_every": 1, "batch_size": 512, "negatives": 2}
+
+
+@pytest.fixture(scope="module")
+def search(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Search:
+    place = tmp_path_factory.mktemp("search") / "a name? of #5"
+    return tune_model("gmf", dataset, trials=6, output=place, callback=Callback(), **GMF)
+
+
+def test_the_first_trial_has_the_defaults(search: Search) -> None:
+    config = Run.open(search.trials[0].run).config
+    assert search.trials[0].settings == {"learning_rate": 0.002, "factors": 64}
+    assert config.model_config["factors"] == 64
+    assert len({tuple(one.settings.values()) for one in search.trials}) > 3
+
+
+def test_the_best_trial_is_the_best_by_validation(search: Search) -> None:
+    assert [one.number for one in search.trials] == list(range(6))
+    assert {one.state for one in search.trials} <= {"complete", "pruned"}
+    complete = [one for one in search.trials if one.state == "complete"]
+    assert search.best.value == max(one.value or 0 for one in complete)
+    for one in complete:
+        summary = Run.open(one.run).log.read()[-1]
+        assert (summary["selection_split"], summary["best_value"]) == ("validation", one.value)
+
+
+def test_settings_that_are_given_are_not_searched(search: Search) -> None:
+    for one in search.trials:
+        assert one.settings.keys() == {"factors", "learning_rate"}
+        asked = Run.open(one.run).config.asked
+        assert (asked["negatives"], asked["batch_size"], asked["epochs"]) == (2, 512, 3)
+        assert asked["learning_rate"] == one.settings["learning_rate"]
+
+
+def test_the_command_repeats_the_best_run(search: Search, tmp_path: Path) -> None:
+    words = shlex.split(search.command())[1:]
+    done = call(*words, "--run", tmp_path / "again")
+    assert done.status == 0, done.err
+    again, best = Run.open(tmp_path / "again"), Run.open(search.best.run)
+    assert (again.config.asked, again.config.model_config) == (
+        best.config.asked,
+        best.config.model_config,
+    )
+    assert again.metrics is not None
+    assert best.metrics is not None
+    assert again.metrics.metrics == best.metrics.metrics
+
+
+def test_the_trials_are_written_as_tables(search: Search) -> None:
+    with (search.path / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == [one.state for one in search.trials]
+    assert "ndcg@10" in (search.path / "table.md").read_text()
+    assert str(search.best.run) in (search.path / "table.json").read_text()
+
+
+def test_nothing_is_pickled(search: Search) -> None:
+    with sqlite3.connect(search.path / DATABASE) as database:
+        text = "\n".join(database.iterdump())
+    assert "X'80" not in text
+
+
+def test_more_trials_go_on_from_the_last(dataset: Dataset, search: Search, tmp_path: Path) -> None:
+    arguments = {"output": tmp_path / "more", **GMF}
+    few = tune_model("gmf", dataset, trials=3, callback=Callback(), **arguments)
+    assert few.trials == tuple(_moved(one, tmp_path / "more") for one in search.trials[:3])
+    trained = Trained()
+    more = tune_model("gmf", dataset, trials=6, callback=trained, **arguments)
+    assert len(trained.models) == 3
+    assert [one.settings for one in more.trials] == [one.settings for one in search.trials]
+    assert [one.value for one in more.trials] == [one.value for one in search.trials]
+
+
+def _moved(trial: Any, path: Path) -> Any:
+    from dataclasses import replace
+
+    return replace(trial, run=path / trial.run.name)
+
+
+class Stopping(Callback):
+    """Sends a signal after the second epoch of the fourth training."""
+
+    num_epochs = 0
+
+    def epoch_done(self, report: EpochReport) -> None:
+        self.num_epochs += 1
+        if self.num_epochs == 11:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_interrupted_search_ends_as_if_it_had_not_been(
+    dataset: Dataset, search: Search, tmp_path: Path
+) -> None:
+    arguments = {"trials": 6, "output": tmp_path / "it", **GMF}
+    with pytest.raises(Interrupted, match="the same command goes on with it"):
+        tune_model("gmf", dataset, callback=Stopping(), **arguments)
+    trained = Trained()
+    again = tune_model("gmf", dataset, callback=trained, **arguments)
+    assert trained.resumed == ["gmf"]
+    assert again.trials == tuple(_moved(one, tmp_path / "it") for one in search.trials)
+
+
+def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_path: Path) -> None:
+    space = {"a": Between(0.0, 1.0), "b": (("x",), ("y",))}
+
+    def proposals(path: Path, *, kill: bool) -> list[dict[str, Any]]:
+        path.mkdir()
+        for number in range(4):
+            study = Study(path, space, seed=3, first={"a": 2.0, "b": ("y",)})
+            if kill and number == 2:
+                study._study.ask({"a": study._distributions["a"]})
+            trial = study.next_trial()
+            study.complete(trial, study.settings(trial)["a"])
+            found = [study.settings(one) for one in study.finished]
+            study.close()
+        return found
+
+    whole = proposals(tmp_path / "whole", kill=False)
+    assert whole[0] == {"a": 1.0, "b": ("y",)}, "the defaults, moved into the range"
+    assert proposals(tmp_path / "killed", kill=True) == whole
+    assert len({one["a"] for one in whole}) == 4
+
+
+def test_a_trial_that_does_worse_than_the_median_is_stopped(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    study = Study(tmp_path, {"a": Between(0.0, 1.0)}, seed=1, first={"a": 0.5})
+    from foretaste.tune.study import Pruned, Pruning
+    from tests.tune.test_competition import entry
+
+    def validate(trial: Any, value: float) -> None:
+        evaluation = entry("x", value, 1.0, None).evaluation
+        report = EpochReport(
+            epoch=1, step=1, loss=1.0, train_s=1.0, samples_per_s=1.0, settings={},
+            evaluation=evaluation, is_best=True,
+        )  # fmt: skip
+        Pruning(trial, "ndcg@10").epoch_done(report)
+        Pruning(trial, "ndcg@10").epoch_done(report)
+
+    for value in (0.5, 0.6, 0.4, 0.5, 0.5):
+        trial = study.next_trial()
+        validate(trial, value)
+        study.complete(trial, value)
+    good, bad = study.next_trial(), None
+    validate(good, 0.55)
+    study.complete(good, 0.55)
+    bad = study.next_trial()
+    with pytest.raises(Pruned):
+        validate(bad, 0.3)
+    study.prune(bad)
+    assert study.finished[-1].state.name == "PRUNED"
+
+
+def test_a_model_without_epochs_is_measured_on_validation(dataset: Dataset, tmp_path: Path) -> None:
+    search = tune_model("ease", dataset, trials=3, output=tmp_path / "it", callback=Callback())
+    for one in search.trials:
+        found = evaluate_run(one.run, split="validation")
+        assert one.value == found["ndcg@10"]
+        assert Run.open(one.run).config.model_config == {"l2": one.settings["l2"]}
+
+
+def test_a_trial_that_fails_is_recorded(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foretaste.models.baselines.ease import Ease
+
+    fit = Ease.fit
+
+    def fragile(self: Ease, histories: Any) -> None:
+        if self.config.l2 != 500:
+            raise RuntimeError("out of memory")
+        fit(self, histories)
+
+    monkeypatch.setattr(Ease, "fit", fragile)
+    arguments = {"output": tmp_path / "it", "callback": Callback()}
+    search = tune_model("ease", dataset, trials=2, **arguments)
+    assert [one.state for one in search.trials] == ["complete", "failed"]
+    assert search.best.number == 0
+    assert "trial 1 failed: out of memory" in search.notes()
+    monkeypatch.setattr(Ease, "fit", lambda *_: sys.modules["torch"].empty(1 << 60))
+    with pytest.raises(TrainingError, match=r"every trial in .* failed"):
+        tune_model("ease", dataset, trials=1, output=tmp_path / "none", callback=Callback())
+
+
+def test_mistakes(
+    dataset: Dataset, search: Search, table_file: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    out = tmp_path / "it"
+    with pytest.raises(SettingError, match="popularity has no settings to search: of neumf, gmf"):
+        tune_model("popularity", dataset, output=out)
+    with pytest.raises(SettingError, match="every setting worth it is given"):
+        tune_model("ease", dataset, output=out, l2=3.0)
+    with pytest.raises(SettingError, match="was begun with seed 1, and now it is 2"):
+        tune_model("gmf", dataset, output=search.path, seed=2, **GMF)
+    with pytest.raises(SettingError, match="begun with space"):
+        tune_model("gmf", dataset, output=search.path, factors=64, **GMF)
+    whole = prepare(table_file, tmp_path / "whole", validation="none")
+    with pytest.raises(SettingError, match=r"no validation part .* --validation hold-out"):
+        tune_model("gmf", whole, output=out)
+    monkeypatch.setitem(sys.modules, "foretaste.tune.study", None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.delitem(sys.modules, "foretaste.tune.study")
+    with pytest.raises(MissingExtraError, match=r'pip install "foretaste\[tune\]"'):
+        tune_model("gmf", dataset, output=out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("model", MODEL_NAMES)
+def test_every_search_space_is_of_settings_and_holds_the_defaults(
+    model: str, dataset: Dataset
+) -> None:
+    from foretaste.models.config import SamplingConfig
+    from foretaste.training.auto import resolved_config
+
+    kind = config_class(model)
+    sampling = SamplingConfig() if kind.samples_negatives else None
+    config = resolved_config(model, TrainingConfig(), dataset, sampling, "cpu")
+    defaults = {**vars(config), **(vars(sampling) if sampling else {}), **vars(kind())}
+    for name, values in kind.search_space.items():
+        if isinstance(values, Between):
+            assert values.low <= defaults[name] <= values.high, name
+        else:
+            assert defaults[name] in values, name
+
+
+def test_models_compete_with_searched_settings(dataset: Dataset, tmp_path: Path) -> None:
+    board = compete(
+        dataset, models=["popularity", "ease"], tune=3, output=tmp_path, callback=Callback()
+    )
+    (run,) = (entry.run for entry in board.entries if entry.model == "ease")
+    again = tune_model("ease", dataset, trials=3, output=tmp_path / "ease", callback=Trained())
+    assert run == again.best.run
+    assert (tmp_path / "popularity" / "config.json").exists()
