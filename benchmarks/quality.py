@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = {
     "gmf": foretaste.GMFConfig(factors=32),
     "mlp": foretaste.MLPConfig(layers=TOWER),
 }
-MODELS = ("popularity", "ease", "gmf", "mlp", "neumf", "dae", "vae")
+MODELS = ("popularity", "ease", "itemknn", "rp3beta", "gmf", "mlp", "neumf", "dae", "vae")
 NVIDIA_SETTINGS: dict[str, Any] = {
     "batch_size": 1_048_576,
     "learning_rate": 0.0045,
@@ -42,7 +42,7 @@ NVIDIA_SETTINGS: dict[str, Any] = {
     "epochs": 30,
     "patience": 0,
 }
-SEEDLESS = ("popularity", "ease")
+SEEDLESS = ("popularity", "ease", "itemknn", "rp3beta")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def trials(datasets: list[str], protocols: list[str], seeds: list[int]) -> Itera
 def _paper_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
     """The NCF protocol: no validation part, 99 negatives, the best epoch on test."""
     cases = [
-        ("popularity", "popularity", None, seeds[:1]),
+        *((model, model, None, seeds[:1]) for model in SEEDLESS),
         ("neumf", "neumf", SMALL["neumf"], seeds),
         ("neumf", "neumf (NVIDIA's sizes)", None, seeds[:1]),
     ]

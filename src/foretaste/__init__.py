@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretaste.errors import ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
     from foretaste.in_memory import fit
-    from foretaste.models.baselines.config import EaseConfig
+    from foretaste.models.baselines.config import EaseConfig, ItemKNNConfig, RP3betaConfig
     from foretaste.models.config import SamplingConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, VAEConfig
@@ -45,11 +45,13 @@ _MODULE_OF = {
     "ForetasteError": "errors",
     "GMFConfig": "models.neumf.config",
     "GivenSplit": "data",
+    "ItemKNNConfig": "models.baselines.config",
     "LogConfig": "training",
     "MLPConfig": "models.neumf.config",
     "NeuMFConfig": "models.neumf.config",
     "PrepareConfig": "data",
     "PretrainingConfig": "training",
+    "RP3betaConfig": "models.baselines.config",
     "Recommender": "recommend",
     "Run": "runs",
     "SamplingConfig": "models.config",
@@ -77,11 +79,13 @@ __all__ = [
     "ForetasteError",
     "GMFConfig",
     "GivenSplit",
+    "ItemKNNConfig",
     "LogConfig",
     "MLPConfig",
     "NeuMFConfig",
     "PrepareConfig",
     "PretrainingConfig",
+    "RP3betaConfig",
     "Recommender",
     "Run",
     "SamplingConfig",

@@ -345,7 +345,7 @@ MANY_TRAININGS = {
         lambda: foretaste.compete("data", models=["popularity"]) and None,
     ),
     "A competition in a directory of something else": run("compete data --output runs"),
-    "Nothing to search": run("tune ease data --l2 100"),
+    "Nothing to search": run("tune ease data --l2 100 --dropout 0.1"),
     "No part to choose settings by": run(
         "tune ease whole", lambda: foretaste.prepare("ratings.csv", "whole", validation="none")
     ),

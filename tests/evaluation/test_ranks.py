@@ -29,6 +29,7 @@ NUM_USERS, NUM_ITEMS = 23, 29
 SETTINGS: dict[str, dict[str, Any]] = {
     "popularity": {},
     "ease": {},
+    "itemknn": {"neighbors": 4},
     "vae": {"hidden": (8,), "latent": 4},
     "neumf": {"factors": 4, "layers": (8, 4)},
 }

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.baselines import ease
+from foretaste.models.baselines import item_weights
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
 from foretaste.models.memory import check_model_fits
@@ -26,8 +26,8 @@ def histories_of(matrix: np.ndarray) -> HistoryTensors:
     return HistoryTensors.from_numpy(offsets, np.nonzero(matrix)[1], matrix.shape[1], "cpu")
 
 
-def fitted(matrix: np.ndarray, l2: float = 5.0) -> Ease:
-    model = Ease(EaseConfig(l2=l2), *matrix.shape)
+def fitted(matrix: np.ndarray, l2: float = 5.0, dropout: float = 0.0) -> Ease:
+    model = Ease(EaseConfig(l2=l2, dropout=dropout), *matrix.shape)
     model.fit(histories_of(matrix))
     return model
 
@@ -54,11 +54,23 @@ def test_weights_minimise_the_squared_error_with_a_zero_diagonal(dense: np.ndarr
     assert (np.diag(weights) == 0).all()
 
 
+def test_dropout_minimises_the_error_over_all_ways_to_drop(dense: np.ndarray) -> None:
+    """With a share p dropped and the others scaled by 1 / (1 - p), Z'Z is X'X but for a diagonal
+    that is 1 / (1 - p) times as large, and Z'X is X'X."""
+    weights = fitted(dense, dropout=0.4).weight_II.numpy().astype(np.float64)
+    dropped = dense.T @ dense + np.diag(dense.sum(0) * (1 / 0.6 - 1))
+    gradient = dropped @ weights - dense.T @ dense + 5.0 * weights
+    np.fill_diagonal(gradient, 0)
+    assert np.abs(gradient).max() < 1e-4
+    assert (np.diag(weights) == 0).all()
+    assert np.abs(weights - fitted(dense).weight_II.numpy()).max() > 0.01
+
+
 def test_users_in_chunks_give_the_same(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     together = fitted(dense)
     candidates = torch.randint(NUM_ITEMS, (NUM_USERS, 4))
     scores = together.score_candidates(together.fold_in(histories_of(dense)), candidates)
-    monkeypatch.setattr(ease, "_CELLS_AT_ONCE", 7 * NUM_ITEMS)
+    monkeypatch.setattr(item_weights, "CELLS_AT_ONCE", 7 * NUM_ITEMS)
     apart = fitted(dense)
     assert torch.equal(together.weight_II, apart.weight_II)
     again = apart.score_candidates(apart.fold_in(histories_of(dense)), candidates)
@@ -109,7 +121,9 @@ def test_a_catalogue_too_large_is_refused(
     dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu, config = torch.device("cpu"), EaseConfig()
-    said = r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* train vae or neumf"
+    said = (
+        r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* train itemknn or rp3beta"
+    )
     with pytest.raises(UnsupportedError, match=said):
         check_model_fits("ease", config, 10, 3_000_000, cpu)
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: 20 * NUM_ITEMS**2 - 1)

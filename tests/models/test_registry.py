@@ -23,7 +23,9 @@ def test_every_name_builds_its_model(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"popularity, ease; did you mean 'ease'\?"):
+    with pytest.raises(
+        SettingError, match=r"popularity, ease, itemknn, rp3beta; did you mean 'ease'\?"
+    ):
         config_class("eaze")
     with pytest.raises(SettingError, match="model is 'svd'; it must be one of neumf, gmf"):
         config_class("svd")

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from foretaste.data import Dataset
-from foretaste.models.baselines.ease import EaseConfig
-from foretaste.models.baselines.popularity import PopularityConfig
+from foretaste.models.baselines.config import (
+    EaseConfig,
+    ItemKNNConfig,
+    PopularityConfig,
+    RP3betaConfig,
+)
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
@@ -92,7 +96,9 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "sampled_softmax": 3,
         },
     ),
-    "ease": (EaseConfig(), {"l2": 10.0}),
+    "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1}),
+    "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0}),
+    "rp3beta": (RP3betaConfig(), {"neighbors": 2, "alpha": 0.5, "beta": 0.9}),
     "popularity": (PopularityConfig(), {}),
 }
 SAMPLING_CHANGES: dict[str, Any] = {

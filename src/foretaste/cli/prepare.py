@@ -123,9 +123,8 @@ def prepare(
     width = max(len(label) for label, _ in summary)
     for label, value in summary:
         say(console, f"  {label:{width}}  {value}")
-    models = ["popularity", "ease", "vae", "neumf"]
-    if dataset.manifest.num_items > _MOST_ITEMS_OF_EASE:
-        models.remove("ease")
+    linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "itemknn"
+    models = ["popularity", linear, "vae", "neumf"]
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(

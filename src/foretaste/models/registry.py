@@ -25,6 +25,8 @@ MODELS = {
     "dae": (f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultDAE"),
     "popularity": (f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"),
     "ease": (f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
+    "itemknn": (f"{_BASELINES}.config:ItemKNNConfig", f"{_BASELINES}.neighbors:ItemKNN"),
+    "rp3beta": (f"{_BASELINES}.config:RP3betaConfig", f"{_BASELINES}.neighbors:RP3beta"),
 }
 """The settings and the class of every model, as ``module:name``, in the order help shows them."""
 

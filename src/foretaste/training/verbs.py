@@ -74,9 +74,9 @@ def train(
             prepared first, under ``datasets/``.
         model_config: settings of the model; if not given those of the run that ``start_from``
             names, else its defaults.
-        config: settings of the training. One may serve every model of a comparison: popularity and
-            EASE heed its device, candidates and evaluation_batch, and a note names what they
-            ignore.
+        config: settings of the training. One may serve every model of a comparison: those
+            fitted in one pass heed its device, candidates and evaluation_batch, and a note names
+            what they ignore.
         sampling: negatives and batch layout, for neumf, gmf and mlp only.
         start_from: a run of the same model whose weights to begin with, users and items matched by
             id; those that are new begin as in any training.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from foretaste._util.settings import Range
-from foretaste.models.config import Between, ModelConfig
+from foretaste._util.settings import Count, Range
+from foretaste.models.config import Between, Dropout, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +19,72 @@ class PopularityConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EaseConfig(ModelConfig):
-    """EASE: linear item-to-item weights in closed form.
+    """EASE: linear item-to-item weights in closed form, learned with dropout.
 
-    Steck 2019, arXiv 1905.03375. A strong baseline where the items are few enough: it keeps a
-    weight for every pair of them.
+    Steck 2019, arXiv 1905.03375, and Steck 2020 (EDLAE). A strong baseline where the items are few
+    enough: it keeps a weight for every pair of them.
     """
 
     has_epochs = False
     has_large_products = False
-    search_space = {"l2": Between(10.0, 5000.0, log=True)}  # noqa: RUF012 (a ClassVar of the parent)
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "l2": Between(10.0, 5000.0, log=True),
+        "dropout": Between(0.0, 0.8),
+    }
 
-    l2: Annotated[float, Range(above=0)] = 500.0
+    l2: Annotated[float, Range(above=0)] = 200.0
     """Weight of the squared weights against the squared error, in interactions: the higher, the
-    more two items must share users to count. The paper's best lie between 200 and 1,000."""
+    more two items must share users to count."""
+
+    dropout: Dropout = 0.5
+    """Share of each history that is dropped in learning, on average over all ways to drop it: the
+    higher, the less the weights of frequent items are trusted. 0 is EASE as first published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighborsConfig(ModelConfig):
+    """Settings of the models that keep a few neighbours of each item."""
+
+    has_epochs = False
+    has_large_products = False
+
+    neighbors: Count = 100
+    """Neighbours kept of each item. Memory grows with them, 8 bytes for each of each item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemKNNConfig(NeighborsConfig):
+    """Item-kNN: items whose users are most alike, by shrunk cosine.
+
+    Sarwar et al. 2001. It keeps a few neighbours of each item, for catalogues of any size.
+    """
+
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "neighbors": Between(20, 1000, log=True),
+        "shrinkage": Between(0.0, 200.0),
+    }
+
+    shrinkage: Annotated[float, Range(at_least=0)] = 10.0
+    """Users added to the cosine's denominator: the higher, the less items of few users count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RP3betaConfig(NeighborsConfig):
+    """RP3beta: random walks from item to user to item, popular items held back.
+
+    Paudel et al. 2017. It keeps a few neighbours of each item, for catalogues of any size.
+    """
+
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "neighbors": Between(20, 1000, log=True),
+        "alpha": Between(0.2, 1.5),
+        "beta": Between(0.0, 1.0),
+    }
+
+    alpha: Annotated[float, Range(at_least=0)] = 0.6
+    """Power of the probability of each step: the higher, the less people and items with many
+    interactions count."""
+
+    beta: Annotated[float, Range(at_least=0)] = 0.4
+    """Power of the number of users by which an item's weight is divided: the higher, the less
+    popular items are shown."""

@@ -1,6 +1,9 @@
-"""EASE: a linear item-to-item model in closed form (Steck 2019, arXiv 1905.03375).
+"""EASE: a linear item-to-item model in closed form.
 
-Shape suffixes: B users, K candidates per user, I items of the catalogue, c users of a chunk.
+Steck 2019, arXiv 1905.03375; with dropout of the histories EDLAE: Steck 2020, "Autoencoders that
+don't overfit towards the Identity".
+
+Shape suffixes: I items of the catalogue, c users of a chunk.
 """
 
 from __future__ import annotations
@@ -9,30 +12,30 @@ import torch
 from torch import Tensor
 
 from foretaste._util.formatting import memory
-from foretaste.errors import UnsupportedError
-from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.baselines.item_weights import CELLS_AT_ONCE, ItemWeightsModel
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.segments import sum_bags
 
-_CELLS_AT_ONCE = 1 << 24
 _FIT_BYTES = {"cpu": 20, "cuda": 28}
 """Of each item pair while fitting: float32 weights, and float64 matrices in the solver, two as
 measured on a CPU and three on a GPU."""
 
 
-class Ease(ClosedFormModel):
+class Ease(ItemWeightsModel):
     """Scores an item by the summed weights towards it of the items in the history.
 
-    With X the users' 0/1 histories, the weights W minimise ``|X - XW|² + l2 |W|²`` with a zero
-    diagonal: for ``P = (XᵀX + l2)⁻¹`` they are ``W[i, j] = -P[i, j] / P[j, j]``.
+    With X the users' 0/1 histories, the weights W minimise ``|X - ZW|² + l2 |W|²`` with a zero
+    diagonal, on average over the histories Z of which a share ``dropout`` was dropped, those kept
+    scaled up. For D the diagonal of XᵀX and ``P = (XᵀX + dropout / (1 - dropout) D + l2)⁻¹`` they
+    are ``W[i, j] = -P[i, j] / P[j, j]``: equations 8 and 9 of Steck 2020.
     """
 
     name = "ease"
     config_class = EaseConfig
     memory_advice = (
-        "keep fewer items (--min-item-users), or train vae or neumf, which grow with the number of "
-        "items only"
+        "train itemknn or rp3beta, which keep a few neighbours of each item, or keep fewer items "
+        "(--min-item-users)"
     )
 
     def __init__(self, config: EaseConfig, num_users: int, num_items: int) -> None:
@@ -53,44 +56,17 @@ class Ease(ClosedFormModel):
         """Fit to the training histories."""
         self.count_items(histories)
         self.weight_II.zero_()
-        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
+        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
         for start in range(0, len(histories), users_at_once):
             dense_cI = histories[start : start + users_at_once].to_dense()
             self.weight_II.addmm_(dense_cI.T, dense_cI)
-        self.weight_II.diagonal().add_(self.config.l2)
+        dropout = self.config.dropout
+        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.item_count_I
+        self.weight_II.diagonal().add_(penalty_I)
         # In float64: a popular catalogue's Gram matrix is too steep for float32.
         precision_II = torch.cholesky_inverse(torch.linalg.cholesky(self.weight_II.double()))
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 
-    @torch.no_grad()
-    def similarity(self, item_index_B: Tensor) -> Tensor:
-        """Similarity [B, I] of items to every item: the learned weight towards it."""
-        return self.weight_II[item_index_B]
-
-    def item_vectors(self) -> Tensor:
-        raise UnsupportedError(
-            "ease has no vectors of items, only weights between them; train neumf or vae for them"
-        )
-
-    def _known_users(
-        self, user_index_B: Tensor, histories: HistoryTensors
-    ) -> tuple[HistoryTensors]:
-        return (histories,)
-
-    def _new_users(self, histories: HistoryTensors) -> tuple[HistoryTensors]:
-        return (histories,)
-
-    def _score_catalogue(self, state: UserState) -> Tensor:
-        (histories,) = state.parts
-        assert isinstance(histories, HistoryTensors)
+    def _weights_added(self, histories: HistoryTensors) -> Tensor:
         return sum_bags(self.weight_II, histories.item_index, histories.offsets)
-
-    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        scores_BK = torch.empty(item_index_BK.shape, device=self.device)
-        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
-        for start in range(0, len(state), users_at_once):
-            rows = slice(start, start + users_at_once)
-            scores_cI = self._score_catalogue(state[rows])
-            scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
-        return scores_BK

@@ -1,0 +1,58 @@
+"""Base of the models that score an item by weights from the items of the history.
+
+Shape suffixes: B users, K candidates per user, I items of the catalogue, c users of a chunk.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foretaste.errors import UnsupportedError
+from foretaste.models.base import ClosedFormModel, UserState
+from foretaste.ops.histories import HistoryTensors
+
+CELLS_AT_ONCE = 1 << 24
+"""Users times items that are held at once."""
+
+
+class ItemWeightsModel(ClosedFormModel):
+    """A model of weights between items: its knowledge of a user is the history."""
+
+    def item_vectors(self) -> Tensor:
+        raise UnsupportedError(
+            f"{self.name} has no vectors of items, only weights between them; "
+            "train neumf or vae for them"
+        )
+
+    @torch.no_grad()
+    def similarity(self, item_index_B: Tensor) -> Tensor:
+        """Similarity [B, I] of items to every item: the learned weight towards it."""
+        offsets = torch.arange(item_index_B.numel() + 1, device=self.device)
+        return self._weights_added(HistoryTensors(offsets, item_index_B.int(), self.num_items))
+
+    def _weights_added(self, histories: HistoryTensors) -> Tensor:
+        """The weights [B, I] of the items of each history towards every item, added up."""
+        raise NotImplementedError
+
+    def _known_users(
+        self, user_index_B: Tensor, histories: HistoryTensors
+    ) -> tuple[HistoryTensors]:
+        return (histories,)
+
+    def _new_users(self, histories: HistoryTensors) -> tuple[HistoryTensors]:
+        return (histories,)
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        (histories,) = state.parts
+        assert isinstance(histories, HistoryTensors)
+        return self._weights_added(histories)
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        scores_BK = torch.empty(item_index_BK.shape, device=self.device)
+        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
+        for start in range(0, len(state), users_at_once):
+            rows = slice(start, start + users_at_once)
+            scores_cI = self._score_catalogue(state[rows])
+            scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
+        return scores_BK

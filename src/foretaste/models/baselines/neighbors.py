@@ -1,0 +1,269 @@
+"""Models that keep a few neighbours of each item: item-kNN and RP3beta, for catalogues of any size.
+
+Shape suffixes: B users, I items of the catalogue, K neighbours of an item, U users, N entries of
+histories, n those of a part of them, P pairs of items.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foretaste._util.formatting import memory
+from foretaste.models.base import UserState
+from foretaste.models.baselines.config import ItemKNNConfig, RP3betaConfig
+from foretaste.models.baselines.item_weights import ItemWeightsModel
+from foretaste.ops.histories import HistoryTensors
+
+_PAIRS_AT_ONCE = 1 << 22
+"""Pairs of items in one history, or of an item and a neighbour, that are held at once."""
+
+_CELLS_PER_PAIR = 8
+"""A block of items is summed in a table of all its pairs where that has at most so many cells for
+each pair to sum; else the pairs are sorted."""
+
+_FIT_BYTES = 8
+"""Of each neighbour of each item while fitting, beside its place in the model: index and weight."""
+
+_STEP = 2.0**-36
+"""Summands are multiples of it: their float64 sums, up to 2¹⁷, are exact in whatever order."""
+
+
+class NeighborsModel(ItemWeightsModel):
+    """Scores an item by the summed weights towards it of those items of the history that are among
+    its neighbours: the items of the highest weights, of equal ones those of the lowest index.
+
+    Items of which no neighbour is in the history follow in popularity order.
+    """
+
+    memory_advice = "keep fewer neighbours of each item (--neighbors)"
+
+    def __init__(self, config: Any, num_users: int, num_items: int) -> None:
+        super().__init__(config, num_users, num_items)
+        self.num_neighbors: int = min(config.neighbors, num_items)
+        self.first_target_I: Tensor
+        self.target_M: Tensor
+        self.weight_M: Tensor
+        # Item i is a neighbour of target_M[first_target_I[i]:first_target_I[i + 1]], with these
+        # weights. Both have room for every neighbour that there may be; what is over is zero.
+        size = num_items * self.num_neighbors
+        self.register_buffer("first_target_I", torch.zeros(num_items + 1, dtype=torch.int64))
+        self.register_buffer("target_M", torch.zeros(size, dtype=torch.int32))
+        self.register_buffer("weight_M", torch.zeros(size))
+
+    def training_bytes(self, device: torch.device) -> int:
+        return self.weight_bytes() + _FIT_BYTES * self.num_items * self.num_neighbors
+
+    def fitting_note(self) -> str:
+        return (
+            f"finding up to {self.num_neighbors:,} neighbours for each of {self.num_items:,} "
+            f"items, which takes about {memory(self.training_bytes(self.device))} of memory"
+        )
+
+    @torch.no_grad()
+    def fit(self, histories: HistoryTensors) -> None:
+        """Fit to the training histories."""
+        self.count_items(histories)
+        shape = self.num_items, self.num_neighbors
+        neighbor_IK = torch.zeros(shape, dtype=torch.int32, device=self.device)
+        weight_IK = torch.zeros(shape, device=self.device)
+        weight_U = _stepped(self.user_weights(histories.lengths().double()))
+        for item_P, other_P, sum_P in pair_sums(histories, weight_U):
+            weight_P = _stepped(self.weights(sum_P, other_P, item_P)).float()
+            first, place = strongest(item_P, weight_P, self.num_neighbors)
+            neighbor_IK[item_P[first], place] = other_P[first].int()
+            weight_IK[item_P[first], place] = weight_P[first]
+        self._keep(neighbor_IK, weight_IK)
+
+    def user_weights(self, length_U: Tensor) -> Tensor:
+        """The weights of users in the sums of `fit`, from the lengths of their histories."""
+        return torch.ones_like(length_U)
+
+    @abstractmethod
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+        """Weights of items towards targets, from the sums over the users who have both."""
+
+    def _keep(self, neighbor_IK: Tensor, weight_IK: Tensor) -> None:
+        """Keep the neighbours of each item, grouped by neighbour; a weight of zero means none."""
+        rows_at_once = max(1, _PAIRS_AT_ONCE // self.num_neighbors)
+        parts = [slice(at, at + rows_at_once) for at in range(0, self.num_items, rows_at_once)]
+        count_I = torch.zeros_like(self.first_target_I[1:])
+        for part in parts:
+            found_P = neighbor_IK[part][weight_IK[part] > 0]
+            count_I += torch.bincount(found_P, minlength=self.num_items)
+        self.first_target_I.copy_(_starts(count_I))
+        self.target_M.zero_()
+        self.weight_M.zero_()
+        next_I = self.first_target_I[:-1].clone()
+        for part in parts:
+            target_P, place_P = weight_IK[part].nonzero(as_tuple=True)
+            neighbor_P, order_P = torch.sort(neighbor_IK[part][target_P, place_P], stable=True)
+            position_P = next_I[neighbor_P] + _places(neighbor_P)
+            self.target_M[position_P] = (target_P[order_P] + part.start).int()
+            self.weight_M[position_P] = weight_IK[part][target_P, place_P][order_P]
+            next_I += torch.bincount(neighbor_P, minlength=self.num_items)
+
+    def _weights_added(self, histories: HistoryTensors) -> Tensor:
+        score_BI = torch.zeros(
+            (len(histories), self.num_items), dtype=torch.float64, device=self.device
+        )
+        first_cell_N = histories.row_index() * self.num_items
+        item_index_N = histories.item_index.long()
+        first_N, end_N = self.first_target_I[item_index_N], self.first_target_I[item_index_N + 1]
+        for part in _blocks(_starts(end_N - first_N)):
+            entry_P, position_P = _expanded(first_N[part], end_N[part])
+            cell_P = first_cell_N[part][entry_P] + self.target_M[position_P]
+            score_BI.view(-1).index_add_(0, cell_P, self.weight_M[position_P].double())
+        return score_BI.float()
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        score_BI = super()._score_catalogue(state)
+        return torch.where(score_BI > 0, score_BI, -1 / (1 + self.item_count_I))
+
+
+class ItemKNN(NeighborsModel):
+    """Item-kNN: the weight is the cosine of the items' columns of users, shrunk towards zero.
+
+    For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``.
+    """
+
+    name = "itemknn"
+    config_class = ItemKNNConfig
+    config: ItemKNNConfig
+
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+        length_I = self.item_count_I.double().sqrt()
+        return sum_P / (length_I[item_P] * length_I[target_P] + self.config.shrinkage)
+
+
+class RP3beta(NeighborsModel):
+    """RP3beta: the weight is the chance of a random walk from an item over its users to another.
+
+    Paudel et al. 2017. Steps have their probability to the power ``alpha``; the weight is divided
+    by the number of users of the other item to the power ``beta``.
+    """
+
+    name = "rp3beta"
+    config_class = RP3betaConfig
+    config: RP3betaConfig
+
+    def user_weights(self, length_U: Tensor) -> Tensor:
+        return length_U.clamp(min=1).pow(-self.config.alpha)
+
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+        count_I = self.item_count_I.double()
+        of_item_P = count_I[item_P].pow(-self.config.alpha)
+        return sum_P * of_item_P * count_I[target_P].pow(-self.config.beta)
+
+
+def pair_sums(
+    histories: HistoryTensors, weight_U: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Every ordered pair of items that users share, and the sum of these users' weights.
+
+    Yields them in blocks of consecutive items, sorted by item, then by the other one: two int64
+    and one float64 tensor [P]. Beside the histories, sorted once by item, memory is bounded.
+    """
+    order_N = torch.sort(histories.item_index, stable=True).indices
+    user_index_N = histories.row_index()[order_N]
+    length_N = histories.lengths()[user_index_N]
+    counts_I = torch.bincount(histories.item_index, minlength=histories.num_items)
+    first_entry = _starts(counts_I)
+    for items in _blocks(_starts(length_N)[first_entry]):
+        entries = slice(*first_entry[[items.start, items.stop]].tolist())
+        if entries.start == entries.stop:
+            continue
+        rows = torch.arange(items.stop - items.start, device=histories.device)
+        row_n = torch.repeat_interleave(rows, counts_I[items])
+        cell_P, sum_P = _sums_of_rows(
+            histories, row_n, user_index_N[entries], weight_U, num_rows=len(rows)
+        )
+        item_P, other_P = cell_P // histories.num_items + items.start, cell_P % histories.num_items
+        is_pair_P = item_P != other_P
+        yield item_P[is_pair_P], other_P[is_pair_P], sum_P[is_pair_P]
+
+
+def _sums_of_rows(
+    histories: HistoryTensors, row_n: Tensor, user_index_n: Tensor, weight_U: Tensor, num_rows: int
+) -> tuple[Tensor, Tensor]:
+    """The cells of a table [num_rows, I] to which histories add anything, and their sums.
+
+    Entry n adds the weight of its user to its row, in every column that the user's history has.
+    """
+    num_cells = num_rows * histories.num_items
+    pairs_before = _starts(histories.lengths()[user_index_n])
+    summands = (
+        _cells_and_weights(histories, row_n[part], user_index_n[part], weight_U)
+        for part in _blocks(pairs_before)
+    )
+    if num_rows > 1 and num_cells > _CELLS_PER_PAIR * int(pairs_before[-1]):
+        cell_P, weight_P = next(summands)
+        cell_P, index_P = torch.unique(cell_P, return_inverse=True)
+        return cell_P, weight_P.new_zeros(len(cell_P)).index_add_(0, index_P, weight_P)
+    sum_C = weight_U.new_zeros(num_cells)
+    for cell_P, weight_P in summands:
+        sum_C.index_add_(0, cell_P, weight_P)
+    cell_P = sum_C.nonzero()[:, 0]
+    return cell_P, sum_C[cell_P]
+
+
+def _cells_and_weights(
+    histories: HistoryTensors, row_n: Tensor, user_index_n: Tensor, weight_U: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The cell of a table [rows, I] and the weight of every pair of an entry and an item."""
+    first_n, end_n = histories.offsets[user_index_n], histories.offsets[user_index_n + 1]
+    entry_P, position_P = _expanded(first_n, end_n)
+    cell_P = row_n[entry_P] * histories.num_items + histories.item_index[position_P]
+    return cell_P, weight_U[user_index_n][entry_P]
+
+
+def strongest(item_P: Tensor, weight_P: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The pairs of the k highest weights of each item, of equal ones the first, and their order.
+
+    ``item_P`` ascends; the second tensor counts from 0 for the highest weight of an item.
+    """
+    order_P = torch.sort(weight_P, descending=True, stable=True).indices
+    order_P = order_P[torch.sort(item_P[order_P], stable=True).indices]
+    place_P = _places(item_P)
+    return order_P[place_P < k], place_P[place_P < k]
+
+
+def _places(value_P: Tensor) -> Tensor:
+    """The place of each entry among those of the same value, from 0; values ascend."""
+    return torch.arange(len(value_P), device=value_P.device) - torch.searchsorted(value_P, value_P)
+
+
+def _expanded(first_n: Tensor, end_n: Tensor) -> tuple[Tensor, Tensor]:
+    """Every position from ``first_n`` up to ``end_n`` of each entry, after the entry's number."""
+    length_n = end_n - first_n
+    entry_n = torch.arange(len(length_n), device=length_n.device)
+    entry_P = torch.repeat_interleave(entry_n, length_n)
+    shift_n = first_n - _starts(length_n)[:-1]
+    return entry_P, torch.arange(len(entry_P), device=length_n.device) + shift_n[entry_P]
+
+
+def _blocks(pairs_before: Tensor) -> Iterator[slice]:
+    """Consecutive entries, of up to `_PAIRS_AT_ONCE` pairs or one that has more.
+
+    ``pairs_before`` are the pairs before each entry, and all of them, ascending.
+    """
+    pairs_before, start = pairs_before.cpu(), 0
+    while start < len(pairs_before) - 1:
+        most = pairs_before[start] + _PAIRS_AT_ONCE
+        stop = int(torch.searchsorted(pairs_before, most, right=True)) - 1
+        yield slice(start, stop := max(stop, start + 1))
+        start = stop
+
+
+def _starts(length_N: Tensor) -> Tensor:
+    """The sum of the lengths before each entry, and of all: [N + 1]."""
+    return torch.cat([length_N.new_zeros(1), length_N.cumsum(0)])
+
+
+def _stepped(values: Tensor) -> Tensor:
+    """The nearest multiples of `_STEP`."""
+    return (values / _STEP).round_() * _STEP
