@@ -25,6 +25,8 @@ def test_compete(foretaste: Foretaste) -> None:
     assert "every run is kept in competitions/data" in done.out
     assert "\ntake " in done.out
     assert Run.open("competitions/data/ease").config.asked["candidates"] == "sampled-9"
+    listed = foretaste("runs competitions/data --quiet").out.split()
+    assert set(listed) == {"competitions/data/popularity", "competitions/data/ease"}
     done = foretaste(
         "compete data --models popularity,ease --candidates sampled-9 -q --format csv -m hr@10"
     )

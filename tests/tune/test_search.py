@@ -15,8 +15,14 @@ import pytest
 pytest.importorskip("optuna", reason="the extra tune is not installed")
 
 from foretaste.data import Dataset, prepare
-from foretaste.errors import Interrupted, MissingExtraError, SettingError, TrainingError
-from foretaste.models.config import Between
+from foretaste.errors import (
+    Interrupted,
+    MissingExtraError,
+    RunError,
+    SettingError,
+    TrainingError,
+)
+from foretaste.models.config import Between, SearchSpace
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.report import evaluate_run
 from foretaste.runs import Run
@@ -151,6 +157,17 @@ def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_pa
     assert len({one["a"] for one in whole}) == 4
 
 
+def test_auto_is_tried_first_and_then_numbers(tmp_path: Path) -> None:
+    space: SearchSpace = {"w": Between(0.01, 1.0, log=True), "n": Between(2, 8)}
+    study = Study(tmp_path, space, seed=3, first={"w": "auto", "n": "auto"})
+    trial = study.next_trial()
+    assert study.settings(trial) == {"w": "auto", "n": "auto"}
+    assert trial.params == {"w": pytest.approx(0.1), "n": 5}
+    study.complete(trial, 0.5)
+    assert isinstance(study.settings(study.next_trial())["w"], float)
+    assert study.settings(study.finished[0]) == {"w": "auto", "n": "auto"}
+
+
 def test_a_trial_that_does_worse_than_the_median_is_stopped(
     dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -158,10 +175,10 @@ def test_a_trial_that_does_worse_than_the_median_is_stopped(
     from foretaste.tune.study import Pruned, Pruning
     from tests.tune.test_competition import entry
 
-    def validate(trial: Any, value: float) -> None:
+    def validate(trial: Any, value: float, epoch: int = 5) -> None:
         evaluation = entry("x", value, 1.0, None).evaluation
         report = EpochReport(
-            epoch=1, step=1, loss=1.0, train_s=1.0, samples_per_s=1.0, settings={},
+            epoch=epoch, step=1, loss=1.0, train_s=1.0, samples_per_s=1.0, settings={},
             evaluation=evaluation, is_best=True,
         )  # fmt: skip
         Pruning(trial, "ndcg@10").epoch_done(report)
@@ -175,6 +192,7 @@ def test_a_trial_that_does_worse_than_the_median_is_stopped(
     validate(good, 0.55)
     study.complete(good, 0.55)
     bad = study.next_trial()
+    validate(bad, 0.1, epoch=4)
     with pytest.raises(Pruned):
         validate(bad, 0.3)
     study.prune(bad)
@@ -210,6 +228,22 @@ def test_a_trial_that_fails_is_recorded(
     monkeypatch.setattr(Ease, "fit", lambda *_: sys.modules["torch"].empty(1 << 60))
     with pytest.raises(TrainingError, match=r"every trial in .* failed"):
         tune_model("ease", dataset, trials=1, output=tmp_path / "none", callback=Callback())
+
+
+def test_what_is_not_the_settings_fault_ends_the_search_and_it_goes_on(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = {"trials": 2, "output": tmp_path / "it", "callback": Callback()}
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save_weights", _full_disk)
+        with pytest.raises(RunError, match="disk is full"):
+            tune_model("ease", dataset, **arguments)
+    search = tune_model("ease", dataset, **arguments)
+    assert [(one.number, one.state) for one in search.trials] == [(0, "complete"), (1, "complete")]
+
+
+def _full_disk(*_: object) -> None:
+    raise RunError("the disk is full")
 
 
 def test_mistakes(
@@ -248,7 +282,9 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
     config = resolved_config(model, TrainingConfig(), dataset, sampling, "cpu")
     defaults = {**vars(config), **(vars(sampling) if sampling else {}), **vars(kind())}
     for name, values in kind.search_space.items():
-        if isinstance(values, Between):
+        if defaults[name] == "auto":
+            assert isinstance(values, Between)
+        elif isinstance(values, Between):
             assert values.low <= defaults[name] <= values.high, name
         else:
             assert defaults[name] in values, name
@@ -261,4 +297,5 @@ def test_models_compete_with_searched_settings(dataset: Dataset, tmp_path: Path)
     (run,) = (entry.run for entry in board.entries if entry.model == "ease")
     again = tune_model("ease", dataset, trials=3, output=tmp_path / "ease", callback=Trained())
     assert run == again.best.run
+    assert "settings found by 3 trials a model, on the validation part" in board.notes()
     assert (tmp_path / "popularity" / "config.json").exists()

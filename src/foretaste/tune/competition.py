@@ -109,7 +109,9 @@ def compete(
         )
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
         entries = (*_ranked(runs, found, select_by), *reasons)
-        board = Leaderboard(path=place, select_by=select_by, metrics=columns, entries=entries)
+        board = Leaderboard(
+            path=place, select_by=select_by, metrics=columns, entries=entries, trials=trials
+        )
         write_tables(place, board.grid(), board.notes(), board.rows())
         return board
 

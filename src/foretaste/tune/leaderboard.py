@@ -80,6 +80,9 @@ class Leaderboard:
 
     entries: tuple[Entry, ...]
 
+    trials: int = 0
+    """Trials of the search for each model's settings; 0 where they are the defaults."""
+
     @property
     def best(self) -> Entry:
         """The model with the best value of `select_by`."""
@@ -105,9 +108,13 @@ class Leaderboard:
     def notes(self) -> list[str]:
         """Lines to print below the table, the advice last."""
         failed = [f"{one.model} has no numbers: {one.reason}" for one in self.entries if one.reason]
+        settings = "default settings"
+        if self.trials:
+            settings = f"settings found by {self.trials} trials a model, on the validation part"
         assert self.best.evaluation is not None
         return [
             *failed,
+            settings,
             *self.best.evaluation.conditions(),
             f"{self.select_by} to best: difference on the same users, * where its interval leaves "
             "out 0; training leaves evaluation out",

@@ -13,7 +13,7 @@ from foretaste._util.memory import was_refused
 from foretaste._util.settings import Count, checked
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
-from foretaste.errors import ForetasteError, SettingError, TrainingError
+from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import parse_metric
 from foretaste.models.config import Between, ModelConfig, SamplingConfig
 from foretaste.models.registry import MODELS, config_class
@@ -179,7 +179,8 @@ class _Task:
             Run.open(path).discard_state()
             study.prune(trial)
         except Exception as error:
-            if not isinstance(error, ForetasteError) and not was_refused(error):
+            # Others are not the settings' fault: a full disk, say. The trial goes on after it.
+            if not isinstance(error, TrainingError | UnsupportedError) and not was_refused(error):
                 raise
             if (path / CONFIG).exists():
                 Run.open(path).discard_state()

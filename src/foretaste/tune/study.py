@@ -32,6 +32,13 @@ _NAME = "trials"
 _NUM_NOT_PRUNED = 5
 """Trials before the first that may be pruned."""
 
+_EPOCHS_NOT_PRUNED = 5
+"""Epochs of a trial before the first validation that may prune it: early ones say little."""
+
+_AUTO = "auto"
+"""Setting that the model chooses itself: only the first trial has it, and its place in the range is
+not known. Also the name of the list of these in that trial's record."""
+
 _DIGITS = 4
 """Of a number that is tried: more would only make command lines long."""
 
@@ -52,11 +59,12 @@ class Study:
             storage=self._storage,
             direction="maximize",
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=_NUM_NOT_PRUNED),
+            pruner=optuna.pruners.MedianPruner(_NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED),
         )
         if not self._study.get_trials(deepcopy=False):
             self._study.enqueue_trial(
-                {name: _position(values, first[name]) for name, values in space.items()}
+                {name: _position(values, first[name]) for name, values in space.items()},
+                user_attrs={_AUTO: [name for name in space if first[name] == _AUTO]},
             )
 
     def close(self) -> None:
@@ -88,9 +96,12 @@ class Study:
 
     def settings(self, trial: Any) -> dict[str, Any]:
         """The settings of a trial by name."""
-        found = {}
+        found: dict[str, Any] = {}
         for name, values in self._space.items():
             value = trial.params[name]
+            if name in trial.user_attrs.get(_AUTO, ()):
+                found[name] = _AUTO
+                continue
             is_real = isinstance(values, Between) and isinstance(value, float)
             choice = value if isinstance(values, Between) else values[value]
             found[name] = float(f"{value:.{_DIGITS}g}") if is_real else choice
@@ -147,7 +158,14 @@ def _distribution(values: Between | tuple[Any, ...]) -> Any:
 
 
 def _position(values: Between | tuple[Any, ...], value: Any) -> Any:
-    """A value as a trial has it, moved into the range; the first choice where it is none."""
+    """A value as a trial has it, moved into the range; the first choice where it is none.
+
+    The middle of the range stands for auto.
+    """
     if isinstance(values, Between):
+        if value == _AUTO:
+            low, high = values.low, values.high
+            value = (low * high) ** 0.5 if values.log else (low + high) / 2
+            return int(value) if isinstance(low, int) and isinstance(high, int) else value
         return min(max(value, values.low), values.high)
     return values.index(value) if value in values else 0
