@@ -140,6 +140,11 @@ TRAINING_SETTINGS = {
         "foretaste.train('vae', 'data', sampling=foretaste.SamplingConfig())"
     ),
     "A tower that cannot be": run("train neumf data --layers 15 8"),
+    "A loss of cosines for a tower": python("foretaste.train('neumf', 'data', loss='ccl')"),
+    "A margin without ccl": run(f"{_GMF} --margin 0.2"),
+    "A temperature of no cosines": run(f"{_GMF} --temperature 0.1"),
+    "Biases of cosines": run(f"{_GMF} --loss ccl --biases"),
+    "An interaction without its negatives": run(f"{_GMF} --loss softmax --batch-layout shuffled"),
     "Hidden layers that cannot be": run(f"{_VAE} --hidden 0"),
     "A device that is none": run(f"{_VAE} --device gpu"),
     "No GPU is found": run(f"{_VAE} --device cuda"),

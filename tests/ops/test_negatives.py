@@ -98,10 +98,11 @@ def test_draws_do_not_depend_on_shares(rng: np.random.Generator) -> None:
     histories = random_histories(rng, 20, 33)
     complement, row_index_N = Complement.of(histories), histories.row_index()
     whole = sample_negatives(complement, row_index_N, 3, key=9)
-    part = sample_negatives(complement, row_index_N[50:], 3, key=9, first_row=50)
+    number_N = torch.arange(50, len(row_index_N))
+    part = sample_negatives(complement, row_index_N[50:], 3, 9, number_N)
     assert torch.equal(part, whole[50:])
     items = sample_items(33, row_index_N, 3, key=9)
-    assert torch.equal(sample_items(33, row_index_N[50:], 3, key=9, first_row=50), items[50:])
+    assert torch.equal(sample_items(33, row_index_N[50:], 3, 9, number_N), items[50:])
 
 
 def test_keys_give_other_draws(rng: np.random.Generator) -> None:

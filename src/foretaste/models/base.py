@@ -56,10 +56,10 @@ class RecommenderModel(nn.Module, ABC):
     name: ClassVar[str]
     config_class: ClassVar[type[ModelConfig]]
 
-    user_rows: ClassVar[tuple[str, ...]] = ()
+    user_rows: tuple[str, ...] = ()
     """Parameters with a row for each user."""
 
-    item_rows: ClassVar[tuple[str, ...]] = ()
+    item_rows: tuple[str, ...] = ()
     """Parameters with a row for each item."""
 
     memory_advice = (
@@ -70,6 +70,9 @@ class RecommenderModel(nn.Module, ABC):
 
     config: Any
     """Its settings, an instance of ``config_class``."""
+
+    sampling: SamplingConfig | None = None
+    """The negatives that it learned from, where it learns from any."""
 
     share: Share
     """The part of it that is here, one of several ranks or all."""
@@ -271,7 +274,8 @@ class NeuralModel(IterativeModel):
 
         Those of a rank without rows too: all ranks step alike.
         """
-        return {"all": [one for one in self.parameters() if one.shape[1:].numel()]}
+        learned = (one for one in self.parameters() if one.requires_grad)
+        return {"all": [one for one in learned if one.shape[1:].numel()]}
 
     def summed_parameters(self) -> list[nn.Parameter]:
         """Parameters whose gradients add up over the ranks; those of the others are whole."""

@@ -55,16 +55,21 @@ class Complement:
 
 
 def sample_negatives(
-    complement: Complement, row_index_N: Tensor, num_negatives: int, key: int, first_row: int = 0
+    complement: Complement,
+    row_index_N: Tensor,
+    num_negatives: int,
+    key: int,
+    number_N: Tensor | None = None,
 ) -> Tensor:
     """Verified negatives, int32 [N, K], drawn uniformly with replacement.
 
-    Draw k of row n is word ``(first_row + n) * K + k`` of the stream ``key``. A row whose user has
-    every item has no negative: it gets the last item, which callers must give weight 0.
+    Draw k of a row is word ``number * K + k`` of the stream ``key``; rows are numbered 0, 1...
+    unless ``number_N``, int64, says otherwise. A row whose user has every item has no negative: it
+    gets the last item, which callers must give weight 0.
     """
     size_B = complement.sizes()
     negatives_NK = _room_for(row_index_N, num_negatives)
-    for rows, word_NK in _words(key, first_row, negatives_NK):
+    for rows, word_NK in _words(key, number_N, negatives_NK):
         row_N1 = row_index_N[rows].long()[:, None]
         item_NK = complement.select(row_N1, bounded(word_NK, size_B[row_N1]))
         negatives_NK[rows] = item_NK.clamp_(max=complement.num_items - 1)
@@ -72,11 +77,15 @@ def sample_negatives(
 
 
 def sample_items(
-    num_items: int, row_index_N: Tensor, num_negatives: int, key: int, first_row: int = 0
+    num_items: int,
+    row_index_N: Tensor,
+    num_negatives: int,
+    key: int,
+    number_N: Tensor | None = None,
 ) -> Tensor:
     """Unverified negatives, int32 [N, K]: uniform over the catalogue, positives among them."""
     items_NK = _room_for(row_index_N, num_negatives)
-    for rows, word_NK in _words(key, first_row, items_NK):
+    for rows, word_NK in _words(key, number_N, items_NK):
         items_NK[rows] = bounded(word_NK, num_items)
     return items_NK
 
@@ -86,12 +95,15 @@ def _room_for(row_index_N: Tensor, num_negatives: int) -> Tensor:
     return torch.empty(shape, dtype=torch.int32, device=row_index_N.device)
 
 
-def _words(key: int, first_row: int, draws_NK: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def _words(key: int, number_N: Tensor | None, draws_NK: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The random words of all draws, in blocks of rows that bound the memory."""
     num_rows, num_draws = draws_NK.shape
     rows_at_once = max(1, _DRAWS_AT_ONCE // max(1, num_draws))
+    draw_K = torch.arange(num_draws, device=draws_NK.device)
     for start in range(0, num_rows, rows_at_once):
         stop = min(start + rows_at_once, num_rows)
-        first_word, last_word = ((first_row + row) * num_draws for row in (start, stop))
-        counter = torch.arange(first_word, last_word, device=draws_NK.device)
-        yield slice(start, stop), hash_words(key, counter).view(-1, num_draws)
+        number_n = torch.arange(start, stop, device=draws_NK.device)
+        if number_N is not None:
+            number_n = number_N[start:stop]
+        counter_nK = number_n[:, None] * num_draws + draw_K
+        yield slice(start, stop), hash_words(key, counter_nK)

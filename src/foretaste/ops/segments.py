@@ -40,6 +40,7 @@ class Segments:
         rows_ND: Tensor,
         row_index_S: Tensor | None = None,
         *,
+        weight_S: Tensor | None = None,
         buffers: Buffers | None = None,
         name: str = "sums",
     ) -> Tensor:
@@ -48,9 +49,12 @@ class Segments:
         Args:
             rows_ND: the S summands, or the rows that they are among.
             row_index_S: which row each summand is; none means one for one.
+            weight_S: factors of the summands.
             buffers: where a large result is kept, as ``name``.
         """
         order_S = self.order_S
+        if weight_S is not None:
+            weight_S = weight_S.index_select(0, order_S)
         if row_index_S is not None:
             order_S = row_index_S.index_select(0, order_S)
         shape = (len(self.offsets) - 1, rows_ND.shape[1])
@@ -58,23 +62,34 @@ class Segments:
             return rows_ND.new_zeros(shape)
         segments_at_once = max(1, _BYTES_AT_ONCE // (rows_ND.shape[1] * rows_ND.itemsize))
         if buffers is None or rows_ND.device.type != "cpu" or shape[0] <= segments_at_once:
-            return sum_bags(rows_ND, order_S, self.offsets)
+            return sum_bags(rows_ND, order_S, self.offsets, weight_S)
         sums_ID = buffers.empty(name, shape, rows_ND.dtype, rows_ND.device)
         bounds = [*range(0, shape[0], segments_at_once), shape[0]]
         summands = pairwise(self.offsets[bounds].tolist())
         for segments, (start, stop) in zip(pairwise(bounds), summands, strict=True):
             offsets = self.offsets[segments[0] : segments[1] + 1] - start
-            sums_ID[slice(*segments)] = sum_bags(rows_ND, order_S[start:stop], offsets)
+            weights = None if weight_S is None else weight_S[start:stop]
+            sums_ID[slice(*segments)] = sum_bags(rows_ND, order_S[start:stop], offsets, weights)
         return sums_ID
 
 
-def sum_bags(rows_ND: Tensor, index_S: Tensor, offsets: Tensor) -> Tensor:
+def sum_bags(
+    rows_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None = None
+) -> Tensor:
     """The sum of the rows of each bag, bag b being those of ``index_S[offsets[b]:offsets[b + 1]]``.
 
-    [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``.
+    [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``, and
+    ``weight_S`` are factors of the summands.
     """
     offsets = offsets.to(index_S.dtype)
-    return F.embedding_bag(index_S, rows_ND, offsets, mode="sum", include_last_offset=True)
+    return F.embedding_bag(
+        index_S,
+        rows_ND,
+        offsets,
+        mode="sum",
+        include_last_offset=True,
+        per_sample_weights=weight_S,
+    )
 
 
 class _Gather(torch.autograd.Function):

@@ -14,9 +14,10 @@ from foretaste._util.files import file_sha256
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, RankError, RunError, SettingError
+from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import WEIGHTS
-from foretaste.runs.config import RunConfig
+from foretaste.runs.config import RunConfig, recorded
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.runs.saved_tensors import OwnRows, SavedTensors
@@ -133,6 +134,8 @@ def load_model(
     definition = (run.config.model, config, run.num_train_users, run.num_items)
     check_model_fits(*definition, device, share=share)
     model = build_model(*definition, share)
+    if config.samples_negatives:
+        model.sampling = recorded(SamplingConfig, run.config.asked, run.path / CONFIG)
     weights = run.open_weights(OwnRows.of_model(model))
     check_weights(run, model, weights)
     if device.type == "cpu" and os.name != "nt":

@@ -32,6 +32,10 @@ CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=5, layers=(8, 7, 6)),
     "gmf": GMFConfig(factors=5),
     "mlp": MLPConfig(layers=(10, 8, 4)),
+    "gmf by ccl": GMFConfig(factors=5, loss="ccl", l2_rows=0.01, embedding_dropout=0.25),
+    "neumf by softmax": NeuMFConfig(
+        factors=5, layers=(8, 7, 6), loss="softmax", biases=True, l2_rows=0.01
+    ),
 }
 BOUNDS = {
     "even": {2: [0, 12, 23], 3: [0, 8, 16, 23]},
@@ -79,7 +83,7 @@ def whole_histories(num_users: int = NUM_USERS) -> HistoryTensors:
 
 def model_of(ranks: Ranks, case: Case) -> NeuMF:
     share = Share.of_users(case.num_users, NUM_ITEMS, ranks, case.bounds(ranks.size))
-    model = build_model(case.name, CONFIGS[case.name], case.num_users, NUM_ITEMS, share)
+    model = build_model(case.name.split()[0], CONFIGS[case.name], case.num_users, NUM_ITEMS, share)
     assert isinstance(model, NeuMF)
     model.reset_parameters(3)
     return model
@@ -180,6 +184,7 @@ OTHERS = [
     for batch_size in (30, 300)
 ]
 OTHERS += [Case(name="gmf", batch_size=batch_size) for batch_size in (1, 30, 10**6)]
+OTHERS += [Case(name=name, batch_size=30) for name in CONFIGS if " " in name]
 OTHERS += [Case(verified=False), Case(verified=False, layout="shuffled", shares="no user")]
 
 

@@ -1,12 +1,12 @@
 """Batches of interactions with sampled negatives, made on the device.
 
 Shape suffixes: N interactions of the training part, B rows of a batch (an interaction with its
-negatives, or one sample), K candidates per row.
+negatives, or one sample), K candidates per row, S samples, I items, D the width of some table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor
 from foretaste._util.memory import require_memory
 from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import free_on
+from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
-from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
+from foretaste.ops.random import Permutation, Purpose, from_row, stream_key, stream_keys
 
 _ROWS_AT_ONCE = 1 << 18
-_BYTES_PER_SAMPLE = 4
-"""Of an epoch's samples: their items, int32. All else is of a batch, which goes in chunks."""
+_BYTES_PER_SAMPLE = 24
+"""Of a batch: items twice, int32, and numbers of distinct ones twice, int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +93,6 @@ class InteractionBatches:
         rows_before: Callable[[Tensor], Tensor] = torch.zeros_like,
     ) -> None:
         num_here = histories.item_index.numel()
-        require_memory(
-            num_here * (1 + sampling.negatives) * _BYTES_PER_SAMPLE,
-            free_on(histories.device),
-            f"an epoch of {num_here:,} interactions with {sampling.negatives:,} negatives each",
-            "lower negatives",
-        )
         self.sampling = sampling
         self.seed = seed
         self.first_interaction = first_interaction
@@ -115,6 +110,13 @@ class InteractionBatches:
         self.num_rows = self.num_samples // self.samples_per_row
         self.rows_per_batch = max(1, batch_size // self.samples_per_row)
         self.samples_per_batch = min(self.rows_per_batch, self.num_rows) * self.samples_per_row
+        require_memory(
+            self.samples_per_batch * _BYTES_PER_SAMPLE,
+            free_on(histories.device),
+            f"a batch of {self.samples_per_batch:,} samples with {sampling.negatives:,} negatives "
+            "an interaction",
+            "lower batch_size or negatives",
+        )
         self.label_K = torch.zeros(1, self.group_size, device=histories.device)
         self.label_K[0, 0] = 1.0
 
@@ -126,7 +128,7 @@ class InteractionBatches:
         row_N, num_rows = self._rows(number)
         first_rows = self.rows_before(num_rows)
         rows = torch.split(row_N, num_rows.tolist())  # sync: once per epoch
-        negatives_NK = self._negatives(number)
+        negatives_key = stream_key(self.seed, Purpose.NEGATIVES, number)
         first_update = number * self.num_batches
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
@@ -134,7 +136,7 @@ class InteractionBatches:
         for batch in range(first_batch, self.num_batches):
             num_left = self.num_samples - batch * self.samples_per_batch
             num_samples = min(self.samples_per_batch, num_left)
-            user_index_B, item_index_BK, label_BK = make(rows[batch], negatives_NK)
+            user_index_B, item_index_BK, label_BK = make(rows[batch], negatives_key)
             weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
             tensors = user_index_B, item_index_BK, label_BK, weight_BK
             yield InteractionBatch(num_samples, *tensors, keys[batch], first_rows[batch])
@@ -158,26 +160,29 @@ class InteractionBatches:
         num_rows = torch.bincount(batch_N, minlength=self.num_batches)
         return _counting_sort(batch_N, num_rows), num_rows
 
-    def _negatives(self, number: int) -> Tensor:
-        """The negatives of the interactions here in an epoch, int32 [N, number of negatives]."""
-        key = stream_key(self.seed, Purpose.NEGATIVES, number)
-        drawn = self.user_index_N, self.sampling.negatives, key, self.first_interaction
+    def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
+        """Draws of some rows, int32 [B, num_each], by their numbers among all ranks'."""
+        drawn = user_B, num_each, key, number_B
         if self.sampling.verified_negatives:
             return sample_negatives(self.complement, *drawn)
         return sample_items(self.complement.num_items, *drawn)
 
-    def _grouped(self, row_B: Tensor, negatives_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Users, items and labels: an interaction in column 0, its negatives beside it."""
-        items_BK = torch.cat([self.item_index_N[row_B, None], negatives_NK[row_B]], dim=1)
-        return self.user_index_N[row_B], items_BK, self.label_K
+        user_B, number_B = self.user_index_N[row_B], self.first_interaction + row_B
+        negatives_BK = self._negatives(user_B, key, number_B, self.sampling.negatives)
+        items_BK = torch.cat([self.item_index_N[row_B, None], negatives_BK], dim=1)
+        return user_B, items_BK, self.label_K
 
-    def _shuffled(self, row_B: Tensor, negatives_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _shuffled(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
-        negative_B = negatives_NK[interaction_B, (candidate_B - 1).clamp_(min=0)]
+        user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
+        number_B = number_B * self.sampling.negatives + (candidate_B - 1).clamp_(min=0)
+        negative_B = self._negatives(user_B, key, number_B, 1).squeeze(1)
         positive_B = candidate_B == 0
         item_B = torch.where(positive_B, self.item_index_N[interaction_B], negative_B)
-        return self.user_index_N[interaction_B], item_B[:, None], positive_B.float()[:, None]
+        return user_B, item_B[:, None], positive_B.float()[:, None]
 
     def _weights(self, user_index_B1: Tensor, label: Tensor, num_samples: int) -> Tensor:
         """1 / count for the batch's mean; 0 for the negatives of users who have every item."""
@@ -185,6 +190,39 @@ class InteractionBatches:
             return torch.full((1, 1), 1.0 / num_samples, device=label.device)
         counts = (label > 0) | self.has_negatives_U[user_index_B1]
         return counts.float() / num_samples
+
+
+def squares_of_samples(
+    user_rows: Sequence[Tensor], item_rows: Sequence[Tensor], item_index_BK: Tensor
+) -> Tensor:
+    """The squared norms of the rows of every sample's user and item, added up over samples.
+
+    Counted before they are multiplied: integers add up the same in any order.
+    """
+    index_S = item_index_BK.flatten().long()
+    count_I = torch.zeros(len(item_rows[0]), dtype=torch.int64, device=index_S.device)
+    count_I.scatter_add_(0, index_S, torch.ones_like(index_S))
+    users = torch.stack([row_BD.square().sum() for row_BD in user_rows]).sum()
+    items = [count_I.to(row_ID.dtype) @ row_ID.square().sum(1) for row_ID in item_rows]
+    return item_index_BK.shape[1] * users + torch.stack(items).sum()
+
+
+def dropped(rows: Sequence[Tensor], rate: float, key: Tensor, first_row: Tensor) -> list[Tensor]:
+    """Rows of a batch with a share ``rate`` of their entries dropped, the others scaled.
+
+    Biases, the third table's, stay. ``first_row`` is the number of the first row in the whole
+    batch, whose dropout has the ``key``.
+    """
+    tables = torch.arange(2, device=key.device)
+    keys = from_row(stream_keys(key, Purpose.EMBEDDING_DROPOUT, tables), first_row)
+    scale = 1.0 / keep_rate(rate)
+    kept = [
+        row_BD * keep_mask(table_key, len(row_BD), row_BD.shape[1], rate, row_BD.device) * scale
+        if row_BD.numel()
+        else row_BD
+        for row_BD, table_key in zip(rows, keys, strict=False)
+    ]
+    return kept + list(rows[2:])
 
 
 def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:

@@ -5,8 +5,10 @@ does not have their names.
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from foretaste._util.settings import Count, wrong
+from foretaste._util.settings import Count, Range, wrong
+from foretaste.errors import SettingError
 from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
 
 _STEPS: SearchSpace = {
@@ -19,21 +21,55 @@ _TOWERS: SearchSpace = {
     "dropout": Between(0.0, 0.7),
 }
 
+_MARGIN = 0.4
+_NEGATIVE_WEIGHT = 150.0
+_TEMPERATURE = 0.15
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Factors(ModelConfig):
+class _FromNegatives(ModelConfig):
+    # First among the bases, so that its settings come last.
     samples_negatives = True
     parallel = ("users",)
 
+    loss: Literal["bce", "softmax"] = "bce"
+    """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its
+    negatives, which are to be many."""
+
+    biases: bool = False
+    """Add a learned number of the user and one of the item to every score."""
+
+    l2_rows: Annotated[float, Range(at_least=0)] = 0.0
+    """Weight of half the squared norm of each sample's user and item rows; rows that a batch does
+    not have are left alone."""
+
+    embedding_dropout: Dropout = 0.0
+    """Share of each batch's user rows dropped in training, in steps of 1/256."""
+
+    @property
+    def scores_cosines(self) -> bool:
+        """True where scores are cosines, by choice or by the loss."""
+        return False
+
+    @property
+    def divisor(self) -> float:
+        """Divisor of scores."""
+        return 1.0
+
+    @property
+    def objective(self) -> dict[str, Any]:
+        """The loss by name, with its settings."""
+        return {"name": self.loss}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Factors(ModelConfig):
     factors: Count = 64
     """Width of the element-wise half's user and item factors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Tower(ModelConfig):
-    samples_negatives = True
-    parallel = ("users",)
-
     layers: Widths = (256, 256, 128, 64)
     """Width of the tower's input (user and item embeddings, half each), then of each layer."""
 
@@ -52,15 +88,70 @@ class _Tower(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GMFConfig(_Factors):
+class GMFConfig(_FromNegatives, _Factors):
     """The factorisation half of NeuMF alone."""
 
     has_large_products = False
     search_space = {**_STEPS, **_WIDTHS}  # noqa: RUF012 (a ClassVar of the parent)
 
+    loss: Literal["bce", "softmax", "ccl"] = "bce"  # type: ignore[assignment]
+    """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its
+    negatives, which are to be many. ccl: cosine contrastive loss, for hundreds of negatives (Mao et
+    al. 2021, arXiv 2109.12613)."""
+
+    margin: Annotated[float | None, Range(at_least=-1, at_most=1)] = None
+    """Cosine up to which ccl lets a negative be; 0.4 unless given."""
+
+    negative_weight: Annotated[float | None, Range(above=0)] = None
+    """Weight of the mean over an interaction's negatives in ccl; 150 unless given."""
+
+    cosine: bool = False
+    """Score by the cosine of the factors, divided by the temperature; output weights are one. ccl
+    implies it."""
+
+    temperature: Annotated[float | None, Range(above=0)] = None
+    """Divisor of cosine scores in bce and softmax; 0.15 unless given."""
+
+    @property
+    def scores_cosines(self) -> bool:
+        return self.cosine or self.loss == "ccl"
+
+    @property
+    def divisor(self) -> float:
+        is_divided = self.cosine and self.loss != "ccl"
+        return (self.temperature or _TEMPERATURE) if is_divided else 1.0
+
+    @property
+    def objective(self) -> dict[str, Any]:
+        if self.loss != "ccl":
+            return {"name": self.loss}
+        margin = _MARGIN if self.margin is None else self.margin
+        weight = self.negative_weight or _NEGATIVE_WEIGHT
+        return {"name": self.loss, "margin": margin, "negative_weight": weight}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss != "ccl":
+            for name in ("margin", "negative_weight"):
+                if (value := getattr(self, name)) is not None:
+                    raise SettingError(
+                        f"{name} is {value}, which only the loss ccl has, and loss is {self.loss}; "
+                        "leave it out, or use --loss ccl"
+                    )
+        if self.temperature is not None and (self.loss == "ccl" or not self.cosine):
+            raise SettingError(
+                f"temperature is {self.temperature}, and only cosine scores by the loss bce or "
+                "softmax are divided by one; leave it out, or use --cosine with such a loss"
+            )
+        if self.biases and self.scores_cosines:
+            raise SettingError(
+                "biases are on, and cosine scores have none; leave out --biases, or --cosine and "
+                "the loss ccl"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
-class MLPConfig(_Tower):
+class MLPConfig(_FromNegatives, _Tower):
     """The tower half of NeuMF alone."""
 
     search_space = {**_STEPS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
@@ -68,7 +159,7 @@ class MLPConfig(_Tower):
 
 # The settings of both halves, but none of them: a NeuMFConfig is no GMFConfig.
 @dataclass(frozen=True, kw_only=True)
-class NeuMFConfig(_Tower, _Factors):
+class NeuMFConfig(_FromNegatives, _Tower, _Factors):
     """NeuMF: a matrix factorisation and a multilayer tower, joined.
 
     He et al. 2017, arXiv 1708.05031. The widths are NVIDIA's, made for a GPU; on a few cores

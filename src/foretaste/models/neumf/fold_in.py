@@ -15,29 +15,30 @@ E embedding width, H width of the tower's first layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
-from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Samples
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.segments import gather
 from foretaste.ops.torch_internals import Adam
 
-NUM_NEGATIVES = 4
 NUM_STEPS = 30
 LEARNING_RATE = 0.1
 PRIOR_WEIGHT = 1.0
-_INTERACTIONS_AT_ONCE = 1 << 16
+_SAMPLES_AT_ONCE = 5 << 16
 _ROWS_AT_ONCE = 1 << 14
 _MOST_BITS = 62
+
+Project = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
+"""Rows of the user tables to the users' sides of the product and of the tower."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,63 +103,70 @@ def _mean_of_rows(
 
 def fit_users(
     prior: UserPrior,
-    user_weight_HE: Tensor,
+    project: Project,
     frozen: InteractionInputs,
     histories: HistoryTensors,
+    objective: Objective,
+    num_negatives: int,
 ) -> tuple[Tensor, ...]:
-    """Factors [B, F] and embeddings [B, E] fitted to the histories.
+    """A row of each user table, [B, width], fitted to the histories.
 
     Args:
         prior: of the trained rows; its mean is the start.
-        user_weight_HE: the users' half of the tower's first layer.
+        project: differentiable by the rows.
         frozen: items and weights, fixed; its user sides are replaced.
         histories: the new users' items.
+        objective: the loss of training.
+        num_negatives: of each item.
     """
-    user_weight_HE = user_weight_HE.detach()
     parts = [
-        _fit(prior, user_weight_HE, frozen, histories[start:stop])
-        for start, stop in _shares(histories)
+        _fit(prior, project, frozen, histories[start:stop], objective, num_negatives)
+        for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives)))
     ] or [tuple(mean[:0] for mean in prior.means)]
     return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
 
 
 def _fit(
     prior: UserPrior,
-    user_weight_HE: Tensor,
+    project: Project,
     frozen: InteractionInputs,
     histories: HistoryTensors,
+    objective: Objective,
+    num_negatives: int,
 ) -> tuple[Tensor, ...]:
     rows = [mean.expand(len(histories), -1).clone().requires_grad_() for mean in prior.means]
     if histories.item_index.numel() == 0:
         return tuple(row.detach() for row in rows)
     row_index_N = histories.row_index()
-    samples = _samples(histories, row_index_N)
-    num_samples_B1 = (histories.lengths() * (1 + NUM_NEGATIVES)).clamp(min=1)[:, None]
+    samples = replace(_samples(histories, row_index_N, num_negatives), objective=objective)
+    num_losses_B1 = histories.lengths().clamp(min=1)[:, None]
+    if objective.name == "bce":
+        num_losses_B1 = num_losses_B1 * (1 + num_negatives)
     fitted = [row for row in rows if row.numel()]
     optimizer = Adam(fitted, lr=LEARNING_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, NUM_STEPS)
     for _ in range(NUM_STEPS):
-        optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
-            user_tower_BH = F.linear(rows[1], user_weight_HE)
-            product_NF, tower_NH = gather(row_index_N, rows[0], user_tower_BH)
+            product_NF, tower_NH = gather(row_index_N, *project(rows))
             inputs = replace(frozen, user_product_BF=product_NF, user_tower_BH=tower_NH)
             loss = chunked.loss(inputs, samples)
-            loss = loss + prior.penalty(rows, PRIOR_WEIGHT / num_samples_B1)
-        loss.backward()  # type: ignore[no-untyped-call]
+            loss = loss + prior.penalty(rows, PRIOR_WEIGHT / num_losses_B1)
+        gradients = torch.autograd.grad(loss, fitted)
+        for row, gradient in zip(fitted, gradients, strict=True):
+            row.grad = gradient
         optimizer.step()
         schedule.step()
     return tuple(row.detach() for row in rows)
 
 
-def _samples(histories: HistoryTensors, row_index_N: Tensor) -> Samples:
+def _samples(histories: HistoryTensors, row_index_N: Tensor, num_negatives: int) -> Samples:
     """Each item with its negatives; a user's weights add up to one."""
     lengths_B = histories.lengths()
     num_negatives_B = histories.num_items - lengths_B
     position_N = torch.arange(len(row_index_N), device=row_index_N.device)
     position_N -= histories.offsets[row_index_N]
-    draw_NK = position_N[:, None] * NUM_NEGATIVES + torch.arange(
-        NUM_NEGATIVES, device=row_index_N.device
+    draw_NK = position_N[:, None] * num_negatives + torch.arange(
+        num_negatives, device=row_index_N.device
     )
     # A key for each history, of its items alone: the sum of their hashes.
     item_key = stream_key(0, Purpose.FOLD_IN_NEGATIVES)
@@ -171,21 +179,21 @@ def _samples(histories: HistoryTensors, row_index_N: Tensor) -> Samples:
     item_index_NK = torch.cat(
         [histories.item_index[:, None], negative_NK.clamp_(max=histories.num_items - 1)], dim=1
     )
-    label_K = torch.zeros(1, 1 + NUM_NEGATIVES, device=row_index_N.device)
+    label_K = torch.zeros(1, 1 + num_negatives, device=row_index_N.device)
     label_K[0, 0] = 1.0
-    weight_BK = torch.ones(len(histories), 1 + NUM_NEGATIVES, device=row_index_N.device)
+    weight_BK = torch.ones(len(histories), 1 + num_negatives, device=row_index_N.device)
     weight_BK[:, 1:] *= (num_negatives_B > 0)[:, None]
     weight_BK /= (weight_BK.sum(1) * lengths_B).clamp_(min=1.0)[:, None]
     return Samples(item_index_NK, label_K, weight_BK.index_select(0, row_index_N))
 
 
-def _shares(histories: HistoryTensors) -> Iterator[tuple[int, int]]:
+def _shares(histories: HistoryTensors, interactions_at_once: int) -> Iterator[tuple[int, int]]:
     """Consecutive users whose interactions together stay within the memory for them."""
     ends = histories.offsets[1:].cpu()
     start = 0
     while start < len(ends):
         first = int(histories.offsets[start])
-        stop = int(torch.searchsorted(ends, first + _INTERACTIONS_AT_ONCE, right=True))
+        stop = int(torch.searchsorted(ends, first + interactions_at_once, right=True))
         stop = max(stop, start + 1)
         yield start, stop
         start = stop

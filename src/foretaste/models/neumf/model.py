@@ -7,7 +7,7 @@ tower, H width of its first layer, D of its last.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -16,16 +16,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from foretaste.errors import SettingError
 from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
 from foretaste.models.batches import Batch
 from foretaste.models.config import ModelConfig, SamplingConfig
-from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
+from foretaste.models.neumf.batches import (
+    InteractionBatch,
+    InteractionBatches,
+    dropped,
+    squares_of_samples,
+)
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.models.share import Share
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.neumf_loss.inputs import (
+    InteractionInputs,
+    Objective,
+    Samples,
+    TowerDropout,
+    linear,
+    product_side,
+)
 from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, stream_key
 from foretaste.ops.ranks import ALONE
 from foretaste.ops.segments import gather
@@ -41,8 +54,8 @@ class NeuMF(NeuralModel):
 
     name = "neumf"
     config_class: ClassVar[type[ModelConfig]] = NeuMFConfig
-    user_rows = ("user_factors", "user_embedding")
-    item_rows = ("item_factors", "item_embedding")
+    user_rows: tuple[str, ...] = ("user_factors", "user_embedding")
+    item_rows: tuple[str, ...] = ("item_factors", "item_embedding")
 
     def __init__(
         self,
@@ -65,6 +78,14 @@ class NeuMF(NeuralModel):
             nn.Linear(width, next_width) for width, next_width in pairwise(layers)
         )
         self.output = nn.Linear(factors + widths[1], 1)
+        if config.biases:
+            self.user_bias = nn.Parameter(torch.empty(num_rows, 1))
+            self.item_bias = nn.Parameter(torch.empty(num_items, 1))
+            self.user_rows += ("user_bias",)
+            self.item_rows += ("item_bias",)
+        self.objective = Objective(**config.objective)
+        self.output.weight.requires_grad_(not config.scores_cosines)
+        self.output.bias.requires_grad_(config.loss == "bce" and not config.scores_cosines)
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
@@ -95,6 +116,12 @@ class NeuMF(NeuralModel):
         padded: bool = False,
     ) -> InteractionBatches:
         assert sampling is not None
+        if self.objective.name != "bce" and sampling.batch_layout == "shuffled":
+            raise SettingError(
+                f"loss is {self.objective.name}, which compares an interaction with its negatives, "
+                "and batch_layout is shuffled, which parts them; use grouped or the loss bce"
+            )
+        self.sampling = sampling
         if not self.share.shards_users:
             return InteractionBatches(histories, sampling, batch_size, seed)
         ranks = self.share.ranks
@@ -128,36 +155,40 @@ class NeuMF(NeuralModel):
             parameter.copy_(joined)
 
     def reset_parameters(self, seed: int) -> None:
-        """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform, biases zero."""
+        """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
         self._forget()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
-            if name in self.user_rows + self.item_rows:
+            if name == "output.weight" and self.config.scores_cosines:
+                nn.init.ones_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif name in self.user_rows + self.item_rows:
                 rows = self.rows_of(name)
                 fill_normal_(parameter, key, _EMBEDDING_STD, rows.start if rows else 0)
             elif name == "output.weight":
                 fill_uniform_(parameter, key, math.sqrt(3.0 / parameter.shape[1]))
-            elif parameter.dim() == 2:
-                fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
             else:
-                nn.init.zeros_(parameter)
+                fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
 
     def forward(self, batch: InteractionBatch) -> Tensor:
-        """The batch's loss: weighted sum of binary cross-entropies."""
+        """The batch's loss: weighted sum over its samples."""
         item_index_BK = batch.item_index_BK
         items = None
         if self.waits_for_device(batch.num_samples):
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
-        user_rows = gather(
-            batch.user_index_B, *self._user_tables(), buffers=self._memory, name="user gradient"
-        )
-        inputs = self._inputs(user_rows, self._item_rows(items), self.compute_dtype)
-        samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK)
-        dropout = None
+        tables = self._user_tables()
+        user_rows = gather(batch.user_index_B, *tables, buffers=self._memory, name="user gradient")
+        item_rows = self._item_rows(items)
+        kept_rows, dropout = user_rows, None
         if self.training:
             first_sample = batch.first_row * batch.item_index_BK.shape[1]
             dropout = TowerDropout(self.dropout, batch.dropout_key, first_sample)
-        return neumf_loss.loss(
+            if rate := self.config.embedding_dropout:
+                kept_rows = dropped(user_rows, rate, batch.dropout_key, batch.first_row)
+        inputs = self._inputs(kept_rows, item_rows, self.compute_dtype)
+        samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK, self.objective)
+        loss = neumf_loss.loss(
             inputs,
             samples,
             dropout,
@@ -165,6 +196,11 @@ class NeuMF(NeuralModel):
             buffers=self._memory,
             implementation=self.implementation,
         )
+        l2: float = self.config.l2_rows
+        if not l2:
+            return loss
+        squares = squares_of_samples(user_rows, item_rows, item_index_BK)
+        return loss + squares * (0.5 * l2 / batch.num_samples)
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True for fewer samples than items: only the distinct items among them are projected."""
@@ -175,13 +211,13 @@ class NeuMF(NeuralModel):
         return batch.item_index_BK.flatten()
 
     def item_vectors(self) -> Tensor:
-        return torch.cat(self._item_rows(None), dim=1)
+        return torch.cat(self._item_rows(None)[:2], dim=1)
 
     def _user_tables(self) -> list[Tensor]:
-        return [self.user_factors, self.user_embedding]
+        return [self.get_parameter(name) for name in self.user_rows]
 
     def _item_rows(self, items: Tensor | None) -> list[Tensor]:
-        tables: list[Tensor] = [self.item_factors, self.item_embedding]
+        tables: list[Tensor] = [self.get_parameter(name) for name in self.item_rows]
         if items is None:
             return tables
         return gather(items, *tables, buffers=self._memory, name="item gradient")
@@ -191,29 +227,34 @@ class NeuMF(NeuralModel):
     ) -> InteractionInputs:
         """Gathered rows to what the operations take: the tower's first layer, split in two."""
         # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
-        user_tower_BH, item_tower_IH = user_rows[1], item_rows[1]
+        user_product_BF, user_tower_BH = self._projected_users(user_rows, dtype)
+        item_product_IF = product_side(item_rows, cosine=self.config.scores_cosines, of_users=False)
+        item_tower_IH = item_rows[1]
         if self.tower:
             first, width = self._layers()[0], item_rows[1].shape[1]
-            user_tower_BH = _linear(user_rows[1], self._user_weight(), None, dtype)
-            item_tower_IH = _linear(item_rows[1], first.weight[:, width:], first.bias, dtype)
+            item_tower_IH = linear(item_rows[1], first.weight[:, width:], first.bias, dtype)
         factors = user_rows[0].shape[1]
+        weight_F = self.output.weight[0, :factors] / self.config.divisor
         return InteractionInputs(
-            user_product_BF=user_rows[0],
-            item_product_IF=item_rows[0],
+            user_product_BF=user_product_BF,
+            item_product_IF=item_product_IF,
             user_tower_BH=user_tower_BH,
             item_tower_IH=item_tower_IH,
-            output_product_F=self.output.weight[0, :factors],
+            output_product_F=F.pad(weight_F, (0, 2), value=1.0) if self.config.biases else weight_F,
             output_tower_D=self.output.weight[0, factors:],
             output_bias_1=self.output.bias,
             hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
         )
 
-    def _user_weight(self) -> Tensor:
-        """The users' half [H, E] of the tower's first layer; empty without a tower."""
-        embedding_width = self.user_embedding.shape[1]
+    def _projected_users(
+        self, rows: Sequence[Tensor], dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Rows of the user tables to the users' sides of the product and of the tower."""
+        product_BF = product_side(rows, cosine=self.config.scores_cosines, of_users=True)
         if not self.tower:
-            return self.user_embedding.new_empty(embedding_width, embedding_width)
-        return self._layers()[0].weight[:, :embedding_width]
+            return product_BF, rows[1]
+        weight_HE = self._layers()[0].weight[:, : rows[1].shape[1]]
+        return product_BF, linear(rows[1], weight_HE, None, dtype)
 
     def _layers(self) -> list[nn.Linear]:
         return [layer for layer in self.tower if isinstance(layer, nn.Linear)]
@@ -231,7 +272,14 @@ class NeuMF(NeuralModel):
         return tuple(rows)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        return fit_users(self._prior(), self._user_weight(), self._frozen(), histories)
+        return fit_users(
+            self._prior(),
+            self._projected_users,
+            self._frozen(),
+            histories,
+            self.objective,
+            (self.sampling or SamplingConfig()).negatives,
+        )
 
     def _prior(self) -> UserPrior:
         """The prior of new users from the trained rows; kept as `_frozen` is."""
@@ -251,9 +299,9 @@ class NeuMF(NeuralModel):
     @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:
         """The frozen items, and the users of a state projected."""
-        factors_BF, embedding_BE = (part for part in state.parts if isinstance(part, Tensor))
-        user_tower_BH = F.linear(embedding_BE, self._user_weight()) if self.tower else embedding_BE
-        return replace(self._frozen(), user_product_BF=factors_BF, user_tower_BH=user_tower_BH)
+        rows = [part for part in state.parts if isinstance(part, Tensor)]
+        product_BF, tower_BH = self._projected_users(rows)
+        return replace(self._frozen(), user_product_BF=product_BF, user_tower_BH=tower_BH)
 
     @torch.no_grad()
     def _frozen(self) -> InteractionInputs:
@@ -300,13 +348,3 @@ class MLP(NeuMF):
 
     name = "mlp"
     config_class = MLPConfig
-
-
-def _linear(
-    input_BN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, dtype: torch.dtype | None
-) -> Tensor:
-    """A differentiable linear layer computed in ``dtype``; None means as it comes."""
-    if dtype is None:
-        return F.linear(input_BN, weight_MN, bias_M)
-    bias_M = None if bias_M is None else bias_M.to(dtype)
-    return F.linear(input_BN.to(dtype), weight_MN.to(dtype), bias_M)

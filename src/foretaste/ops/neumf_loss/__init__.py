@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from foretaste.errors import UnsupportedError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
@@ -32,7 +33,7 @@ def loss(
     buffers: Buffers | None = None,
     implementation: Implementation = "auto",
 ) -> Tensor:
-    """Weighted sum of the samples' binary cross-entropies, a scalar, differentiable once.
+    """Weighted sum of the samples' losses, a scalar, differentiable once.
 
     Args:
         compute_dtype: of the tower's products; None means as the inputs are.
@@ -66,6 +67,10 @@ def loss(
         return reference.compiled_loss(inputs, samples, dropout, compute_dtype=compute_dtype)
     if implementation == "chunked":
         return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers)
+    if samples.objective.name != "bce":
+        raise UnsupportedError(
+            f"kernels is triton, and no kernel has the loss {samples.objective.name}; use auto"
+        )
     from foretaste.ops.neumf_loss.triton import loss as triton_loss
 
     return triton_loss.loss(inputs, samples, dropout, compute_dtype=compute_dtype)

@@ -134,6 +134,7 @@ class _Pass:
         self.item_index_BK = samples.item_index_BK
         self.label_BK = samples.label_BK.expand(shape)
         self.weight_BK = samples.weight_BK.expand(shape)
+        self.objective = samples.objective
         self.num_candidates = shape[1]
         max_samples = _rows_at_once(shape[1], _SAMPLES_AT_ONCE[inputs.device.type]) * shape[1]
         num_samples = shape.numel()
@@ -176,21 +177,23 @@ class _Pass:
         num_rows, total = rows.stop - rows.start, self.total
         shape = (num_rows, self.num_candidates)
         tower_bKH = self._empty("tower", (*shape, self.tower.width), self.tower.dtype)
-        product_bKF = None
-        if self.needs_items:
-            product_IF = total.item_product_IF
-            product_bKF = self._empty("product", (*shape, product_IF.shape[1]), product_IF.dtype)
+        slopes, weighted = [], []
         chunk_samples = _SAMPLES_AT_ONCE[self.inputs.device.type]
         for chunk in _slices(num_rows, self.num_candidates, chunk_samples):
             chunk_rows = slice(rows.start + chunk.start, rows.start + chunk.stop)
             weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])
-            if product_bKF is not None:
-                torch.mul(slope_cK[:, :, None], weighted_cF[:, None], out=product_bKF[chunk])
+            slopes.append(slope_cK)
+            weighted.append(weighted_cF)
         total.user_tower_BH[rows] = _sum_candidates(tower_bKH)
-        if product_bKF is not None:
+        if self.needs_items:
             segments = Segments(self.item_index_BK[rows].reshape(-1), self.inputs.num_items)
             total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
-            total.item_product_IF.add_(segments.sum(product_bKF.flatten(0, 1)))
+            # a sample's gradient is its row's weighted factors times its slope
+            row_S = torch.arange(len(segments.order_S), device=tower_bKH.device)
+            row_S //= self.num_candidates
+            total.item_product_IF.add_(
+                segments.sum(torch.cat(weighted), row_S, weight_S=torch.cat(slopes).view(-1))
+            )
 
     def _unset(self, name: str, tensor: Tensor) -> Tensor:
         """Memory for the gradient of users' rows, each of which is written exactly once."""
@@ -221,11 +224,10 @@ class _Pass:
         logits_cK += inputs.output_bias_1
 
         label_cK, weight_cK = self.label_BK[rows], self.weight_BK[rows]
-        losses_cK = F.softplus(logits_cK) - logits_cK * label_cK
-        self.loss += (weight_cK * losses_cK).sum()
+        loss, slope_cK = self.objective.with_slopes(logits_cK, label_cK, weight_cK)
+        self.loss += loss
         if self.loss_scale_2 is not None:
-            weight_cK = weight_cK * self.loss_scale_2[0]
-        slope_cK = (logits_cK.sigmoid_() - label_cK).mul_(weight_cK)
+            slope_cK.mul_(self.loss_scale_2[0])
         slope_S = slope_cK.view(-1)
         total.output_bias_1.add_(slope_S.sum())
         total.output_tower_D.add_(slope_S @ last_SD, alpha=self.tower.scale)

@@ -1,15 +1,19 @@
-"""Inputs of the interaction operations.
+"""Inputs of the interaction operations, and what is made of their logits.
 
 Shape suffixes: B rows (users), K candidates per row, I items, F factors of the element-wise
-product, H width after the tower's split first layer, D width of the tower's last layer.
+product, N negatives of a row, H width after the tower's split first layer, D width of the tower's
+last layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from foretaste.ops.random import Purpose, from_row, stream_keys
 
@@ -78,17 +82,105 @@ class InteractionInputs:
         return cls(users, items, user_tower, item_tower, product, tower, bias, tuple(hidden))
 
 
+def product_side(rows: Sequence[Tensor], *, cosine: bool, of_users: bool) -> Tensor:
+    """Factors of the product [rows, F]: the first table's, of length one for cosines.
+
+    A third table is of biases. Each is a factor beside a one, so that products add both up.
+    """
+    factors = F.normalize(rows[0]) if cosine else rows[0]
+    if len(rows) < 3:
+        return factors
+    one = torch.ones_like(rows[2])
+    return torch.cat([factors, *((rows[2], one) if of_users else (one, rows[2]))], dim=1)
+
+
+def linear(
+    input_BN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, dtype: torch.dtype | None
+) -> Tensor:
+    """A differentiable linear layer computed in ``dtype``; None means as it comes."""
+    if dtype is None:
+        return F.linear(input_BN, weight_MN, bias_M)
+    bias_M = None if bias_M is None else bias_M.to(dtype)
+    return F.linear(input_BN.to(dtype), weight_MN.to(dtype), bias_M)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss of logits.
+
+    ``bce`` is every sample's binary cross-entropy (He et al. 2017, eq. 7). The others compare a
+    row's positive with its negatives, and the weights of a row add up to that of its loss:
+    ``softmax`` is the cross-entropy of the positive among the row's candidates, ``ccl`` the cosine
+    contrastive loss ``1 - s + negative_weight * mean(max(0, s_negative - margin))`` of logits that
+    are cosines (Mao et al. 2021, arXiv 2109.12613). Negatives of weight zero are left out.
+    """
+
+    name: Literal["bce", "softmax", "ccl"] = "bce"
+    margin: float = 0.0
+    negative_weight: float = 1.0
+
+    def loss(self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
+        """The weighted sum over rows, a differentiable scalar: the plain definition."""
+        weight_BK = weight_BK.to(logits_BK.dtype).expand_as(logits_BK)
+        if self.name == "bce":
+            label_BK = label_BK.expand_as(logits_BK).to(logits_BK.dtype)
+            losses_BK = F.binary_cross_entropy_with_logits(logits_BK, label_BK, reduction="none")
+            return (weight_BK * losses_BK).sum()
+        positive_B, negative_BN = logits_BK[:, 0], logits_BK[:, 1:]
+        is_left_out_BN = weight_BK[:, 1:] == 0.0
+        if self.name == "softmax":
+            negative_BN = negative_BN.masked_fill(is_left_out_BN, float("-inf"))
+            logits_BK = torch.cat([positive_B[:, None], negative_BN], dim=1)
+            loss_B = torch.logsumexp(logits_BK, dim=1) - positive_B
+        else:
+            excess_BN = F.relu(negative_BN - self.margin).masked_fill(is_left_out_BN, 0.0)
+            num_negatives = max(1, negative_BN.shape[1])
+            loss_B = 1.0 - positive_B + excess_BN.sum(1) * (self.negative_weight / num_negatives)
+        return (weight_BK.sum(1) * loss_B).sum()
+
+    def with_slopes(
+        self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`loss` and its gradient by the logits [B, K], which is written over them."""
+        if self.name == "bce":
+            losses_BK = F.softplus(logits_BK) - logits_BK * label_BK
+            slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
+            return (weight_BK * losses_BK).sum(), slope_BK
+        row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
+        positive_B, negative_BN = logits_BK[:, 0].clone(), logits_BK[:, 1:]
+        is_left_out_BN = weight_BK[:, 1:] == 0.0
+        if self.name == "softmax":
+            negative_BN.masked_fill_(is_left_out_BN, float("-inf"))
+            log_sum_B = torch.logsumexp(logits_BK, dim=1)
+            loss_B = log_sum_B - positive_B
+            logits_BK.sub_(log_sum_B[:, None]).exp_()
+            logits_BK[:, 0] -= 1.0
+        else:
+            share = self.negative_weight / max(1, negative_BN.shape[1])
+            excess_BN = negative_BN.sub_(self.margin).clamp_(min=0.0)
+            excess_BN.masked_fill_(is_left_out_BN, 0.0)
+            loss_B = 1.0 - positive_B + excess_BN.sum(1) * share
+            excess_BN.sign_().mul_(share)
+            logits_BK[:, 0] = -1.0
+        return (row_weight_B * loss_B).sum(), logits_BK.mul_(row_weight_B[:, None])
+
+
+BCE = Objective()
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Samples of the loss: for each row its candidates, their labels and their weights.
 
     ``item_index_BK`` integer; ``label_BK`` in {0, 1} and ``weight_BK`` float32, both of that shape
     or broadcast to it. The loss is the weighted *sum* over samples: give 1 / count for a mean.
+    ``objective`` is what is made of their logits.
     """
 
     item_index_BK: Tensor
     label_BK: Tensor
     weight_BK: Tensor
+    objective: Objective = BCE
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.ops.dropout import keep_mask, keep_rate
-from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, layer_keys
+from foretaste.ops.neumf_loss.inputs import (
+    InteractionInputs,
+    Objective,
+    Samples,
+    TowerDropout,
+    layer_keys,
+)
 from foretaste.ops.segments import gather
 
 
@@ -35,9 +41,9 @@ def logits(
 def loss(
     inputs: InteractionInputs, samples: Samples, dropout: TowerDropout | None = None
 ) -> Tensor:
-    """Weighted sum of the samples' binary cross-entropies, a scalar (He et al. 2017, eq. 7)."""
+    """Weighted sum of the samples' losses, a scalar."""
     logits_BK = logits(inputs, samples.item_index_BK, dropout)
-    return weighted_losses(logits_BK, samples.label_BK, samples.weight_BK)
+    return samples.objective.loss(logits_BK, samples.label_BK, samples.weight_BK)
 
 
 def logits_of_rows(
@@ -55,13 +61,6 @@ def logits_of_rows(
         + activation.to(inputs.output_tower_D.dtype) @ inputs.output_tower_D
         + inputs.output_bias_1
     )
-
-
-def weighted_losses(logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
-    """The weighted sum of binary cross-entropies, a scalar."""
-    label_BK = label_BK.expand_as(logits_BK).to(logits_BK.dtype)
-    losses_BK = F.binary_cross_entropy_with_logits(logits_BK, label_BK, reduction="none")
-    return (weight_BK.to(logits_BK.dtype) * losses_BK).sum()
 
 
 def dropout_factors(
@@ -104,7 +103,7 @@ def compiled_loss(
     product, tower = gather(
         index_BK.reshape(-1), inputs.item_product_IF, inputs.item_tower_IH.to(dtype)
     )
-    value: Tensor = _compiled()(
+    value: Tensor = _compiled(samples.objective)(
         inputs.tensors(),
         product.view(*index_BK.shape, product.shape[1]),
         tower.view(*index_BK.shape, tower.shape[1]),
@@ -116,7 +115,7 @@ def compiled_loss(
 
 
 @cache
-def _compiled() -> Callable[..., Tensor]:
+def _compiled(objective: Objective) -> Callable[..., Tensor]:
     def loss_of_rows(
         tensors: tuple[Tensor, ...],
         product_BKF: Tensor,
@@ -132,6 +131,6 @@ def _compiled() -> Callable[..., Tensor]:
             (users, items, user_tower.to(dtype), item_tower, product, tower, bias, *hidden)
         )
         logits_BK = logits_of_rows(inputs, product_BKF, tower_BKH, factors)
-        return weighted_losses(logits_BK, label_BK, weight_BK)
+        return objective.loss(logits_BK, label_BK, weight_BK)
 
     return torch.compile(loss_of_rows, dynamic=True)

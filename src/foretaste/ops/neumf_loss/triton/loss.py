@@ -85,7 +85,7 @@ def loss(
 
 
 def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
-    """True if `loss` can compute this: dtypes, candidates of a row, and weights that fit the chip.
+    """True if `loss` can compute this: dtypes, objective, candidates of a row, weights that fit.
 
     NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
     products read weights as they are; older ones hold them twice, once transposed.
@@ -102,6 +102,7 @@ def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) ->
     shared_bytes = dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
     return (
         dtype in DTYPES
+        and samples.objective.name == "bce"
         and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
         and samples.item_index_BK.shape[1] <= _BLOCK
         and max(*widths, inputs.output_product_F.numel()) <= _WIDEST

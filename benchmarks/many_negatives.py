@@ -1,0 +1,136 @@
+"""GMF with hundreds of negatives an interaction beside a plain loop, in turns.
+
+    python -m benchmarks.many_negatives --negatives 512
+
+Sampled softmax, each interaction with negatives of its own, users and items of a generated set of
+the shape's size. The plain loop gathers with ``nn.Embedding``, multiplies, weights, compares with
+cross-entropy and steps with fused Adam, in the chunks that it is fastest with; its negatives are
+drawn before the clock starts, ours by the clock. A third row is the plain loop with one set of
+negatives shared by all interactions of a batch, a matrix product: other samples, so another
+training.
+
+Shape suffixes: B interactions, K candidates, N shared negatives, D factors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretaste.models.config import SamplingConfig
+from foretaste.models.neumf.config import GMFConfig
+from foretaste.models.neumf.model import GMF
+from foretaste.ops.histories import HistoryTensors
+
+SHAPES = {"ml-1m": (6_040, 3_706, 165), "ml-20m": (138_493, 26_744, 144)}
+"""Users, items, and interactions of a user."""
+_CHUNKS = (8, 16, 32, 64, 128, 256)
+_LEARNING_RATE = 1e-3
+
+
+class PlainGMF(nn.Module):
+    """The network, each interaction's candidates gathered."""
+
+    def __init__(self, num_users: int, num_items: int, factors: int) -> None:
+        super().__init__()
+        self.user, self.item = nn.Embedding(num_users, factors), nn.Embedding(num_items, factors)
+        self.output = nn.Linear(factors, 1)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=_LEARNING_RATE, fused=True)
+
+    def forward(self, user_B: Tensor, item_BK: Tensor) -> Tensor:
+        product_BKD = self.user(user_B)[:, None] * self.item(item_BK)
+        scores_BK: Tensor = self.output(product_BKD).squeeze(2)
+        return scores_BK
+
+    def step(self, user_B: Tensor, item_BK: Tensor, chunk: int) -> None:
+        """One update of own negatives, the gradients of its chunks added up."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for start in range(0, len(user_B), chunk):
+            scores_BK = self(user_B[start : start + chunk], item_BK[start : start + chunk])
+            label_B = torch.zeros(len(scores_BK), dtype=torch.int64)
+            (F.cross_entropy(scores_BK, label_B, reduction="sum") / len(user_B)).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    def shared_step(self, user_B: Tensor, item_B: Tensor, negative_N: Tensor) -> None:
+        """One update with the same negatives for all."""
+        self.optimizer.zero_grad(set_to_none=True)
+        weighted_BD = self.user(user_B) * self.output.weight
+        positive_B1 = (weighted_BD * self.item(item_B)).sum(1, keepdim=True)
+        scores_BK = torch.cat([positive_B1, weighted_BD @ self.item(negative_N).T], dim=1)
+        label_B = torch.zeros(len(user_B), dtype=torch.int64)
+        F.cross_entropy(scores_BK, label_B).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+
+def generated(shape: str, generator: torch.Generator) -> HistoryTensors:
+    """Users with as many distinct items each, the same items for some of them."""
+    num_users, num_items, length = SHAPES[shape]
+    num_users = min(num_users, 20_000)
+    item_UL = torch.rand(200, num_items, generator=generator).topk(length).indices.sort(1).values
+    item_index = item_UL[torch.arange(num_users) % 200].flatten().int()
+    return HistoryTensors(torch.arange(num_users + 1) * length, item_index, num_items)
+
+
+def seconds(work: Callable[[], None]) -> float:
+    since = time.perf_counter()
+    work()
+    return time.perf_counter() - since
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shape", choices=SHAPES, default="ml-1m")
+    parser.add_argument("--negatives", type=int, default=512)
+    parser.add_argument("--factors", type=int, default=64)
+    parser.add_argument("--interactions", type=int, default=512, help="of a batch")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    histories = generated(asked.shape, torch.Generator().manual_seed(1))
+    sampling = SamplingConfig(negatives=asked.negatives)
+    config = GMFConfig(factors=asked.factors, loss="softmax")
+    model = GMF(config, len(histories), histories.num_items)
+    model.reset_parameters(1)
+    optimizer = torch.optim.Adam(model.parameter_groups()["all"], lr=_LEARNING_RATE, fused=True)
+    batch_size = asked.interactions * (1 + asked.negatives)
+    batches = model.make_batches(histories, batch_size=batch_size, seed=1, sampling=sampling)
+    coming, plain = batches.epoch(0), PlainGMF(len(histories), histories.num_items, asked.factors)
+    drawn = next(coming)
+    user_B, item_BK = drawn.user_index_B, drawn.item_index_BK
+
+    def ours() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        model.train()(next(coming)).backward()
+        optimizer.step()
+
+    chunks = [chunk for chunk in _CHUNKS if chunk <= asked.interactions]
+    cost = {n: seconds(lambda n=n: plain.step(user_B, item_BK, n)) for n in chunks}  # type: ignore[misc]
+    chunk = min(cost, key=lambda n: cost[n])
+    work: dict[str, Callable[[], None]] = {
+        "plain, own negatives": lambda: plain.step(user_B, item_BK, chunk),
+        "foretaste, own negatives": ours,
+        "plain, shared negatives": lambda: plain.shared_step(user_B, item_BK[:, 0], item_BK[0, 1:]),
+    }
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for turn in range(asked.repeats + 1):
+        for name, one in work.items():
+            elapsed_s = seconds(one)
+            if turn:  # the first warms up
+                times[name].append(elapsed_s)
+    base = times["plain, own negatives"]
+    for name, found in times.items():
+        ratio = statistics.median(b / f for b, f in zip(base, found, strict=True))
+        numbers = {"median_s": statistics.median(found), "min_s": min(found), "ratio": ratio}
+        print(json.dumps({"name": name, **vars(asked), "chunk": chunk, **numbers}))
+
+
+if __name__ == "__main__":
+    main()
