@@ -20,6 +20,7 @@ from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.baselines.config import EaseConfig, ItemKNNConfig, RP3betaConfig
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 from tests.docs.pages import Block, Page, page, pages
@@ -88,6 +89,12 @@ def shown(value: Any) -> str:
 def test_tables_have_every_setting_and_its_default(name: str, heading: str, kind: type) -> None:
     expected = {f"--{entry.name}".replace("_", "-"): shown(entry.default) for entry in fields(kind)}
     assert {row[0]: row[1] for row in page(name).rows(heading)} == expected
+
+
+def test_the_table_of_searches_is_what_is_searched() -> None:
+    spaces = {name: config_class(name).search_space for name in MODEL_NAMES}
+    searched = {name: ", ".join(space) for name, space in spaces.items() if space}
+    assert {row[0]: row[1] for row in page("which-model.md").rows("Search settings")} == searched
 
 
 def commands_of(program: App, name: str = "foretaste") -> dict[str, App]:
