@@ -17,6 +17,7 @@ from foretaste.errors import ForetasteError
 from foretaste.recommend import read_ids
 from foretaste.runs import verify, verify_run
 from foretaste.training import Callback
+from foretaste.tune import reproduce
 from tests._util.test_every_config import VALUES
 
 RATINGS = "user_id,item_id,timestamp\n" + "".join(
@@ -92,6 +93,26 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
         "train a model": (
             lambda model: foretaste.train(model, world.dataset, run_path=world.run.path),
             ("model",),
+        ),
+        "compete": (
+            partial(foretaste.compete, world.dataset, output=world.run.path),
+            ("models", "tune", "metrics", "config"),
+        ),
+        "tune_model": (
+            partial(foretaste.tune_model, "ease", world.dataset, output=world.run.path),
+            ("trials", "config", "model_config", "sampling"),
+        ),
+        "tune a model": (
+            lambda model: foretaste.tune_model(model, world.dataset, output=world.run.path),
+            ("model",),
+        ),
+        "reproduce": (
+            partial(reproduce, "ncf-paper", dataset=world.dataset),
+            ("seeds", "precision", "output", "device"),
+        ),
+        "reproduce a publication": (
+            lambda name: reproduce(name, dataset=world.dataset),
+            ("name",),
         ),
         "train into": (partial(foretaste.train, "popularity", "no.csv"), ("run_path", "runs_root")),
     }

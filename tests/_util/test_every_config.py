@@ -61,7 +61,14 @@ BETWEEN_FIELDS = (
 )
 """What is said of settings that do not go together."""
 
-INTERNAL = {"FileFormat", "CandidateRule", "DatasetReference", "RunConfig", "WrittenFile"}
+INTERNAL = {
+    "FileFormat",
+    "CandidateRule",
+    "Between",
+    "DatasetReference",
+    "RunConfig",
+    "WrittenFile",
+}
 """Dataclasses of config modules that nobody gives settings to."""
 
 
