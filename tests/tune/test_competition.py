@@ -221,6 +221,9 @@ def test_advice_is_by_quality_then_by_time() -> None:
         "vae in 60.0 s, and keeps 96% of the quality"
     )
     assert entries[0].users_per_s == 200
+    poor = entry("ease", 0.265, 2.0, worse)
+    board = replace(board, entries=(entries[0], poor, entries[3]))
+    assert "daily" not in board.advice(), "it keeps less than nine tenths"
     slow = replace(entries[2], train_s=31.0)
     board = replace(board, entries=(entries[0], slow, replace(entries[3], to_best=alike)))
     assert "daily" not in board.advice(), "half the time is the least that is worth it"

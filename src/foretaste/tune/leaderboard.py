@@ -12,7 +12,7 @@ from foretaste.evaluation.compare import Difference
 from foretaste.evaluation.result import Evaluation
 from foretaste.report.tables import Cell, Grid, metric_cell
 
-NEARLY = 0.95
+NEARLY = 0.9
 """Share of the best model's quality that is enough for one that is quicker to train."""
 
 QUICKER = 2.0
