@@ -29,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlp": {"layers": (8, 4)},
     "vae": {"hidden": (12,), "latent": 4},
     "dae": {"hidden": (12,), "latent": 4},
+    "recvae": {"width": 12, "latent": 4},
 }
 QUIET = Callback()
 

@@ -26,11 +26,18 @@ if TYPE_CHECKING:
     from foretaste.models.baselines.config import EaseConfig, ItemKNNConfig, RP3betaConfig
     from foretaste.models.config import SamplingConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-    from foretaste.models.vae.config import DAEConfig, VAEConfig
+    from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
     from foretaste.recommend import Answer, Recommender, load
     from foretaste.report import compare_runs, evaluate_run
     from foretaste.runs import Run
-    from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig, resume, train
+    from foretaste.training import (
+        LogConfig,
+        PretrainingConfig,
+        TrainingConfig,
+        blend,
+        resume,
+        train,
+    )
     from foretaste.tune import compete, tune_model
 
 __version__ = "0.1.0"
@@ -52,11 +59,13 @@ _MODULE_OF = {
     "PrepareConfig": "data",
     "PretrainingConfig": "training",
     "RP3betaConfig": "models.baselines.config",
+    "RecVAEConfig": "models.vae.config",
     "Recommender": "recommend",
     "Run": "runs",
     "SamplingConfig": "models.config",
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
+    "blend": "training",
     "compare_runs": "report",
     "compete": "tune",
     "evaluate_run": "report",
@@ -86,12 +95,14 @@ __all__ = [
     "PrepareConfig",
     "PretrainingConfig",
     "RP3betaConfig",
+    "RecVAEConfig",
     "Recommender",
     "Run",
     "SamplingConfig",
     "TrainingConfig",
     "VAEConfig",
     "__version__",
+    "blend",
     "compare_runs",
     "compete",
     "evaluate_run",

@@ -68,6 +68,8 @@ INTERNAL = {
     "DatasetReference",
     "RunConfig",
     "WrittenFile",
+    "BlendConfig",
+    "Member",
 }
 """Dataclasses of config modules that nobody gives settings to."""
 

@@ -26,6 +26,7 @@ VERBS = [
         "tune",
         "compete",
         "reproduce",
+        "blend",
         "runs",
         "recommend",
         "similar",
@@ -33,7 +34,7 @@ VERBS = [
     ),
     "bench",
 ]
-MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "popularity", "ease", "itemknn", "rp3beta"]
+MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "recvae", "popularity", "ease", "itemknn", "rp3beta"]
 
 Foretaste = Callable[..., Done]
 
@@ -194,11 +195,15 @@ def test_python_dash_m(shop: Path) -> None:
         ("trian", 'Did you mean "train"?'),
         ("train nuemf data", 'Did you mean "neumf"?'),
         ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
-        ("train ease data --trace", "which belongs to foretaste train neumf, gmf, mlp, vae, dae."),
+        (
+            "train ease data --trace",
+            "which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae.",
+        ),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         (
             "train ease data --epochs 3",
-            "Unknown option: --epochs, which belongs to foretaste train neumf, gmf, mlp, vae, dae.",
+            "Unknown option: --epochs, which belongs to foretaste train neumf, gmf, mlp, vae, dae, "
+            "recvae.",
         ),
         ("train vae data --factors 8", "which belongs to foretaste train neumf, gmf."),
         ("train vae data -f 8", "Unknown option: -f, which belongs to foretaste train neumf, gmf."),

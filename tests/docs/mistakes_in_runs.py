@@ -334,6 +334,17 @@ QUESTIONS = {
     "History lengths of known users": run("evaluate runs/vae --history-lengths 1 5"),
     "One run to compare": run("compare runs/vae"),
     "Runs of different datasets": run("compare runs/vae runs/heldout"),
+    "One run to blend": run("blend runs/vae"),
+    "Runs of different datasets to blend": run("blend runs/vae runs/heldout"),
+    "Weights of other runs": run("blend runs/vae runs/gmf --weights 1"),
+    "A blend without a validation part": python(
+        "foretaste.blend(['runs/everything', foretaste.train('ease', 'everything')])"
+    ),
+    "A blend of nothing": run("blend runs/vae runs/gmf --weights 0 0"),
+    "An unfinished run to blend": run("blend runs/vae runs/stopped"),
+    "Vectors of a blend": python(
+        "foretaste.load(foretaste.blend(['runs/vae', 'runs/gmf'], weights=[1, 1])).item_vectors()"
+    ),
     "Other data that a run was trained on": run("evaluate runs/everything --dataset data"),
     "Other data without a common item": run(
         "evaluate runs/vae --dataset other",

@@ -20,6 +20,7 @@ SMALL = {
     "mlp": {"layers": (4, 2)},
     "vae": {"hidden": (4,), "latent": 2},
     "dae": {"hidden": (4,), "latent": 2},
+    "recvae": {"width": 4, "latent": 2},
 }
 
 

@@ -21,7 +21,7 @@ from foretaste.models.baselines.config import EaseConfig, ItemKNNConfig, RP3beta
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 from tests.docs.pages import Block, Page, page, pages
 
@@ -32,6 +32,7 @@ TABLES = [
     ("models.md", "Settings of negatives", SamplingConfig),
     ("models.md", "Settings of vae", VAEConfig),
     ("models.md", "Settings of dae", DAEConfig),
+    ("models.md", "Settings of recvae", RecVAEConfig),
     ("models.md", "Settings of ease", EaseConfig),
     ("models.md", "Settings of itemknn", ItemKNNConfig),
     ("models.md", "Settings of rp3beta", RP3betaConfig),

@@ -16,7 +16,7 @@ from tests.training.test_resume import Photographs
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SHAPE = GenerateConfig(num_users=600, num_items=300, num_interactions=15_000)
-BATCH_SIZES = {"gmf": 8_000, "neumf": 8_000, "mlp": 8_000, "vae": 100, "dae": 100}
+BATCH_SIZES = {"gmf": 8_000, "neumf": 8_000, "mlp": 8_000, "vae": 100, "dae": 100, "recvae": 100}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.parametrize(
     ("name", "precision"),
     [("gmf", "fp32")]
-    + [(name, p) for name in ("neumf", "mlp", "vae", "dae") for p in ("fp32", "bf16", "fp16")],
+    + [
+        (name, p)
+        for name in ("neumf", "mlp", "vae", "dae", "recvae")
+        for p in ("fp32", "bf16", "fp16")
+    ],
 )
 def test_a_killed_training_goes_on_as_if_nothing_had_been(
     name: str, precision: str, cuda_graphs: bool, dataset: Dataset, tmp_path: Path

@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import foretaste
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
 from foretaste.training import TrainingConfig, train
@@ -52,6 +53,7 @@ RECIPES = {
     "mlp": Recipe(settings=_NEUMF, model_config=MLPConfig(layers=(16, 16, 8), dropout=0.1)),
     "vae": Recipe(settings=_VAE, model_config=VAEConfig(hidden=(16,), latent=4)),
     "dae": Recipe(settings=_VAE, model_config=DAEConfig(hidden=(16,), latent=4)),
+    "recvae": Recipe(settings=_VAE, model_config=RecVAEConfig(width=16, latent=4)),
 }
 """Closed-form models take what they are given by default."""
 
@@ -97,6 +99,15 @@ def make_dataset(directory: Path) -> Dataset:
 
 
 def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1) -> Trained:
+    if name == "blend":
+        members = [
+            train_on_board(one, dataset, run_path.with_name(f"{run_path.name}-{one}"), seed=seed)
+            for one in ("ease", "vae")
+        ]
+        run = foretaste.blend(
+            [member.run for member in members], weights=[0.4, 0.6], run_path=run_path, device="cpu"
+        )
+        return Trained(name, dataset, Run.open(run.path))
     recipe = RECIPES.get(name, Recipe())
     run = train(
         name,
@@ -112,7 +123,7 @@ class ModelContract:
     """Needs a fixture ``trained``; ``retrain`` trains the same model again, with a seed."""
 
     def test_it_is_registered_under_its_name(self, trained: Trained) -> None:
-        assert trained.name in MODEL_NAMES
+        assert trained.name in (*MODEL_NAMES, "blend")
         assert trained.model.name == trained.name
         assert trained.model.num_users == NUM_USERS
         assert trained.model.num_items == NUM_ITEMS

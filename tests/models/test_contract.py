@@ -28,7 +28,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_dataset(tmp_path_factory.mktemp("board") / "dataset")
 
 
-@pytest.fixture(scope="module", params=MODEL_NAMES)
+@pytest.fixture(scope="module", params=[*MODEL_NAMES, "blend"])
 def trained(
     request: pytest.FixtureRequest, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory
 ) -> Trained:

@@ -9,10 +9,11 @@ from foretaste.errors import UnsupportedError
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
+from foretaste.models.vae.recvae import RecVAE
 
 CPU = torch.device("cpu")
-NEURAL = ("neumf", "gmf", "mlp", "vae", "dae")
+NEURAL = ("neumf", "gmf", "mlp", "vae", "dae", "recvae")
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
@@ -46,6 +47,9 @@ def test_training_keeps_four_numbers_for_each_weight(name: str) -> None:
         tensor for state in optimizer.state.values() for tensor in state.values() if tensor.ndim
     ]
     kept = [*parameters, *(parameter.grad for parameter in parameters), *moments]
+    if isinstance(model, RecVAE):  # the encoder of its prior
+        encoder = [one for name, one in model.named_parameters() if not name.startswith("output")]
+        kept += encoder
     num_bytes = sum(tensor.nbytes for tensor in kept if tensor is not None)
     assert model.training_bytes(CPU) == num_bytes + sum(each.nbytes for each in model.buffers())
 
@@ -59,6 +63,7 @@ def test_training_keeps_four_numbers_for_each_weight(name: str) -> None:
         ("mlp", lambda width: MLPConfig(layers=(width, width))),
         ("vae", lambda width: VAEConfig(hidden=(width,))),
         ("dae", lambda width: DAEConfig(latent=width)),
+        ("recvae", lambda width: RecVAEConfig(width=width)),
     ],
 )
 def test_no_size_is_too_large_to_be_told(name: str, settings: object, width: int) -> None:

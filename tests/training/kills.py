@@ -38,10 +38,12 @@ FIRST_USE_IMPORTS = (pyarrow.dataset,)
 
 SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_genres=4)
 CASES = [("gmf", "fp32")] + [
-    (name, precision) for name in ("neumf", "mlp", "vae", "dae") for precision in ("fp32", "bf16")
+    (name, precision)
+    for name in ("neumf", "mlp", "vae", "dae", "recvae")
+    for precision in ("fp32", "bf16")
 ]
 SETTINGS: dict[str, Any] = {"epochs": 6, "checkpoint_every_s": 0.0}
-BATCH_SIZES = {"vae": 15, "dae": 15}
+BATCH_SIZES = {"vae": 15, "dae": 15, "recvae": 30}
 FIRST_DELAY = 0.5
 """Longest delay of a first kill, of the time a whole training takes: most are killed often."""
 PATIENCE = 0.1

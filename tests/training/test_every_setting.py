@@ -18,7 +18,7 @@ from foretaste.models.baselines.config import (
 )
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train
 from tests.training.trainings import numbers_of, weights_of
 
@@ -93,6 +93,17 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "dropout": 0.2,
             "activation": "relu",
             "l2": 0.1,
+            "sampled_softmax": 3,
+        },
+    ),
+    "recvae": (
+        RecVAEConfig(width=12, latent=4),
+        {
+            "width": 14,
+            "latent": 5,
+            "dropout": 0.2,
+            "kl_weight": 0.1,
+            "encoder_passes": 2,
             "sampled_softmax": 3,
         },
     ),

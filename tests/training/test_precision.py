@@ -105,7 +105,7 @@ def test_only_fp16_is_scaled() -> None:
     assert isinstance(PrecisionPolicy(precision="bf16", device=CPU).scaler(), Unscaled)
 
 
-@pytest.mark.parametrize("name", ["neumf", "vae", "dae"])
+@pytest.mark.parametrize("name", ["neumf", "vae", "dae", "recvae"])
 def test_half_precision_learns_what_full_precision_learns(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:

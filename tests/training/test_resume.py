@@ -32,12 +32,12 @@ from tests.training.trainings import events, numbers_of, run_of, weights_of
 STATE = "resume.safetensors"
 EVERY = [("gmf", "fp32")] + [
     (name, precision)
-    for name in ("neumf", "mlp", "vae", "dae")
+    for name in ("neumf", "mlp", "vae", "dae", "recvae")
     for precision in ("fp32", "bf16", "fp16")
 ]
 """Every neural model in every precision that it and a CPU compute."""
 
-BATCHES = {"vae": 20, "dae": 20}
+BATCHES = {"vae": 20, "dae": 20, "recvae": 20}
 """Users in a batch; the others take samples."""
 
 

@@ -20,7 +20,13 @@ SMALL: dict[str, Any] = {"batch_size": 20, "learning_rate": 0.003}
 @pytest.mark.parametrize("parallel", ["data", "items"])
 @pytest.mark.parametrize(
     ("name", "size", "precision"),
-    [("vae", 2, "fp32"), ("dae", 3, "fp32"), ("vae", 3, "bf16"), ("vae", 2, "fp16")],
+    [
+        ("vae", 2, "fp32"),
+        ("dae", 3, "fp32"),
+        ("vae", 3, "bf16"),
+        ("vae", 2, "fp16"),
+        ("recvae", 2, "fp32"),
+    ],
 )
 def test_ranks_train_the_model_of_one_process(
     name: str, size: int, precision: str, parallel: str, dataset: Dataset, tmp_path: Path
@@ -32,13 +38,15 @@ def test_ranks_train_the_model_of_one_process(
 
 
 @pytest.mark.parametrize("parallel", ["data", "items"])
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("name", "precision"), [("vae", "fp32"), ("vae", "fp16"), ("recvae", "fp32")]
+)
 def test_ranks_go_on_as_if_nothing_had_been(
-    precision: str, parallel: str, dataset: Dataset, tmp_path: Path
+    name: str, precision: str, parallel: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     settings = SMALL | {"precision": precision, "parallel": parallel}
-    whole = run_by(2, "vae", dataset, tmp_path / "whole", **settings)
-    run_by(2, "vae", dataset, tmp_path / "run", stop_after=5, **settings)
+    whole = run_by(2, name, dataset, tmp_path / "whole", **settings)
+    run_by(2, name, dataset, tmp_path / "run", stop_after=5, **settings)
     run_ranks(resumed, 2, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert weights_of(run) == weights_of(whole)

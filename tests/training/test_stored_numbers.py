@@ -27,6 +27,7 @@ MODEL_CONFIGS: dict[str, Any] = {
     "mlp": foretaste.MLPConfig(layers=(32, 16, 8)),
     "vae": foretaste.VAEConfig(hidden=(32,), latent=8),
     "dae": foretaste.DAEConfig(hidden=(32,), latent=8),
+    "recvae": foretaste.RecVAEConfig(width=32, latent=8),
 }
 PRECISIONS = dict.fromkeys(MODEL_CONFIGS, ("fp32", "bf16", "fp16")) | {"gmf": ("fp32",)}
 CASES = [(model, name) for model in MODEL_NAMES for name in PRECISIONS.get(model, ("fp32",))]

@@ -25,7 +25,7 @@ def test_an_unknown_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["vae", "dae", "popularity", "ease"])
+@pytest.mark.parametrize("name", ["vae", "dae", "recvae", "popularity", "ease"])
 def test_sampling_belongs_to_those_that_sample(name: str, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=f"{name} samples no negatives: .* neumf, gmf, mlp"):
         run_of(name, dataset, tmp_path / "run", SamplingConfig())

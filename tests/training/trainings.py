@@ -8,7 +8,7 @@ from typing import Any
 from foretaste.data import Dataset
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run
 from foretaste.training import Callback, LogConfig, PretrainingConfig, TrainingConfig, train
 
@@ -18,6 +18,7 @@ CONFIGS: dict[str, Any] = {
     "mlp": MLPConfig(layers=(8, 8, 4)),
     "vae": VAEConfig(hidden=(12,), latent=4),
     "dae": DAEConfig(hidden=(12,), latent=4),
+    "recvae": RecVAEConfig(width=12, latent=4),
 }
 SETTINGS: dict[str, Any] = {"epochs": 3, "learning_rate": 0.01, "eval_every": 1, "device": "cpu"}
 

@@ -69,7 +69,7 @@ def parse_shape(text: str, model: str) -> GenerateConfig:
 
     ``ml-20m`` is what the reference of ``model`` trains on. SettingError for anything else.
     """
-    named = _NAMED_SHAPES | (_NAMED_SHAPES_OF_VAE if model in ("vae", "dae") else {})
+    named = _NAMED_SHAPES | (_NAMED_SHAPES_OF_VAE if model in ("vae", "dae", "recvae") else {})
     match = _COUNTS.fullmatch(text.replace(",", "").replace("_", "").lower())
     if text in named:
         return shape_of(*named[text])

@@ -88,6 +88,10 @@ _VERBS = {
 
     Data, split, sizes, optimizer and selection are as published; what is not is said below the
     table. `--seeds 5` gives mean, range and best. Interrupted, the same command goes on.""",
+    "blend": """Make a run of other runs: a weighted sum of their scores.
+
+    Of runs of the same dataset, which the new one does not need any more: it has the weights of
+    all. How much each counts is found on the validation part.""",
     "runs": """List the runs of a folder.
 
     With the model and dataset of each, its best metric and the seconds that it trained. Runs that
@@ -114,6 +118,7 @@ _LOWER = {
     "compete": "lower --evaluation-batch",
     "reproduce": "take a larger machine, for the sizes are those that were published",
     "tune": "lower --batch-size, --evaluation-batch or the model's sizes",
+    "blend": "name fewer runs",
     "recommend": "lower -k, or ask for fewer users at once",
 }
 """Ways to take less memory, by verb."""

@@ -36,7 +36,7 @@ SHORT_NAMES = {
 }
 """Settings that have a short name."""
 
-NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k", "--history-lengths"})
+NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k", "--history-lengths", "--weights"})
 """Options that take several numbers."""
 
 NAME_LISTS = frozenset({"--columns", "--items-columns"})

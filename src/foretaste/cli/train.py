@@ -156,7 +156,7 @@ def resume(
     from foretaste import training
     from foretaste.training.auto import asked_settings
 
-    with _displayed(asked_settings(opened), logs) as display:
+    with displayed(asked_settings(opened), logs) as display:
         resumed = training.resume(
             opened,
             dataset_path=dataset,
@@ -164,7 +164,7 @@ def resume(
             logs=logs.config(),
             callback=display,
         )
-    _print_run(resumed, logs)
+    print_run(resumed, logs)
 
 
 for position, name in enumerate(MODELS):
@@ -219,7 +219,7 @@ def _train(
             say(console, f"  {label:12}{value}")
     if place.runs_root is not None:
         settings["runs_root"] = place.runs_root
-    with _displayed(config or TrainingConfig(), logs) as display:
+    with displayed(config or TrainingConfig(), logs) as display:
         run = training.train(
             model,
             dataset,
@@ -232,7 +232,7 @@ def _train(
             callback=display,
             **settings,
         )
-    _print_run(run, logs)
+    print_run(run, logs)
 
 
 def _opened(raw: RawData, sources: Sequence[Path], *, quiet: bool) -> Dataset:
@@ -248,7 +248,7 @@ def _opened(raw: RawData, sources: Sequence[Path], *, quiet: bool) -> Dataset:
 
 
 @contextmanager
-def _displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
+def displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
     """Show a training within, and its final numbers in the end."""
     from foretaste.evaluation.config import EvaluationConfig, parse_metric
     from foretaste.report.tables import evaluation_grid
@@ -270,7 +270,7 @@ def _displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
                     say(console, line, "dim", folded=True)
 
 
-def _print_run(run: Run, logs: Logs) -> None:
+def print_run(run: Run, logs: Logs) -> None:
     """Print the run's directory and commands to go on with."""
     import numpy as np
 

@@ -36,13 +36,16 @@ class UserState:
     """
 
     has_history_B: Tensor
-    parts: tuple[Tensor | HistoryTensors, ...]
+    parts: tuple[Tensor | HistoryTensors | UserState, ...]
 
     def __len__(self) -> int:
         return self.has_history_B.numel()
 
     def __getitem__(self, rows: slice) -> UserState:
         return UserState(self.has_history_B[rows], tuple(part[rows] for part in self.parts))
+
+
+StateParts = tuple[Tensor | HistoryTensors | UserState, ...]
 
 
 class RecommenderModel(nn.Module, ABC):
@@ -117,8 +120,7 @@ class RecommenderModel(nn.Module, ABC):
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
-        has_history_B = histories.whole_lengths() > 0
-        return UserState(has_history_B, self._known_users(user_index_B, histories))
+        return UserState(histories.whole_lengths() > 0, self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
         """State of users unseen in training, from their histories alone."""
@@ -161,12 +163,10 @@ class RecommenderModel(nn.Module, ABC):
         return torch.cat(parts, dim=1)
 
     @abstractmethod
-    def _known_users(
-        self, user_index_B: Tensor, histories: HistoryTensors
-    ) -> tuple[Tensor | HistoryTensors, ...]: ...
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts: ...
 
     @abstractmethod
-    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor | HistoryTensors, ...]: ...
+    def _new_users(self, histories: HistoryTensors) -> StateParts: ...
 
     @abstractmethod
     def _score_catalogue(self, state: UserState) -> Tensor: ...
@@ -251,6 +251,7 @@ class NeuralModel(IterativeModel):
     ) -> None:
         super().__init__(config, num_users, num_items, share)
         self._memory = Buffers()
+        self.kept: dict[str, Tensor] = {}  # of training: earlier values of parameters, by name
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights, a gradient of each and Adam's two moments."""
@@ -342,8 +343,7 @@ class ComposedModel(ClosedFormModel):
 
 def power_of_two(value: int, smallest: int, largest: int) -> int:
     """The largest power of two that is at most ``value``, between bounds: a batch size."""
-    power = (1 << max(0, value).bit_length()) >> 1
-    return min(max(power, smallest), largest)
+    return min(max((1 << max(0, value).bit_length()) >> 1, smallest), largest)
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -23,6 +23,7 @@ MODELS = {
     "mlp": (f"{_NEUMF}.config:MLPConfig", f"{_NEUMF}.model:MLP"),
     "vae": (f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
     "dae": (f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultDAE"),
+    "recvae": (f"{_VAE}.config:RecVAEConfig", f"{_VAE}.recvae:RecVAE"),
     "popularity": (f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"),
     "ease": (f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
     "itemknn": (f"{_BASELINES}.config:ItemKNNConfig", f"{_BASELINES}.neighbors:ItemKNN"),
@@ -32,6 +33,11 @@ MODELS = {
 
 MODEL_NAMES = tuple(MODELS)
 """Every model that can be trained."""
+
+_COMPOSED = {
+    "blend": ("foretaste.models.blend.config:BlendConfig", "foretaste.models.blend.model:Blend")
+}
+"""Models made of runs, which have a command of their own."""
 
 
 def config_class(name: str) -> type[ModelConfig]:
@@ -64,9 +70,10 @@ def build_model(
 
 
 def _load(name: str, which: int) -> Any:
-    if not isinstance(name, str) or name not in MODELS:
+    kinds = MODELS | _COMPOSED
+    if not isinstance(name, str) or name not in kinds:
         meant = get_close_matches(name, MODELS, n=1) if isinstance(name, str) else []
         suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
         raise wrong("model", name, f"one of {', '.join(MODELS)}{suggestion}")
-    module, _, attribute = MODELS[name][which].partition(":")
+    module, _, attribute = kinds[name][which].partition(":")
     return getattr(import_module(module), attribute)

@@ -1,17 +1,23 @@
 """The reparameterization trick of variational autoencoders, and their divergence from the prior.
 
-Both gradients are written out: left to autograd they are twice the passes over memory.
+Gradients are written out: left to autograd they are twice the passes over memory.
 
-Shape suffixes: B users, L latent width, C twice that.
+Shape suffixes: B users, L latent width, C twice that, M components of a mixture.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from foretaste.ops.precomputed_gradients import with_gradients
+
+_STANDARD_SHARE, _EARLIER_SHARE, _WIDE_SHARE = 3 / 20, 3 / 4, 1 / 10
+_WIDE_LOG_VARIANCE = 10.0
 
 
 class _Reparameterize(torch.autograd.Function):
@@ -48,3 +54,45 @@ def reparameterize(code_BC: Tensor, noise_BL: Tensor) -> tuple[Tensor, Tensor]:
     """
     result = _Reparameterize.apply(code_BC, noise_BL)  # type: ignore[no-untyped-call]
     return cast(tuple[Tensor, Tensor], result)
+
+
+def divergence_from_mixture(
+    latent_BL: Tensor,
+    code_BC: Tensor,
+    noise_BL: Tensor,
+    earlier_BC: Tensor,
+    weight_B: Tensor,
+) -> Tensor:
+    """``sum_u weight_u (log q(z_u) - log p(z_u))``, a scalar: the divergence, from one sample each.
+
+    ``latent_BL`` is z, the sample that `reparameterize` drew from q by code and noise. Every
+    coordinate of the prior p is a mixture of 3/20 N(0, 1), 3/4 of the posterior that
+    ``earlier_BC`` encodes and 1/10 N(0, e^10): RecVAE's (Shenbin et al. 2020, section 3.3, with the
+    weights of its code). Differentiable once with respect to latent and code.
+    """
+    log_variance_BL = code_BC.chunk(2, dim=1)[1]
+    inputs = latent_BL, log_variance_BL
+    with torch.no_grad():
+        earlier_mean_BL, earlier_log_variance_BL = earlier_BC.chunk(2, dim=1)
+        precision_BL = earlier_log_variance_BL.neg().exp_()
+        offset_BL = latent_BL - earlier_mean_BL
+        square_BL, wide_precision = latent_BL.square(), math.exp(-_WIDE_LOG_VARIANCE)
+        earlier_BL = torch.addcmul(earlier_log_variance_BL, offset_BL.square(), precision_BL)
+        wide = math.log(_WIDE_SHARE) - 0.5 * _WIDE_LOG_VARIANCE
+        # but for the logarithm of 2 pi, which cancels
+        log_density_MBL = torch.stack(
+            [
+                math.log(_STANDARD_SHARE) - 0.5 * square_BL,
+                math.log(_EARLIER_SHARE) - 0.5 * earlier_BL,
+                wide - 0.5 * wide_precision * square_BL,
+            ]
+        )
+        prior_BL = log_density_MBL.logsumexp(0)
+        posterior_BL = (noise_BL.square() + log_variance_BL).mul_(-0.5)
+        value = torch.dot(weight_B, (posterior_BL - prior_BL).sum(1))
+        share_MBL = log_density_MBL.sub_(prior_BL).exp_()
+        slope_BL = offset_BL.mul_(precision_BL).mul_(share_MBL[1])
+        slope_BL.addcmul_(latent_BL, share_MBL[0].add_(share_MBL[2], alpha=wide_precision))
+        weight_B1 = weight_B[:, None]
+        gradients = [slope_BL.mul_(weight_B1), (-0.5 * weight_B1).expand_as(slope_BL).clone()]
+    return with_gradients(value, inputs, gradients)

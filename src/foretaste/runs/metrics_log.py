@@ -36,7 +36,7 @@ UNITS = {
     "num_users": "users",
     "num_items": "items",
     "num_interactions": "interactions",
-    "loss": "mean over samples (neumf, gmf, mlp) or users (vae, dae), nats",
+    "loss": "mean over samples (neumf, gmf, mlp) or users (vae, dae, recvae), nats",
     "evaluation": "protocol, candidates, counts and metrics of one evaluation",
     "beta": "weight of the KL term, 0 to 1",
     "loss_scale": "factor on the loss (fp16)",

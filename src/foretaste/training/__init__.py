@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from foretaste.training.blending import blend, blend_weights
     from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
     from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
     from foretaste.training.verbs import resume, train
@@ -19,6 +20,8 @@ _MODULE_OF = {
     "TrainingConfig": "config",
     "TrainingStart": "callbacks",
     "TrainingSummary": "callbacks",
+    "blend": "blending",
+    "blend_weights": "blending",
     "resume": "verbs",
     "train": "verbs",
 }
@@ -31,6 +34,8 @@ __all__ = [
     "TrainingConfig",
     "TrainingStart",
     "TrainingSummary",
+    "blend",
+    "blend_weights",
     "resume",
     "train",
 ]

@@ -143,6 +143,8 @@ class Step:
         """All that changes from update to update, by name; resuming needs it."""
         self.finish()
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        if isinstance(self.model, NeuralModel):
+            state |= {f"kept.{name}": value for name, value in self.model.kept.items()}
         for name, parameter in self.model.named_parameters():
             for one in self.optimizers:
                 for kind, value in one.optimizer.state.get(parameter, {}).items():
@@ -160,6 +162,9 @@ class Step:
         """Go on from a `state_dict`; before the first call only."""
         self.model.load_state_dict(_under("model", state))
         self.scaler.load_state_dict(_under("scaler", state))
+        if isinstance(self.model, NeuralModel):
+            device, kept = self.model.device, _under("kept", state)
+            self.model.kept = {n: value.to(device, copy=True) for n, value in kept.items()}
         parameters = dict(self.model.named_parameters())
         optimizer_of = {
             parameter: one.optimizer
@@ -169,8 +174,8 @@ class Step:
         for key, value in _under("optimizer", state).items():
             kind, _, name = key.partition(".")
             parameter = parameters[name]
-            kept = value.to(parameter.device, copy=True)
-            optimizer_of[parameter].state[parameter][kind] = kept
+            moment = value.to(parameter.device, copy=True)
+            optimizer_of[parameter].state[parameter][kind] = moment
 
     def compile(self, batches: Batches) -> float:
         """Compile what a step compiles, without an update; returns the seconds it took.

@@ -28,7 +28,7 @@ from foretaste.training.config import PretrainingConfig
 _SAME = "from"
 """The role of a run of the same model, beside its pretrained parts."""
 
-_SIZES = ("factors", "layers", "hidden", "latent")
+_SIZES = ("factors", "layers", "hidden", "width", "latent")
 """The settings of models that decide the shapes of their weights."""
 
 

@@ -29,7 +29,7 @@ class PlainVAE(nn.Module):
         seen_BI = batch.histories.to_dense().double()
         hidden = F.normalize(seen_BI)
         if training and self.config.dropout:
-            hidden[seen_BI > 0] *= self._kept(batch)
+            hidden[seen_BI > 0] *= kept_entries(batch, self.config.dropout)
         hidden = self._activate(F.linear(hidden, self.encoder_table.T, self.encoder_bias))
         for number in range(self.depth - 1):
             hidden = self._activate(self._linear("encoder", number, hidden))
@@ -40,7 +40,8 @@ class PlainVAE(nn.Module):
             posterior = torch.distributions.Normal(mean, (0.5 * log_variance).exp())
             prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
             divergence = torch.distributions.kl_divergence(posterior, prior).sum()
-            latent = mean + self._noise(mean, batch) * posterior.stddev * training
+            noise = latent_noise(batch, self.config.latent)
+            latent = mean + noise * posterior.stddev * training
         else:
             latent = self._activate(code)
         for number in range(self.depth):
@@ -59,25 +60,27 @@ class PlainVAE(nn.Module):
         epochs = batch.update.item() / batch.updates_per_epoch
         return min(self.config.anneal_cap, epochs / self.config.anneal_epochs)
 
-    def _kept(self, batch: HistoryBatch) -> Tensor:
-        """Dropout of the entries, row by row: four to a word."""
-        threshold = round(self.config.dropout * 65536)
-        kept = []
-        for row, length in enumerate(batch.histories.lengths().tolist(), int(batch.first_row)):
-            entry = torch.arange(length)
-            words = hash_words(batch.dropout_key, (row << 32) + entry // 4) >> (16 * (entry % 4))
-            kept.append((words & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536))
-        return torch.cat(kept)
-
-    def _noise(self, mean: Tensor, batch: HistoryBatch) -> Tensor:
-        """Noise of the latent vectors, row by row: two values to a word."""
-        row = torch.arange(len(mean))[:, None] + batch.first_row
-        pairs = normals(batch.noise_key, (row << 32) + torch.arange(mean.shape[1]))
-        return pairs.flatten(1)[:, : mean.shape[1]].double()
-
     def _linear(self, part: str, number: int, hidden: Tensor) -> Tensor:
         weight, bias = (getattr(self, f"{part}_{number}_{name}") for name in ("weight", "bias"))
         return F.linear(hidden, weight, bias)
 
     def _activate(self, hidden: Tensor) -> Tensor:
         return torch.tanh(hidden) if self.config.activation == "tanh" else F.relu(hidden)
+
+
+def kept_entries(batch: HistoryBatch, dropout: float) -> Tensor:
+    """Dropout of the entries, row by row: four to a word."""
+    threshold = round(dropout * 65536)
+    kept = []
+    for row, length in enumerate(batch.histories.lengths().tolist(), int(batch.first_row)):
+        entry = torch.arange(length)
+        words = hash_words(batch.dropout_key, (row << 32) + entry // 4) >> (16 * (entry % 4))
+        kept.append((words & 0xFFFF).ge(threshold).double() / (1 - threshold / 65536))
+    return torch.cat(kept)
+
+
+def latent_noise(batch: HistoryBatch, latent: int) -> Tensor:
+    """Noise of the latent vectors, row by row: two values to a word."""
+    row = torch.arange(len(batch.histories))[:, None] + batch.first_row
+    pairs = normals(batch.noise_key, (row << 32) + torch.arange(latent))
+    return pairs.flatten(1)[:, :latent].double()

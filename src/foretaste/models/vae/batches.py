@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -50,16 +51,20 @@ class HistoryBatch:
         numbers = (self.update, self.dropout_key, self.noise_key, self.first_row)
         return histories.offsets, histories.item_index, *numbers
 
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> HistoryBatch:
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
         """Such a batch of other `tensors`."""
         offsets, item_index, update, dropout_key, noise_key, first_row = tensors
         histories = replace(self.histories, offsets=offsets, item_index=item_index)
-        keys = dropout_key, noise_key
-        return HistoryBatch(
-            histories, update, self.updates_per_epoch, *keys, first_row, self.num_samples
+        return replace(
+            self,
+            histories=histories,
+            update=update,
+            dropout_key=dropout_key,
+            noise_key=noise_key,
+            first_row=first_row,
         )
 
-    def __getitem__(self, rows: slice) -> HistoryBatch:
+    def __getitem__(self, rows: slice) -> Self:
         """Some users, to compute on their own: losses of slices of a batch add up to its own."""
         first_row = self.first_row + rows.indices(len(self.histories))[0]
         return replace(self, histories=self.histories[rows], first_row=first_row)
@@ -142,3 +147,45 @@ class HistoryBatches:
             item_index_N = F.pad(item_index_N, (0, self.num_entries - num_entries))
         place_B2 = None if histories.place_B2 is None else histories.place_B2[user_B]
         return HistoryTensors(offsets, item_index_N, histories.num_items, place_B2)
+
+
+Phase = Literal["encoder", "decoder"]
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseBatch(HistoryBatch):
+    """A batch that trains one of the two halves of an autoencoder."""
+
+    phase: Phase
+    begins_epoch: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AlternatingBatches:
+    """Passes over all users that train the encoder, then one that trains the decoder: an epoch."""
+
+    one_pass: HistoryBatches
+    encoder_passes: int
+
+    @property
+    def num_batches(self) -> int:
+        return (self.encoder_passes + 1) * self.one_pass.num_batches
+
+    @property
+    def num_samples(self) -> int:
+        return (self.encoder_passes + 1) * self.one_pass.num_samples
+
+    @property
+    def samples_per_batch(self) -> int:
+        return self.one_pass.samples_per_batch
+
+    def epoch(self, number: int, first_batch: int = 0) -> Iterator[PhaseBatch]:
+        first_pass, skipped = divmod(first_batch, self.one_pass.num_batches)
+        for pass_number in range(first_pass, self.encoder_passes + 1):
+            phase: Phase = "encoder" if pass_number < self.encoder_passes else "decoder"
+            overall = number * (self.encoder_passes + 1) + pass_number
+            for batch in self.one_pass.epoch(overall, skipped):
+                begins_epoch = pass_number == 0 and skipped == 0
+                yield PhaseBatch(**vars(batch), phase=phase, begins_epoch=begins_epoch)
+                skipped += 1
+            skipped = 0

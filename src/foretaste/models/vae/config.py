@@ -1,4 +1,4 @@
-"""Settings of Mult-VAE and Mult-DAE (Liang et al. 2018); defaults are NVIDIA's."""
+"""Settings of Mult-VAE and Mult-DAE (Liang et al. 2018), by default NVIDIA's, and of RecVAE."""
 
 from __future__ import annotations
 
@@ -56,10 +56,13 @@ class _Annealing(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loss(ModelConfig):
+class _Norm(ModelConfig):
     l2: Weight = 0.0
     """Weight of the squared norm of all weight matrices, added to the loss."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class _Softmax(ModelConfig):
     sampled_softmax: Count | None = None
     """Approximation for huge catalogues: train on this many sampled items, beside those of the
     batch's users, instead of all items; by default the loss is exact."""
@@ -67,7 +70,7 @@ class _Loss(ModelConfig):
 
 # Fields come in the order of help and config.json from the last parent to the first.
 @dataclass(frozen=True, kw_only=True)
-class VAEConfig(_Loss, _Annealing, _Network):
+class VAEConfig(_Softmax, _Norm, _Annealing, _Network):
     """Mult-VAE: a variational autoencoder over histories.
 
     Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
@@ -78,10 +81,46 @@ class VAEConfig(_Loss, _Annealing, _Network):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAEConfig(_Loss, _Network):
+class DAEConfig(_Softmax, _Norm, _Network):
     """Mult-DAE: the autoencoder without the variational part."""
 
     search_space = _SPACE
 
     activation: Activation = "tanh"
     """Activation of the hidden layers and the latent one: tanh or relu."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Alternation(ModelConfig):
+    parallel = ("data", "items")
+
+    width: Count = 600
+    """Width of each of the encoder's five layers."""
+
+    latent: Count = 200
+    """Width of the latent user vector."""
+
+    dropout: Dropout = 0.5
+    """Share of a history's items hidden from the encoder while it is trained."""
+
+    kl_weight: Weight = 0.005
+    """Weight of the KL term for each item of a user's history."""
+
+    encoder_passes: Count = 3
+    """Passes over the data that train the encoder in an epoch, before one trains the decoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecVAEConfig(_Softmax, _Alternation):
+    """RecVAE: a variational autoencoder whose prior keeps it near its own last encoder.
+
+    Shenbin et al. 2020, arXiv 1912.11160. Encoder and decoder learn in turn, and the KL weight
+    follows the length of the history.
+    """
+
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "learning_rate": Between(2e-4, 3e-3, log=True),
+        "kl_weight": Between(0.001, 0.05, log=True),
+        "latent": Between(50, 400, log=True),
+        "dropout": Between(0.2, 0.8),
+    }

@@ -63,15 +63,19 @@ def loss(
     """``scale * reference.loss``, differentiable once; backward gives its gradients away.
 
     Products run and the chunk's logits are kept in ``compute_dtype``; all sums in float32 at least.
+    No product is computed for the gradient of an input that wants none.
     """
     inputs = (hidden_BD, weight_ID, bias_I)
-    wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    wants_hidden, *wants_output = (
+        torch.is_grad_enabled() and tensor.requires_grad for tensor in inputs
+    )
+    wants = wants_hidden, any(wants_output)
     dtype = compute_dtype or weight_ID.dtype
     shards = shards or ItemShards(ALONE, len(weight_ID))
     with torch.no_grad():
         work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation, shards)
-        value = work.run(wants_gradients)
-    return with_gradients(value, inputs, work.gradients) if wants_gradients else value
+        value = work.run(*wants)
+    return with_gradients(value, inputs, work.gradients()) if any(wants) else value
 
 
 def _chunks(num_rows: int, most_items: int, weight_ID: Tensor) -> list[slice]:
@@ -124,31 +128,41 @@ class _Pass:
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
         self.chunks = _chunks(len(targets), most_items, self.weight_ID)
         self.fused, self.exponentials = self._exponentials(targets, implementation)
-        self.gradients: list[Tensor] = []
+        self.hidden_gradient_BD: Tensor | None = None
+        self.output_gradients: tuple[Tensor, Tensor] | None = None
+        """Of the weights and of the bias."""
 
-    def run(self, wants_gradients: bool) -> Tensor:
-        """The scaled loss; afterwards ``gradients`` are complete, if they are wanted."""
+    def run(self, wants_hidden: bool, wants_output: bool) -> Tensor:
+        """The scaled loss; afterwards those ``gradients`` that are wanted are complete."""
         hidden_BD, weight_ID, bias_I = self.inputs
-        if wants_gradients:
-            self.gradients = [
-                torch.zeros_like(hidden_BD, dtype=self.sum_dtype),
-                self._empty("weight gradient", weight_ID.shape, weight_ID.dtype),
-                torch.zeros_like(bias_I),
-            ]
+        if wants_hidden:
+            self.hidden_gradient_BD = torch.zeros_like(hidden_BD, dtype=self.sum_dtype)
+        if wants_output:
+            weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
+            self.output_gradients = weight_gradient_ID, torch.zeros_like(bias_I)
         value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
         sums = []
         for rows in self.chunks:
             slope_cI, chunk_value, factor_c = self._slopes(rows)
             value += chunk_value
-            if wants_gradients:
-                self._add_gradients(slope_cI, rows, factor_c)
-                sums.append(self.shards.ranks.sum_later([self.gradients[0][rows]]))
+            factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
+            if self.hidden_gradient_BD is not None:
+                gradient_cD = self.hidden_gradient_BD[rows]
+                self._add_hidden_gradient(gradient_cD, slope_cI, factor_c1)
+                sums.append(self.shards.ranks.sum_later([gradient_cD]))
+            if self.output_gradients is not None:
+                self._add_output_gradients(*self.output_gradients, slope_cI, rows, factor_c1)
         for pending in sums:
             pending.wait()
         if self.late_scale != 1.0:
-            for gradient in self.gradients:
-                gradient *= self.late_scale
+            for gradient in self.gradients():
+                if gradient is not None:
+                    gradient *= self.late_scale
         return value.mul_(self.scale / _LOG2_E)
+
+    def gradients(self) -> list[Tensor | None]:
+        """Of each input; None where it is not wanted."""
+        return [self.hidden_gradient_BD, *(self.output_gradients or (None, None))]
 
     def _exponentials(
         self, targets: HistoryTensors, implementation: str
@@ -197,22 +211,28 @@ class _Pass:
             result_cI[:, items] = function(hidden_cD, weight_ID[items], bias_I[items])
         return result_cI
 
-    def _add_gradients(self, slope_cI: Tensor, rows: slice, factor_c: Tensor) -> None:
-        """The two backward products; the bias is one more column of the hidden rows."""
-        hidden_gradient_BD, weight_gradient_ID, bias_gradient_I = self.gradients
+    def _add_hidden_gradient(
+        self, gradient_cD: Tensor, slope_cI: Tensor, factor_c1: Tensor
+    ) -> None:
+        for items in self._tiles():
+            product_cD = product(slope_cI[:, items], self.weight_ID[items]).to(self.sum_dtype)
+            gradient_cD.addcmul_(product_cD, factor_c1)
+
+    def _add_output_gradients(
+        self,
+        weight_gradient_ID: Tensor,
+        bias_gradient_I: Tensor,
+        slope_cI: Tensor,
+        rows: slice,
+        factor_c1: Tensor,
+    ) -> None:
+        """The bias is one more column of the hidden rows."""
         hidden_cD, (num_items, width) = self.hidden_BD[rows], weight_gradient_ID.shape
-        factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
         weighted_cE = hidden_cD.new_zeros(len(hidden_cD), -(-(width + 1) // _ALIGNED) * _ALIGNED)
         torch.mul(hidden_cD, factor_c1.to(self.dtype), out=weighted_cE[:, :width])
         weighted_cE[:, width] = factor_c1.squeeze(1)
         for items in self._tiles():
-            slope_ct = slope_cI[:, items]
-            product_cD = product(slope_ct, self.weight_ID[items]).to(self.sum_dtype)
-            if items.start == 0:
-                torch.mul(product_cD, factor_c1, out=hidden_gradient_BD[rows])
-            else:
-                hidden_gradient_BD[rows].addcmul_(product_cD, factor_c1)
-            both_tE = product(slope_ct.T, weighted_cE)[: num_items - items.start]
+            both_tE = product(slope_cI[:, items].T, weighted_cE)[: num_items - items.start]
             bias_gradient_I[items] += both_tE[:, width]
             if rows.start == 0:
                 weight_gradient_ID[items] = both_tE[:, :width]

@@ -1,0 +1,62 @@
+"""``foretaste blend``: a run made of other runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from foretaste.cli.arguments import FLAG
+from foretaste.cli.console import counting, say, stdout_console
+from foretaste.cli.train import displayed, print_run
+from foretaste.cli.train_options import Logs
+from foretaste.training.config import TrainingConfig
+
+
+def blend(
+    runs: list[Path],
+    /,
+    *,
+    output: Path | None = None,
+    weights: tuple[float, ...] | None = None,
+    dataset: Path | None = None,
+    device: str = "auto",
+    overwrite: Annotated[bool, FLAG] = False,
+    quiet: Annotated[bool, FLAG] = False,
+) -> None:
+    """Make a run of other runs of the same dataset: their scores, standardised and summed.
+
+    Args:
+        runs: Directories of two or more finished runs.
+        output: Directory of the new run, new or empty; runs/blend-DATASET-TIME unless given.
+        weights: A number for each run: --weights 0.7 0.3. Found on the validation part unless
+            given.
+        dataset: Where the dataset of the runs is now, if it is not where it was.
+        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        overwrite: Replace the run in that directory.
+        quiet: Print the directory of the run and nothing else.
+    """
+    from foretaste.runs import Run
+
+    opened = [Run.open(run) for run in runs]
+
+    from foretaste import training
+
+    if weights is None:
+        with counting("Finding weights", quiet=quiet) as progress:
+            weights = training.blend_weights(
+                opened, dataset=dataset, device=device, progress=progress
+            )
+    logs = Logs(quiet=quiet)
+    for run, weight in zip(opened, weights, strict=False):
+        say(stdout_console(quiet=quiet), f"weight {weight:g}  {run.path} ({run.config.model})")
+    with displayed(TrainingConfig(device=device), logs) as display:
+        blended = training.blend(
+            opened,
+            weights=weights,
+            dataset=dataset,
+            run_path=output,
+            overwrite=overwrite,
+            device=device,
+            callback=display,
+        )
+    print_run(blended, logs)

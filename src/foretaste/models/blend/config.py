@@ -1,0 +1,55 @@
+"""Settings of a blend: the runs it is made of, and the share of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from foretaste._util.settings import Range, check_settings, from_document
+from foretaste.errors import SettingError
+from foretaste.models.config import ModelConfig
+from foretaste.models.registry import config_class
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A run that a blend is made of."""
+
+    run: str
+    """Its directory, when the blend was made."""
+
+    model: str
+    """Name of its model."""
+
+    settings: Mapping[str, Any]
+    """Settings of its model, as JSON values."""
+
+    weight: Annotated[float, Range(at_least=0)]
+    """Of its scores in the sum."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def model_config(self) -> ModelConfig:
+        """Its settings, as an instance of the config class of its model."""
+        return from_document(config_class(self.model), self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlendConfig(ModelConfig):
+    """A weighted sum of the scores of other runs of the same dataset."""
+
+    has_epochs = False
+    has_large_products = False
+
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """By number, in the order they were named in."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not any(member.weight for member in self.members.values()):
+            raise SettingError(
+                "a blend needs a run with a positive weight; make one with foretaste blend RUN RUN "
+                "(foretaste.blend in Python)"
+            )

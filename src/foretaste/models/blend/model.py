@@ -1,0 +1,125 @@
+"""Blend: a weighted sum of the scores of several models.
+
+Scores of different models are of different scales: a likelihood's logarithm, a probability, a
+count. Each is first measured in standard deviations from the mean of the user's scores of the whole
+catalogue. These statistics are part of the user state, so that an item scores the same among
+candidates as in the catalogue.
+
+Shape suffixes: B users, K candidates per user, I items of the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from foretaste.errors import UnsupportedError
+from foretaste.models.base import ComposedModel, RecommenderModel, StateParts, UserState
+from foretaste.models.blend.config import BlendConfig
+from foretaste.models.registry import build_model
+from foretaste.ops.histories import HistoryTensors
+
+_CELLS_AT_ONCE = 1 << 24
+_NO_VECTORS = "blend has no vectors of its own; take those of a run that it was made of"
+
+
+class Blend(ComposedModel):
+    """The models of other runs, with their weights, and the sum of their scores."""
+
+    name = "blend"
+    config_class = BlendConfig
+
+    def __init__(self, config: BlendConfig, num_users: int, num_items: int) -> None:
+        super().__init__(config, num_users, num_items)
+        self.members = nn.ModuleList(
+            build_model(member.model, member.model_config(), num_users, num_items)
+            for member in config.members.values()
+        )
+
+    def run_paths(self) -> Sequence[str]:
+        return [member.run for member in self.config.members.values()]
+
+    def compose(self, models: Sequence[RecommenderModel]) -> None:
+        for member, model in zip(self.members, models, strict=True):
+            member.load_state_dict(model.state_dict(), assign=True)
+
+    def fit(self, histories: HistoryTensors) -> None:
+        self.count_items(histories)
+
+    @torch.no_grad()
+    def similarity(self, item_index_B: Tensor) -> Tensor:
+        """Similarity [B, I] of items to every item: the sum of what its models know of that."""
+        found = []
+        for model, weight in self._weighted():
+            try:
+                scores_BI = model.similarity(item_index_B)
+            except UnsupportedError:
+                continue
+            mean_B1, deviation_B1 = _statistics(scores_BI)
+            found.append((scores_BI - mean_B1) * (weight / deviation_B1))
+        if not found:
+            raise UnsupportedError("none of the models of this blend knows which items are similar")
+        return torch.stack(found).sum(0)
+
+    def item_vectors(self) -> Tensor:
+        raise UnsupportedError(_NO_VECTORS)
+
+    def user_vectors(self, state: UserState) -> Tensor:
+        raise UnsupportedError(_NO_VECTORS)
+
+    def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
+        for model, member in zip(self.members, self.config.members.values(), strict=True):
+            assert isinstance(model, RecommenderModel)
+            yield model, member.weight
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
+        return self._parts([m.user_state(user_index_B, histories) for m, _ in self._weighted()])
+
+    def _new_users(self, histories: HistoryTensors) -> StateParts:
+        return self._parts([model.fold_in(histories) for model, _ in self._weighted()])
+
+    @torch.no_grad()
+    def _parts(self, states: Sequence[UserState]) -> StateParts:
+        """Of each model its state, then means and deviations of the scores of the catalogue."""
+        parts: list[UserState | Tensor] = []
+        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
+        for (model, _), state in zip(self._weighted(), states, strict=True):
+            mean_B1 = torch.empty(len(state), 1, device=self.device)
+            deviation_B1 = torch.empty_like(mean_B1)
+            for start in range(0, len(state), users_at_once):
+                rows = slice(start, start + users_at_once)
+                mean_B1[rows], deviation_B1[rows] = _statistics(model.score_catalogue(state[rows]))
+            parts += [state, mean_B1, deviation_B1]
+        return tuple(parts)
+
+    def _members(
+        self, state: UserState
+    ) -> Iterator[tuple[RecommenderModel, UserState, Tensor, Tensor]]:
+        """Of each model with a weight its state, the mean of its scores, and their factor."""
+        for number, (model, weight) in enumerate(self._weighted()):
+            own, mean_B1, deviation_B1 = state.parts[3 * number : 3 * number + 3]
+            assert isinstance(own, UserState)
+            assert isinstance(mean_B1, Tensor)
+            assert isinstance(deviation_B1, Tensor)
+            if weight > 0.0:
+                yield model, own, mean_B1, weight / deviation_B1
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        total_BI = torch.zeros(len(state), self.num_items, device=self.device)
+        for model, own, mean_B1, factor_B1 in self._members(state):
+            total_BI.addcmul_(model.score_catalogue(own) - mean_B1, factor_B1)
+        return total_BI
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        total_BK = torch.zeros(item_index_BK.shape, device=self.device)
+        for model, own, mean_B1, factor_B1 in self._members(state):
+            total_BK.addcmul_(model.score_candidates(own, item_index_BK) - mean_B1, factor_B1)
+        return total_BK
+
+
+def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation [B, 1] of each row; 1 where all of it is equal."""
+    deviation_B1, mean_B1 = torch.std_mean(scores_BI, dim=1, correction=0, keepdim=True)
+    return mean_B1, torch.where(deviation_B1 > 0.0, deviation_B1, 1.0)

@@ -1,0 +1,200 @@
+"""The parts that every autoencoder over histories has: a bag of table rows in, a softmax out.
+
+Shape suffixes: B users, I items, H first hidden width, D last hidden width, L latent width,
+K candidates per user, c users of a chunk.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.batches import Batches
+from foretaste.models.config import SamplingConfig
+from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
+from foretaste.ops import embedding_bag, softmax_loss
+from foretaste.ops.dense import linear
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import Purpose, from_row, normals, stream_keys
+from foretaste.ops.ranks import ALONE
+from foretaste.ops.softmax_loss.exponentials import ItemShards
+from foretaste.ops.softmax_loss.sampled import sampled_loss
+
+_GATHERED_AT_ONCE = 1 << 24
+
+
+class Layer(nn.Linear):
+    """A layer whose weights nobody else fills, and which may have no rows."""
+
+    def reset_parameters(self) -> None:
+        """Left to the model."""
+
+
+class HistoryAutoencoder(NeuralModel):
+    """Encodes a history into a latent vector, and decodes that into a score for every item.
+
+    ``config`` says ``latent``, ``dropout`` and ``sampled_softmax``.
+    """
+
+    item_rows = ("encoder_table", "output.weight", "output.bias")
+
+    encoder_table: nn.Parameter
+    output: nn.Linear
+
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        sampling: SamplingConfig | None = None,
+        padded: bool = False,
+    ) -> Batches:
+        return self._whole_batches(histories, batch_size, seed, padded=padded)
+
+    def _whole_batches(
+        self, histories: HistoryTensors, batch_size: int, seed: int, *, padded: bool
+    ) -> HistoryBatches:
+        """Batches of passes over all users."""
+        ranks = ALONE if self.share.shards_items else self.share.ranks
+        placed = self._placed(histories)
+        return HistoryBatches(placed, batch_size, seed, padded=padded, ranks=ranks)
+
+    def summed_parameters(self) -> list[nn.Parameter]:
+        """None where items are sharded: the layers between are computed alike on all ranks."""
+        return [] if self.share.shards_items else super().summed_parameters()
+
+    def waits_for_device(self, num_samples: int) -> bool:
+        """True without the Triton kernels, which alone take batches padded to one size."""
+        if self.config.sampled_softmax is not None or self.implementation == "chunked":
+            return True
+        table_dtype = self.encoder_table.dtype
+        return not (
+            embedding_bag.serves_triton(self.device, table_dtype)
+            and softmax_loss.serves_triton(self.device, self.compute_dtype or table_dtype)
+        )
+
+    def item_vectors(self) -> Tensor:
+        return self.output.weight
+
+    def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
+        return super().user_state(user_index_B, self._placed(histories))
+
+    def fold_in(self, histories: HistoryTensors) -> UserState:
+        return super().fold_in(self._placed(histories))
+
+    @abstractmethod
+    def _encode(
+        self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
+    ) -> Tensor:
+        """The latent vectors' means in the first L columns, and what else the encoder gives."""
+
+    def _decode(self, latent_BL: Tensor) -> Tensor:
+        """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
+        return latent_BL
+
+    def _bag(
+        self,
+        table_IH: Tensor,
+        histories: HistoryTensors,
+        dropout: float = 0.0,
+        key: int | Tensor = 0,
+    ) -> Tensor:
+        """Summed table rows [B, H] of the histories' items, normalised and dropped."""
+        first_BH = embedding_bag.encode(
+            table_IH,
+            histories,
+            dropout=dropout,
+            key=key,
+            buffers=self._memory,
+            implementation="auto" if self.implementation == "compiled" else self.implementation,
+        )
+        if self.share.shards_items:
+            # in place: what comes back is whole on every rank
+            self.share.ranks.sum_(first_BH.detach())
+        return first_BH
+
+    def _noise(self, batch: HistoryBatch, code_BC: Tensor) -> Tensor:
+        """Standard normal numbers [B, L] for a batch's latent vectors; zeros outside training."""
+        if not self.training:
+            return code_BC.new_zeros(len(code_BC), self.config.latent)
+        # two columns of a row from each word
+        row_B1 = torch.arange(len(code_BC), device=self.device)[:, None]
+        column_W = torch.arange(-(-self.config.latent // 2), device=self.device)
+        key = from_row(batch.noise_key, batch.first_row)
+        noise_BW2 = normals(key, (row_B1 << 32) + column_W)
+        return noise_BW2.flatten(1)[:, : self.config.latent]
+
+    def _likelihood_loss(
+        self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
+    ) -> Tensor:
+        """``-log likelihood`` of this share's part of a batch, a mean over the batch's users."""
+        likelihood: Callable[..., Tensor] = softmax_loss.loss
+        if self.training and self.config.sampled_softmax is not None:
+            likelihood = partial(
+                sampled_loss,
+                num_samples=self.config.sampled_softmax,
+                key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
+                ranks=ALONE if self.share.shards_items else self.share.ranks,
+            )
+        weight_ID, bias_I = self.output.weight, self.output.bias
+        return likelihood(
+            hidden_BD,
+            weight_ID if trains_output else weight_ID.detach(),
+            bias_I if trains_output else bias_I.detach(),
+            batch.histories,
+            scale=1.0 / batch.num_samples,
+            compute_dtype=self.compute_dtype,
+            buffers=self._memory,
+            implementation=self.implementation,
+            shards=self._item_shards,
+        )
+
+    @property
+    def _item_shards(self) -> ItemShards | None:
+        if not self.share.shards_items:
+            return None
+        return ItemShards(self.share.ranks, self.share.most_items)
+
+    def _counted_once(self, value: Tensor) -> Tensor:
+        """The ``value`` that ranks have alike where items are sharded, but zero after the first.
+
+        So losses add up over the ranks; the gradient is whole on each of them.
+        """
+        if self.share.ranks.is_first or not self.share.shards_items:
+            return value
+        return value - value.detach()
+
+    def _placed(self, histories: HistoryTensors) -> HistoryTensors:
+        return histories.among(self.share.ranks) if self.share.shards_items else histories
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
+        return self._new_users(histories)
+
+    @torch.no_grad()
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
+        return (self._encode(histories)[:, : self.config.latent],)
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        return linear(self._decoded(state), self.output.weight, self.output.bias)
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        hidden_BD = self._decoded(state)
+        scores_BK = self.output.bias[item_index_BK]
+        gathered_each = max(1, item_index_BK.shape[1] * hidden_BD.shape[1])
+        rows_at_once = max(1, _GATHERED_AT_ONCE // gathered_each)
+        for start in range(0, len(state), rows_at_once):
+            rows = slice(start, start + rows_at_once)
+            weight_cKD = self.output.weight[item_index_BK[rows]]
+            scores_BK[rows] += torch.bmm(weight_cKD, hidden_BD[rows, :, None]).squeeze(2)
+        return scores_BK
+
+    def _decoded(self, state: UserState) -> Tensor:
+        (latent_BL,) = state.parts
+        assert isinstance(latent_BL, Tensor)
+        return self._decode(latent_BL)

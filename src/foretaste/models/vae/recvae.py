@@ -1,0 +1,162 @@
+"""RecVAE (Shenbin et al. 2020, arXiv 1912.11160), as its authors' code has it.
+
+Shape suffixes: B users, H width of the encoder, L latent width, C twice that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretaste.models.base import TrainingSize, power_of_two
+from foretaste.models.batches import Batch, Batches
+from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
+from foretaste.models.share import Share
+from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
+from foretaste.models.vae.batches import AlternatingBatches, PhaseBatch
+from foretaste.models.vae.config import RecVAEConfig
+from foretaste.ops.dense import dense
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import Purpose, fill_uniform_, from_row, stream_key
+from foretaste.ops.reparameterize import divergence_from_mixture, reparameterize
+
+_NUM_HIDDEN = 4
+"""Layers of the encoder after its first."""
+_NORM_EPS = 0.1
+"""Added to the variance in each layer norm of the encoder."""
+
+
+class RecVAE(HistoryAutoencoder):
+    """A deep encoder and a decoder of one layer, trained in turn.
+
+    While the encoder is trained, what it was when the epoch began is part of its prior.
+    """
+
+    name = "recvae"
+    config_class: ClassVar[type[ModelConfig]] = RecVAEConfig
+
+    def __init__(
+        self, config: RecVAEConfig, num_users: int, num_items: int, share: Share | None = None
+    ) -> None:
+        super().__init__(config, num_users, num_items, share)
+        num_rows, width = len(self.share.items), config.width
+        self.encoder_table = nn.Parameter(torch.empty(num_rows, width))
+        self.encoder_bias = nn.Parameter(torch.empty(width))
+        self.encoder = nn.ModuleList(Layer(width, width) for _ in range(_NUM_HIDDEN))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(_NUM_HIDDEN + 1))
+        self.code = Layer(width, 2 * config.latent)
+        self.output = Layer(config.latent, num_rows)
+
+    @classmethod
+    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+        """The authors' batches and steps; smaller batches and larger steps below 50,000 users."""
+        parallel: Sharing = "items" if size.num_items >= 200_000 else "data"
+        shape: dict[str, Any] = {"epochs": 50, "batch_size": 500, "eval_every": 1}
+        adam = {"learning_rate": 0.0005, "beta1": 0.9, "beta2": 0.999}
+        if size.num_users < 50_000:
+            batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 8)
+            shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 2}
+            adam["learning_rate"] = 0.001
+        return shape | adam | {"patience": 5, "parallel": parallel}
+
+    def training_bytes(self, device: torch.device) -> int:
+        """As of any neural model, and the encoder once more: that of the prior."""
+        encoder = self._encoder_weights().values()
+        return super().training_bytes(device) + sum(weight.nbytes for weight in encoder)
+
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        sampling: SamplingConfig | None = None,
+        padded: bool = False,
+    ) -> Batches:
+        one_pass = self._whole_batches(histories, batch_size, seed, padded=padded)
+        return AlternatingBatches(one_pass, self.config.encoder_passes)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        output = list(self.output.parameters())
+        others = [one for name, one in self.named_parameters() if not name.startswith("output.")]
+        return {"encoder": others, "decoder": output}
+
+    def updated_by(self, batch: Batch) -> str:
+        assert isinstance(batch, PhaseBatch)
+        return batch.phase
+
+    def reset_parameters(self, seed: int) -> None:
+        """Weights and biases U(-1, 1) / sqrt(inputs), as PyTorch's own; the norms' are 1 and 0."""
+        inputs = self.num_items
+        for number, (name, parameter) in enumerate(self.named_parameters()):
+            if name.startswith("norms."):
+                parameter.data.fill_(1.0 if name.endswith(".weight") else 0.0)
+                continue
+            if parameter.dim() == 2:  # a bias comes after its weight, and goes by its inputs
+                inputs = self.num_items if name == "encoder_table" else parameter.shape[1]
+            rows = self.rows_of(name)
+            key = stream_key(seed, Purpose.INITIALISE, number)
+            fill_uniform_(parameter, key, 1.0 / math.sqrt(inputs), rows.start if rows else 0)
+
+    def forward(self, batch: PhaseBatch) -> Tensor:
+        """The batch's loss: mean over users of ``-log likelihood + weight KL``.
+
+        In the decoder's phase the KL term is left out: no weight that is updated changes it.
+        """
+        histories, trains_encoder = batch.histories, batch.phase == "encoder"
+        if batch.begins_epoch:
+            weights = self._encoder_weights()
+            self.kept = {name: weight.detach().clone() for name, weight in weights.items()}
+        dropout = self.config.dropout if self.training and trains_encoder else 0.0
+        key = from_row(batch.dropout_key, batch.first_row)
+        with torch.set_grad_enabled(trains_encoder and torch.is_grad_enabled()):
+            code_BC = self._encode(histories, dropout, key)
+            noise_BL = self._noise(batch, code_BC)
+            latent_BL, _ = reparameterize(code_BC, noise_BL)
+        loss = self._likelihood_loss(latent_BL, batch, trains_output=not trains_encoder)
+        if not trains_encoder:
+            return loss
+        with torch.no_grad():
+            earlier_BC = self._encode(histories, weights=self.kept)
+        length_B = histories.whole_lengths().to(code_BC.dtype)
+        weight_B = length_B * (self.config.kl_weight / batch.num_samples)
+        divergence = divergence_from_mixture(latent_BL, code_BC, noise_BL, earlier_BC, weight_B)
+        return loss + self._counted_once(divergence)
+
+    def _encoder_weights(self) -> dict[str, Tensor]:
+        named = self.named_parameters()
+        return {name: weight for name, weight in named if not name.startswith("output.")}
+
+    def _encode(
+        self,
+        histories: HistoryTensors,
+        dropout: float = 0.0,
+        key: int | Tensor = 0,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Means, then log-variances [B, C] of the latent vector.
+
+        ``h_k = norm(swish(W_k h_(k-1) + h_1 + ... + h_(k-1)))`` for the layers after the first.
+        """
+        weights = weights or self._encoder_weights()
+        dtype = self.compute_dtype if self.training else None
+
+        def layer(name: str, hidden_BH: Tensor) -> Tensor:
+            weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+            return dense(hidden_BH, weight, bias, compute_dtype=dtype).to(weight.dtype)
+
+        def activated(value_BH: Tensor, number: int) -> Tensor:
+            scale, shift = weights[f"norms.{number}.weight"], weights[f"norms.{number}.bias"]
+            return F.layer_norm(F.silu(value_BH), scale.shape, scale, shift, _NORM_EPS)
+
+        first_BH = self._bag(weights["encoder_table"], histories, dropout, key)
+        hidden_BH = sum_BH = activated(first_BH + weights["encoder_bias"], 0)
+        for number in range(_NUM_HIDDEN):
+            hidden_BH = activated(layer(f"encoder.{number}", hidden_BH) + sum_BH, number + 1)
+            sum_BH = sum_BH + hidden_BH
+        return layer("code", hidden_BH)

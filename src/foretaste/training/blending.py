@@ -1,0 +1,189 @@
+"""Blending: a run made of other runs of the same dataset, weighted by what validation says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+
+from foretaste._util.settings import checked
+from foretaste.data.dataset import Dataset
+from foretaste.errors import SettingError
+from foretaste.evaluation.config import parse_metric
+from foretaste.evaluation.evaluator import evaluate, validation_rows
+from foretaste.models.blend.config import BlendConfig, Member
+from foretaste.models.blend.model import Blend
+from foretaste.ops.device import resolve_device
+from foretaste.runs.loading import dataset_of, load_model
+from foretaste.runs.run import Run
+from foretaste.training.auto import selected_metric
+from foretaste.training.callbacks import Callback
+from foretaste.training.config import TrainingConfig
+from foretaste.training.verbs import train
+
+_COARSE = [share / 10 for share in range(1, 10)]
+_FINE = 0.05
+_ROUNDS = 2
+
+
+def blend(
+    runs: Sequence[Run | Path | str],
+    *,
+    weights: Sequence[float] | None = None,
+    dataset: Dataset | Path | str | None = None,
+    run_path: Path | str | None = None,
+    runs_root: Path | str = "runs",
+    overwrite: bool = False,
+    device: str = "auto",
+    callback: Callback | None = None,
+) -> Run:
+    """Make a run of other runs of the same dataset: their scores, standardised and summed.
+
+    The new run has the weights of all their models, needs none of the runs, and answers like any
+    other.
+
+    Args:
+        runs: two or more finished runs, of any models but blends.
+        weights: a number for each run; by default those of `blend_weights`.
+        dataset: the dataset of the runs; by default where it was when the first was trained.
+        run_path: the new run's directory, new or empty; by default a new one in ``runs_root``.
+        overwrite: replace the run at ``run_path``.
+        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        callback: as in `train`.
+
+    Raises SettingError where the runs cannot be blended: fewer than two, one twice, not finished,
+    of another dataset or blends themselves.
+    """
+    opened = _opened(runs)
+    data = dataset_of(opened[0], dataset)
+    if weights is None:
+        weights = blend_weights(opened, dataset=data, device=device)
+    weights = checked("weights", weights, tuple[float, ...])
+    if len(weights) != len(opened):
+        raise SettingError(
+            f"weights are {len(weights)}, and the runs {len(opened)}; give each run one"
+        )
+    return train(
+        "blend",
+        data,
+        model_config=_config(opened, weights),
+        config=TrainingConfig(device=device),
+        run_path=run_path,
+        runs_root=runs_root,
+        overwrite=overwrite,
+        callback=callback,
+    )
+
+
+def blend_weights(
+    runs: Sequence[Run | Path | str],
+    *,
+    dataset: Dataset | Path | str | None = None,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[float, ...]:
+    """The weights of a blend with the best NDCG on the validation part, as a search finds them.
+
+    It begins with the best run alone; then each run in turn takes the share of the sum that gains
+    most, in steps of 0.05, twice. ``progress`` is called with the number of validations done and
+    the most there may be. Raises SettingError where there is no validation part, or the runs
+    cannot be blended.
+    """
+    opened = _opened(runs)
+    data = dataset_of(opened[0], dataset)
+    if not data.has_split("validation"):
+        raise SettingError(
+            f"{data.path} has no validation part to find weights on; give them: --weights "
+            f"{' '.join(['1'] * len(opened))} (weights=... in Python)"
+        )
+    manifest, heldout = data.manifest, data.heldout("validation")
+    place = resolve_device(device)
+    config = _config(opened, [1.0] * len(opened))
+    model = Blend(config, manifest.num_train_users, manifest.num_items).to(place).eval()
+    model.compose([load_model(run, place) for run in opened])
+    users = validation_rows(heldout, TrainingConfig().validation_users, seed=manifest.seed)
+    metric = selected_metric(TrainingConfig(), manifest.protocol)
+    most = len(opened) * (1 + _ROUNDS * (len(_COARSE) + 2))
+    found: dict[tuple[float, ...], float] = {}
+
+    def value_of(weights: tuple[float, ...]) -> float:
+        if weights not in found:
+            model.config = _config(opened, weights)
+            evaluation = evaluate(
+                model,
+                heldout,
+                num_train_users=manifest.num_train_users,
+                protocol=manifest.protocol,
+                k=(parse_metric(metric)[1],),
+                seed=manifest.seed,
+                users=users,
+            )
+            found[weights] = evaluation[metric]
+            if progress is not None:
+                progress(len(found), most)
+        return found[weights]
+
+    return searched(len(opened), value_of)
+
+
+def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:
+    """The runs, of which a blend can be made."""
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    if len(opened) < 2:
+        raise SettingError(f"blend needs two runs or more, got {len(opened)}")
+    paths = [run.path.resolve() for run in opened]
+    for run, path in zip(opened, paths, strict=True):
+        if paths.count(path) > 1:
+            raise SettingError(f"{run.path} is named twice; name each run once")
+        if run.config.model == "blend":
+            raise SettingError(f"{run.path} is a blend itself; name the runs that it was made of")
+        if not run.is_finished:
+            raise SettingError(
+                f"{run.path} is not finished; foretaste train --resume {run.path} goes on with it"
+            )
+        if run.config.dataset.digest != opened[0].config.dataset.digest:
+            raise SettingError(
+                f"{run.path} was trained on another dataset than {opened[0].path}; "
+                "name runs of the same one"
+            )
+    return opened
+
+
+def _config(runs: Sequence[Run], weights: Sequence[float]) -> BlendConfig:
+    members = {
+        str(number): Member(
+            run=str(run.path.resolve()),
+            model=run.config.model,
+            settings=run.config.model_config,
+            weight=weight,
+        )
+        for number, (run, weight) in enumerate(zip(runs, weights, strict=True))
+    }
+    return BlendConfig(members=members)
+
+
+def searched(num_weights: int, value_of: Callable[[tuple[float, ...]], float]) -> tuple[float, ...]:
+    """Weights with a sum of 1 and a high value: from the best single one, coordinate by coordinate.
+
+    Each round gives every coordinate in turn the share of the sum that has the best value.
+    """
+    alone = [tuple(float(a == b) for b in range(num_weights)) for a in range(num_weights)]
+    ordered = sorted(range(num_weights), key=lambda number: value_of(alone[number]), reverse=True)
+    best = alone[ordered[0]]
+
+    def with_share(base: tuple[float, ...], number: int, share: float) -> tuple[float, ...]:
+        others = 1.0 - base[number]
+        return tuple(
+            round(share if n == number else weight * (1.0 - share) / others, 4)
+            for n, weight in enumerate(base)
+        )
+
+    for _, number in product(range(_ROUNDS), ordered):
+        base = best
+        if base[number] == 1.0:
+            continue
+        share = max([0.0, *_COARSE], key=lambda s: value_of(with_share(base, number, s)))
+        near = [share, max(0.0, share - _FINE), share + _FINE]
+        share = max(near, key=lambda s: value_of(with_share(base, number, s)))
+        best = max([base, with_share(base, number, share)], key=value_of)
+    return best

@@ -1,0 +1,156 @@
+"""Blends: runs made of runs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.evaluation.config import EvaluationConfig
+from foretaste.models.base import RecommenderModel, UserState
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs import Run, load_model
+from foretaste.training import Callback, blend_weights, train
+from foretaste.training.blending import searched
+from tests.training.trainings import run_of, weights_of
+
+MEMBERS = ("ease", "gmf", "recvae", "popularity")
+WEIGHTS = (0.5, 0.2, 0.3, 0.0)
+
+
+@pytest.fixture(scope="module")
+def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    root = tmp_path_factory.mktemp("members")
+    return [run_of(name, dataset, root / name, callback=Callback()) for name in MEMBERS]
+
+
+@pytest.fixture(scope="module")
+def blended(members: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("blends") / "run"
+    return foretaste.blend(members, weights=WEIGHTS, run_path=path, callback=Callback())
+
+
+def states(model: RecommenderModel, dataset: Dataset) -> list[tuple[UserState, HistoryTensors]]:
+    train = dataset.train
+    histories = HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, "cpu")
+    known = model.user_state(torch.arange(len(histories)), histories)
+    return [(known, histories), (model.fold_in(histories), histories)]
+
+
+def test_scores_are_the_sum_of_standardised_scores(
+    blended: Run, members: list[Run], dataset: Dataset, generator: torch.Generator
+) -> None:
+    model = load_model(blended, "cpu")
+    found = states(model, dataset)
+    expected = [torch.zeros(len(histories), model.num_items) for _, histories in found]
+    for run, weight in zip(members, WEIGHTS, strict=True):
+        member = load_model(run, "cpu")
+        for total, (state, _) in zip(expected, states(member, dataset), strict=True):
+            scores = member.score_catalogue(state)
+            centred = scores - scores.mean(1, keepdim=True)
+            total += weight * centred / centred.square().mean(1, keepdim=True).sqrt()
+    for total, (state, histories) in zip(expected, found, strict=True):
+        torch.testing.assert_close(model.score_catalogue(state), total, rtol=1e-4, atol=1e-4)
+        items = torch.randint(model.num_items, (len(histories), 7), generator=generator)
+        candidates = model.score_candidates(state[3:], items[3:])
+        torch.testing.assert_close(candidates, total.gather(1, items)[3:], rtol=1e-4, atol=1e-4)
+
+
+def test_statistics_of_some_users_at_a_time_are_those_of_all(
+    blended: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(blended, "cpu")
+    whole, _ = states(model, dataset)[1]
+    monkeypatch.setattr("foretaste.models.blend.model._CELLS_AT_ONCE", 3 * model.num_items)
+    parts, _ = states(model, dataset)[1]
+    for one, other in zip(whole.parts, parts.parts, strict=True):
+        if isinstance(one, torch.Tensor):
+            torch.testing.assert_close(one, other)
+
+
+def test_a_blend_answers_without_its_runs(
+    blended: Run, dataset: Dataset, members: list[Run], tmp_path: Path
+) -> None:
+    path = shutil.copytree(blended.path, tmp_path / "copy")
+    recommender = foretaste.load(Run.open(path), device="cpu")
+    known = recommender.recommend([blended.users.ids()[0]], k=3)
+    new = recommender.recommend_for([blended.items.ids()[:2], []], k=3)
+    assert [len(answer.items) for answer in (*known, *new)] == [3, 3, 3]
+    assert recommender.similar_items(blended.items.ids()[:1], k=3)
+    with pytest.raises(UnsupportedError, match="blend has no vectors of its own"):
+        recommender.item_vectors()
+    found = foretaste.evaluate_run(blended, dataset, EvaluationConfig(), device="cpu")
+    assert found["ndcg@10"] == pytest.approx(blended.metrics["ndcg@10"])
+
+
+def test_similar_items_need_a_model_that_knows_some(
+    members: list[Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    other = train("popularity", dataset, run_path=tmp_path / "other", callback=Callback())
+    run = foretaste.blend(
+        [members[3], other], weights=[1, 1], run_path=tmp_path / "run", callback=Callback()
+    )
+    with pytest.raises(UnsupportedError, match="none of the models of this blend"):
+        foretaste.load(run).similar_items(run.items.ids()[:1])
+
+
+def test_weights_are_found_on_validation_and_are_the_same_again(
+    members: list[Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    told: list[tuple[int, int]] = []
+    weights = blend_weights(members[:3], progress=lambda *counts: told.append(counts))
+    assert sum(weights) == pytest.approx(1.0, abs=1e-3)
+    assert told[-1][0] <= told[-1][1]
+    runs = [
+        foretaste.blend(members[:3], run_path=tmp_path / name, callback=Callback())
+        for name in ("one", "other")
+    ]
+    assert weights_of(runs[0]) == weights_of(runs[1])
+    recorded = runs[0].config.model_config["members"].values()
+    assert tuple(member["weight"] for member in recorded) == weights
+    config = EvaluationConfig(k=(10,))
+    of_blend, *of_members = (
+        foretaste.evaluate_run(run, dataset, config, split="validation")["ndcg@10"]
+        for run in (runs[0], *members[:3])
+    )
+    assert of_blend >= max(of_members) - 1e-9
+
+
+@pytest.mark.parametrize("best", [(0.35, 0.65), (1.0, 0.0), (0.2, 0.3, 0.5), (0.0, 0.7, 0.3)])
+def test_the_search_comes_near_the_best_weights(best: tuple[float, ...]) -> None:
+    def value_of(weights: tuple[float, ...]) -> float:
+        return -sum((a - b) ** 2 for a, b in zip(weights, best, strict=True))
+
+    found = searched(len(best), value_of)
+    assert sum(found) == pytest.approx(1.0, abs=1e-3)
+    assert found == pytest.approx(best, abs=0.06)
+
+
+def refusal(runs: list[Any], **settings: Any) -> str:
+    with pytest.raises(SettingError) as caught:
+        foretaste.blend(runs, callback=Callback(), **settings)
+    return str(caught.value)
+
+
+def test_runs_that_cannot_be_blended_are_refused(
+    members: list[Run], blended: Run, everything: Dataset, tmp_path: Path
+) -> None:
+    other = train("ease", everything, run_path=tmp_path / "other", callback=Callback())
+    more = train("popularity", everything, run_path=tmp_path / "more", callback=Callback())
+    path = tmp_path / "run"
+    assert "blend needs two runs or more, got 1" in refusal(members[:1], run_path=path)
+    assert "is named twice" in refusal([members[0], members[0].path], run_path=path)
+    assert "is a blend itself" in refusal([members[0], blended], run_path=path)
+    assert "was trained on another dataset than" in refusal([members[0], other], run_path=path)
+    assert "has no validation part to find weights on" in refusal([other, more], run_path=path)
+    assert "weights are 1, and the runs 2" in refusal(members[:2], weights=[1.0], run_path=path)
+    assert "a blend needs a run with a positive weight" in refusal(
+        members[:2], weights=[0, 0], run_path=path
+    )
+    assert not path.exists()
