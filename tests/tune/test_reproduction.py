@@ -22,7 +22,7 @@ from tests.tune.test_competition import Trained
 
 SMALL = {
     "epochs": 2, "factors": 4, "layers": (8, 4), "hidden": (8,), "latent": 4, "batch_size": 256,
-    "anneal_steps": 10, "candidates": "sampled-9", "eval_every": 1,
+    "width": 8, "anneal_steps": 10, "candidates": "sampled-9", "eval_every": 1,
 }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_the_ncf_paper(raw: Path, tmp_path: Path) -> None:
     assert [row["published"] for row in rows] == ["0.705", "0.426", "0.73", "0.447"]
 
 
-@pytest.mark.parametrize("name", ["nvidia-ncf", "mult-vae-paper", "nvidia-vae"])
+@pytest.mark.parametrize("name", ["nvidia-ncf", "mult-vae-paper", "nvidia-vae", "recvae"])
 def test_the_other_publications(name: str, raw: Path, tmp_path: Path) -> None:
     preset = PRESETS[name]
     data = prepare(raw, tmp_path / "data", **preset.preparation)

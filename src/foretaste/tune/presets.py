@@ -183,6 +183,34 @@ PRESETS = {
             "time to train is of all epochs; NVIDIA's machines are named above",
         ),
     ),
+    "recvae": Preset(
+        source="Shenbin et al. 2020, RecVAE, arXiv 1912.11160 (ML-20M); settings of their code",
+        data="ml-20m",
+        preparation=_HELD_OUT_USERS,
+        steps=(
+            Step(
+                name="recvae",
+                model="recvae",
+                settings={
+                    "width": 600,
+                    "latent": 200,
+                    "dropout": 0.5,
+                    "kl_weight": 0.005,
+                    "encoder_passes": 3,
+                    "epochs": 50,
+                    "patience": 0,
+                    "batch_size": 500,
+                    "learning_rate": 0.0005,
+                    "beta1": 0.9,
+                    "beta2": 0.999,
+                    "eval_every": 1,
+                    "select_by": "ndcg@100",
+                },
+                published={"recall@20": 0.414, "recall@50": 0.553, "ndcg@100": 0.442},
+            ),
+        ),
+        differs=("held-out users are chosen by hash, not by the authors' seed",),
+    ),
 }
 """Publications by name."""
 
