@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,13 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Half of the time of a short program goes into classes that are read and verified.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    ),
+    # Each file would have a file of checksums, and a process that sets its permissions.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 
@@ -48,7 +55,8 @@ def quick_session() -> Iterator[Any]:
     builder = SparkSession.builder
     for name, value in QUICK.items():
         builder = builder.config(name, value)
-    with warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as warehouse, warnings.catch_warnings():
+        builder = builder.config("spark.sql.warehouse.dir", warehouse)
         # Of its pandas API, which nothing here uses.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         session = builder.getOrCreate()

@@ -334,6 +334,7 @@ DATASETS = {
     "A part that was changed": run("train popularity data", damage("data/train.parquet")),
     "A part that is missing": run("train popularity data", remove("data/train.parquet")),
     "A dataset that is there already": run(f"{PREPARE} --output data"),
+    "A store as output": run(f"{PREPARE} --output s3a://bucket/plays"),
     "A directory with other files": run(f"{PREPARE} --output runs"),
     "An output that is a file": run(f"{PREPARE} --output movies.csv"),
     "An output that is no path": python(

@@ -17,6 +17,7 @@ from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
 from foretaste.training import Callback, PretrainingConfig, resume
 from foretaste.training.checkpoint import Checkpoints
+from tests.data.partitions import in_partitions
 from tests.ranks import run_ranks
 from tests.runs.tiny import parameters
 from tests.training.trainings import numbers_of, run_of, weights_of
@@ -98,6 +99,18 @@ def test_ranks_train_the_neumf_of_one_process(
     shared = run_by(size, "neumf", dataset, tmp_path / "shared", precision=precision)
     # Adam's first steps are of one size, however small a gradient is: it amplifies rounding.
     assert_alike(shared, alone, 1e-3 if precision == "fp32" else 0.1)
+
+
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_ranks_train_on_partitions_as_one_on_the_whole(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """Training pairs in files by ranges of users, as Spark writes them."""
+    last = dataset.manifest.num_train_users - 1
+    laid_out = in_partitions(dataset, tmp_path / "data", [0, last // 3, last], row_group_size=50)
+    alone = run_by(1, name, dataset, tmp_path / "alone")
+    shared = run_by(2, name, laid_out, tmp_path / "shared")
+    assert_alike(shared, alone, 1e-3)
 
 
 @pytest.mark.parametrize("name", ["gmf", "mlp"])

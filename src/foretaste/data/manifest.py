@@ -35,6 +35,7 @@ _NEEDED_PARTS = frozenset({"users.parquet", "items.parquet"})
 TRAIN_FILE = "train.parquet"
 _TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
 _MAX_INDEX = 2**31 - 1
+_NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
 _MARK = b'"created_by": "foretaste '
 _MARK_WITHIN_BYTES = 1 << 24
@@ -244,6 +245,12 @@ def check_output(output: Path, overwrite: bool) -> None:
     """
     if not is_name_text(output):
         raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
+    # Text became a path, which has one slash of two.
+    if _NAME_IN_STORE.match(str(output)) and not Path(output.parts[0]).exists():
+        raise DatasetError(
+            f"{output}: is no folder; write to one that all machines share, and copy that to a "
+            "store, manifest.json last: without it there is no dataset"
+        )
     remove_leftovers(output)
     try:
         is_new = not output.exists() and not output.is_symlink()

@@ -51,7 +51,7 @@ class Candidates:
         in the NCF paper or belongs to no interaction of the test part in ``raw``.
         """
         with naming(self._sources):
-            self._sources = [self._engine.register(source) for source in self._sources]
+            self._sources = self._engine.register(self._sources)
             if list(self._sources[0].columns) == [_LINE]:
                 self._read_lines()
                 return

@@ -194,7 +194,7 @@ class ItemDescriptions:
                 taken |= {name.lower()}
                 names[name] = identifier(name)
         with naming([self._source]):
-            source = engine.register(self._source)
+            (source,) = engine.register([self._source])
         columns = source.columns
         selected = ", ".join(
             f"CAST({columns[name].sql} AS STRING) AS {sql}"

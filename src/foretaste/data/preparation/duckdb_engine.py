@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,18 +120,19 @@ class DuckDBEngine(Engine):
         self._connection.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def register(self, source: Source) -> Source:
+    def register(self, sources: Sequence[Source]) -> list[Source]:
         # Frames are made known; text files are kept for errors to name them.
-        if isinstance(source, TextFile):
-            source.check_lengths()
-            self._text_files[real_path(source.path)] = source
-        if isinstance(source, Frame):
-            try:
-                self._connection.register(source.relation, source.table)
-            except _DATA_ERRORS as error:
-                problem = _first_line(str(error))
-                raise InputError(f"{source.name}: cannot be read: {problem}") from None
-        return source
+        for source in sources:
+            if isinstance(source, TextFile):
+                source.check_lengths()
+                self._text_files[real_path(source.path)] = source
+            if isinstance(source, Frame):
+                try:
+                    self._connection.register(source.relation, source.table)
+                except _DATA_ERRORS as error:
+                    problem = _first_line(str(error))
+                    raise InputError(f"{source.name}: cannot be read: {problem}") from None
+        return list(sources)
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         try:

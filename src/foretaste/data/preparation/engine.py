@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -63,8 +64,8 @@ class Engine(ABC):
     def __exit__(self, *error: object) -> None: ...
 
     @abstractmethod
-    def register(self, source: Source) -> Source:
-        """The source as this engine reads it.
+    def register(self, sources: Sequence[Source]) -> list[Source]:
+        """The sources as this engine reads them; those that are written alike may be one.
 
         Raises InputError where a column is of a type that cannot be read, or a line of a file is
         longer than is read whole.

@@ -227,18 +227,18 @@ class Pipeline:
         """Leave targets that training never saw out of ``held``, counting them and their users."""
         engine = self._engine
         engine.make("seen", steps.SEEN)
+        held, seen = (
+            {part: sizes for part, *sizes in engine.run(steps.SIZES_OF_PARTS.format(rows=rows))}
+            for rows in ("held", "seen")
+        )
         for split, part in self._plan.targets.items():
-            rows = f"WHERE part = '{part}'"
-            users = f"(SELECT DISTINCT user_code FROM {{}} {rows})"
-            num_users = engine.count(users.format("seen"))
-            if num_users == 0:
+            if part not in seen:
                 raise InputError(
                     f"nothing is left of the {split} part: training has none of its items; "
                     "--unseen-targets keep (unseen_targets='keep' in Python) counts them as misses"
                 )
-            num_dropped = engine.count(f"held {rows}") - engine.count(f"seen {rows}")
+            num_dropped, num_left = (a - b for a, b in zip(held[part], seen[part], strict=True))
             self._counts[f"num_{split}_targets_dropped_as_unseen"] = num_dropped
-            num_left = engine.count(users.format("held")) - num_users
             self._counts[f"num_{split}_users_left_without_target"] = num_left
         engine.drop("held")
         engine.rename("seen", "held")
@@ -252,16 +252,15 @@ class Pipeline:
         counts["num_train_users"] = engine.count("users WHERE part = 'train'")
         counts["num_train_items"] = engine.count("items WHERE in_catalogue")
         counts["num_train_interactions"] = engine.count("train")
+        sizes = {part: found for part, *found in engine.run(steps.SIZES_AND_UNSEEN)}
         for part in plan.held_parts:
-            rows = f"held WHERE part = '{part}'"
-            counts[f"num_{part}_interactions"] = engine.count(rows)
+            num_interactions, num_users, num_unseen = sizes[part]
+            counts[f"num_{part}_interactions"] = num_interactions
             if part.endswith("_fold_in"):
                 continue
             split = part.removesuffix("_target")
-            counts[f"num_{split}_users"] = engine.count(f"(SELECT DISTINCT user_code FROM {rows})")
-            counts[f"num_{split}_targets_unseen_in_training"] = engine.count(
-                f"held JOIN items USING (item_code) WHERE part = '{part}' AND NOT in_catalogue"
-            )
+            counts[f"num_{split}_users"] = num_users
+            counts[f"num_{split}_targets_unseen_in_training"] = num_unseen
         for split, part in plan.targets.items() if plan.parts else ():
             without_history = steps.WITHOUT_HISTORY.format(split=split, target=part)
             counts[f"num_{split}_users_without_history"] = engine.count(without_history)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from foretaste._util.formatting import counted, shown
 from foretaste.data.preparation.casts import KINDS, Kind, cast, describe_format, with_time_format
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Column, Source, Storage, quoted
+from foretaste.data.sources.source import Column, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_raw(
     """
     _check_storage(sources, columns)
     with naming(sources):
-        sources = [engine.register(source) for source in sources]
+        sources = engine.register(sources)
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
         # The kinds that a sample suggests, and wider ones until all values fit.
@@ -84,9 +84,9 @@ def read_raw(
                     raise _bad_value(engine, sources, role, columns[role], kinds[role])
                 kinds[role] = wider[0]
             engine.drop("raw")
-        for role in ("user_id", "item_id"):
-            if kinds[role] != "text" or not engine.count(f"raw WHERE contains({role}, chr(0))"):
-                continue
+        texts = [role for role in ("user_id", "item_id") if kinds[role] == "text"]
+        has_nul = " OR ".join(f"contains({role}, chr(0))" for role in texts)
+        for role in texts if texts and engine.count(f"raw WHERE {has_nul}") else ():
             for source in sources:
                 text = f"CAST({source.columns[columns[role]].sql} AS STRING)"
                 where = f"{source.relation} WHERE contains({text}, chr(0))"
@@ -107,7 +107,7 @@ def naming(sources: Sequence[Source]) -> Iterator[None]:
             raise
         for source in sources:
             source.check_lines()
-        raise InputError(f"{_names(sources)}: {error}") from None
+        raise InputError(f"{names_of(sources)}: {error}") from None
 
 
 def like_it(count: int, noun: str) -> str:
@@ -118,22 +118,26 @@ def like_it(count: int, noun: str) -> str:
 def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
     """Notes on ids in table ``raw`` that are text for how their numbers are written; empty where
     there are none."""
-    notes = {}
+    problems, selected = [], []
     for role, label in (("user_id", "user ids"), ("item_id", "item ids")):
-        found = []
+        as_float = engine.sql.matches.format(text=role, pattern=_AS_FLOAT)
         conditions = {
-            engine.sql.matches.format(text=role, pattern=_AS_FLOAT): (
-                "is an integer written as a float"
-            ),
+            as_float: "is an integer written as a float",
             f"{role} <> trim({role})": "has spaces around it",
         }
         for where, problem in conditions.items() if kinds[role] == "text" else ():
-            count, example = engine.row(f"SELECT count(*), min({role}) FROM raw WHERE {where}")
-            if count:
-                found.append(f"{shown(example)} {problem} ({like_it(count, 'row')})")
-        if found:
-            notes[label] = f"kept as text: {'; '.join(found)}"
-    return notes
+            problems.append((label, problem))
+            selected += [f"count(CASE WHEN {where} THEN 1 END)"]
+            selected += [f"min(CASE WHEN {where} THEN {role} END)"]
+    if not problems:
+        return {}
+    values = engine.row(f"SELECT {', '.join(selected)} FROM raw")
+    found: dict[str, list[str]] = {}
+    for (label, problem), count, example in zip(problems, values[::2], values[1::2], strict=True):
+        if count:
+            problem = f"{shown(example)} {problem} ({like_it(count, 'row')})"
+            found.setdefault(label, []).append(problem)
+    return {label: f"kept as text: {'; '.join(texts)}" for label, texts in found.items()}
 
 
 def _check_storage(sources: Sequence[Source], columns: dict[str, str]) -> None:
@@ -171,13 +175,8 @@ def _read_as(
     fitting = ", ".join(f"count({role})" for role in columns)
     num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
     if num_rows == 0:
-        raise InputError(f"{_names(sources)}: has no rows, only column names")
+        raise InputError(f"{names_of(sources)}: has no rows, only column names")
     return [role for role, count in zip(columns, num_fitting, strict=True) if count < num_rows]
-
-
-def _names(sources: Sequence[Source]) -> str:
-    first = ", ".join(source.name for source in sources[:3])
-    return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
 
 
 def _bad_value(

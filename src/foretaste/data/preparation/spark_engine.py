@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -44,14 +46,15 @@ class SparkEngine(Engine):
             self._spark.session.catalog.dropTempView(table)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def register(self, source: Source) -> Source:
-        if isinstance(source, Frame):
-            raise InputError(
-                f"{source.name}: is in memory already, and engine spark reads files and tables; "
-                "prepare it with engine duckdb"
-            )
+    def register(self, sources: Sequence[Source]) -> list[Source]:
+        for source in sources:
+            if isinstance(source, Frame):
+                raise InputError(
+                    f"{source.name}: is in memory already, and engine spark reads files and "
+                    "tables; prepare it with engine duckdb"
+                )
         with translated():
-            return registered(self._spark.session, source)
+            return registered(self._spark.session, sources)
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         with translated():
@@ -63,6 +66,7 @@ class SparkEngine(Engine):
         with translated():
             rows = self._query(query)
             rows.write.parquet(_uri(place))
+            _files_in(place)
             self._keep(table, place, rows.schema)
 
     def drop(self, table: str) -> None:
@@ -79,6 +83,12 @@ class SparkEngine(Engine):
 
     def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
         return reformatted(column.sql, format), "text"
+
+    def count(self, relation: str) -> int:
+        if relation not in self._places:
+            return super().count(relation)
+        # Its files say so, without a job.
+        return sum(pq.read_metadata(file).num_rows for file in _files_in(self._places[relation]))
 
     def write(self, query: str, path: Path) -> None:
         rows = self._query(query)
@@ -106,13 +116,7 @@ class SparkEngine(Engine):
             writer = rows.sortWithinPartitions(*order).write
             writer = writer.option("parquet.block.row.count.limit", _ROWS_OF_GROUP)
             writer.parquet(_uri(directory))
-        files = sorted(directory.glob("part-*.parquet"))
-        if not files:
-            raise DatasetError(
-                f"{directory.parent}: was not written: Spark's executors have another disk than "
-                "this process; name a folder that all of them share"
-            )
-        return files
+        return _files_in(directory)
 
     def _query(self, sql: str) -> DataFrame:
         return self._spark.session.sql(with_backslashes(sql))
@@ -121,6 +125,17 @@ class SparkEngine(Engine):
         rows = self._spark.session.read.schema(schema).parquet(_uri(place))
         rows.createOrReplaceTempView(table)
         self._places[table] = place
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """The files that Spark wrote there, in the order of its partitions; there is always one."""
+    files = sorted(directory.glob("part-*.parquet"))
+    if not files:
+        raise DatasetError(
+            f"{directory.parent}: was not written: Spark's executors have another disk than "
+            "this process; name a folder that all of them share"
+        )
+    return files
 
 
 def _uri(path: Path) -> str:

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from foretaste._util.formatting import shown
 from foretaste._util.memory import free_bytes
 from foretaste.data.config import FileFormat, PrepareConfig, memory_bytes
 from foretaste.data.preparation.spark_sources import open_named
@@ -41,9 +42,14 @@ _SETTINGS = {
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     # Folders named COLUMN=VALUE are columns of text.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    # Otherwise a column that holds what is no row is read alone.
+    # Otherwise fields that are missing are only missed where they are read.
     "spark.sql.csv.parser.columnPruning.enabled": "false",
 }
+
+_MALFORMED = re.compile(r"Malformed records are detected in record parsing: (.+)\.$", re.MULTILINE)
+_NO_CONNECTOR = re.compile(
+    r'Class org\.apache\.hadoop\.fs\.[\w.]+ not found|No FileSystem for scheme "?[\w.+-]+"?'
+)
 
 
 class Spark:
@@ -83,8 +89,11 @@ class Spark:
 
     def open_named(self, name: str, format: FileFormat) -> Source:
         """The source that has this name in Spark; InputError where there is none."""
-        with translated():
-            return open_named(self.session, name, format)
+        try:
+            with translated():
+                return open_named(self.session, name, format)
+        except InputError as error:
+            raise InputError(str(error) if name in str(error) else f"{name}: {error}") from None
 
     def _started(self) -> SparkSession:
         config = self._config
@@ -158,6 +167,14 @@ def translated() -> Iterator[None]:
         if "OutOfMemoryError" in message:
             raise SettingError(
                 "memory_limit is too little for this input; allow more, or use fewer threads"
+            ) from None
+        if found := _MALFORMED.search(message):
+            raise InputError(f"a row cannot be parsed: {shown(found[1][:300])}") from None
+        if found := _NO_CONNECTOR.search(message):
+            raise InputError(
+                f"Spark has no connector for it ({found[0]}); name the connector's package in "
+                "spark.jars.packages of Spark's settings, such as org.apache.hadoop:hadoop-aws for "
+                "s3a, in the version of Spark's Hadoop"
             ) from None
         raise InputError(f"Spark cannot read it: {_reason(message)}") from None
 

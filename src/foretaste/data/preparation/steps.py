@@ -169,6 +169,15 @@ SELECT * FROM held
 WHERE part LIKE '%_fold_in' OR item_code IN (SELECT item_code FROM train)
 """
 
+# Interactions and users of each held-out part.
+SIZES_OF_PARTS = "SELECT part, count(*), count(DISTINCT user_code) FROM {rows} GROUP BY part"
+
+# The same, and interactions with items that training never saw.
+SIZES_AND_UNSEEN = """
+SELECT part, count(*), count(DISTINCT user_code), count(CASE WHEN NOT in_catalogue THEN 1 END)
+FROM held JOIN items USING (item_code) GROUP BY part
+"""
+
 # Training users first, then the others, each in the order of their ids.
 USERS = """
 SELECT user_code, user_id, part,

@@ -4,7 +4,7 @@ instead; and the SQL that names a source."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -184,6 +184,12 @@ class Source:
             raise InputError(
                 f"{self.name}: changed while it was read; prepare it again when nobody writes to it"
             )
+
+
+def names_of(sources: Sequence[Source]) -> str:
+    """The names of sources for an error about all of them."""
+    first = ", ".join(source.name for source in sources[:3])
+    return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
 
 
 def file_state(path: Path) -> tuple[int, int]:

@@ -139,7 +139,7 @@ class TextFile(Source):
                 next(numbered)
             yield from ((line, row) for line, row in numbered if row not in ([], [""]))
 
-    def check_rows(self) -> None:
+    def check_lines(self) -> None:
         """Raise InputError for the first row with more or fewer fields than there are names."""
         for line, row in self.rows():
             if len(row) != len(self.names):

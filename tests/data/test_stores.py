@@ -1,0 +1,67 @@
+"""Names in object stores, and datasets that are copied to where a rename is no single step."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.data import Dataset, open_dataset, prepare
+from foretaste.data.config import FileFormat
+from foretaste.data.sources import open_sources
+from foretaste.errors import DatasetError
+from tests.data.partitions import in_partitions
+
+ROWS = "user_id,item_id,time\n" + "".join(f"{n % 7},{n * n % 11},{n}\n" for n in range(70))
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    (tmp_path / "raw.csv").write_text(ROWS)
+    whole = prepare(tmp_path / "raw.csv", tmp_path / "whole")
+    return in_partitions(whole, tmp_path / "in_files", [0, 3])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("s3a://bucket/plays/*.csv", "hdfs://host:8020/plays", "gs://bucket/day=1"),
+        *("abfss://box@account.dfs.core.windows.net/plays", "file:///plays", "table:shop.plays"),
+    ],
+)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_names_are_handed_on_as_they_are(name: str, kind: Any) -> None:
+    handed: list[str] = []
+
+    def opener(name: str, format: FileFormat) -> Any:
+        handed.append(name)
+
+    open_sources(kind(name), FileFormat(), opener=opener)
+    assert handed in ([name], [name.replace("file:///", "file:/")])
+
+
+def test_a_store_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_text(ROWS)
+    with pytest.raises(DatasetError, match=r"s3a:/.*is no folder; write to one"):
+        prepare(tmp_path / "raw.csv", "s3a://bucket/plays")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_dataset_is_not_there_until_its_last_file_is(
+    dataset: Dataset, tmp_path: Path, *, is_replaced: bool
+) -> None:
+    """Whatever order a file system copies the files in that cannot rename a folder."""
+    files = sorted(path.relative_to(dataset.path) for path in dataset.path.rglob("*.*"))
+    for number, order in enumerate((files, files[::-1])):
+        place = tmp_path / f"store-{number}"
+        if is_replaced:
+            shutil.copytree(prepare(tmp_path / "raw.csv", tmp_path / "old", seed=1).path, place)
+        for file in order:
+            if not is_replaced:
+                with pytest.raises(DatasetError):
+                    open_dataset(place)
+            (place / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(dataset.path / file, place / file)
+        assert open_dataset(place).manifest == dataset.manifest
