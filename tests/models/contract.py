@@ -247,7 +247,7 @@ class ModelContract:
         assert weights_of(retrained) == weights_of(trained)
 
     def test_another_seed_gives_other_weights(self, trained: Trained, reseeded: Trained) -> None:
-        is_closed_form = not trained.model.config.has_epochs
+        is_closed_form = not trained.model.config.has_epochs and trained.name != "blend"
         assert (weights_of(reseeded) == weights_of(trained)) == is_closed_form
 
     def test_similar_items_are_of_the_same_colour(self, trained: Trained) -> None:
