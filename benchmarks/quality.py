@@ -33,7 +33,10 @@ SMALL: dict[str, Any] = {
     "gmf": foretaste.GMFConfig(factors=32),
     "mlp": foretaste.MLPConfig(layers=TOWER),
 }
-MODELS = ("popularity", "ease", "itemknn", "rp3beta", "gmf", "mlp", "neumf", "dae", "vae", "recvae")
+MODELS = (
+    *("popularity", "ease", "itemknn", "rp3beta", "ials"),
+    *("gmf", "mlp", "neumf", "dae", "vae", "recvae"),
+)
 NVIDIA_SETTINGS: dict[str, Any] = {
     "batch_size": 1_048_576,
     "learning_rate": 0.0045,

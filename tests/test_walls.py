@@ -58,6 +58,7 @@ PUBLIC_NAMES = [
     "ForetasteError",
     "GMFConfig",
     "GivenSplit",
+    "IALSConfig",
     "ItemKNNConfig",
     "LogConfig",
     "MLPConfig",

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from foretaste.errors import ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
     from foretaste.in_memory import fit
-    from foretaste.models.baselines.config import EaseConfig, ItemKNNConfig, RP3betaConfig
+    from foretaste.models.baselines.config import (
+        EaseConfig,
+        IALSConfig,
+        ItemKNNConfig,
+        RP3betaConfig,
+    )
     from foretaste.models.config import SamplingConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
@@ -52,6 +57,7 @@ _MODULE_OF = {
     "ForetasteError": "errors",
     "GMFConfig": "models.neumf.config",
     "GivenSplit": "data",
+    "IALSConfig": "models.baselines.config",
     "ItemKNNConfig": "models.baselines.config",
     "LogConfig": "training",
     "MLPConfig": "models.neumf.config",
@@ -88,6 +94,7 @@ __all__ = [
     "ForetasteError",
     "GMFConfig",
     "GivenSplit",
+    "IALSConfig",
     "ItemKNNConfig",
     "LogConfig",
     "MLPConfig",

@@ -74,7 +74,7 @@ def test_a_config_of_another_kind_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("factors", "it belongs to GMFConfig and NeuMFConfig"),
+        ("factors", "it belongs to GMFConfig, IALSConfig and NeuMFConfig"),
         ("k", "it belongs to EvaluationConfig"),
         ("negatives", "it belongs to SamplingConfig"),
         ("epoch", "did you mean epochs?"),

@@ -34,7 +34,10 @@ VERBS = [
     ),
     "bench",
 ]
-MODELS = ["neumf", "gmf", "mlp", "vae", "dae", "recvae", "popularity", "ease", "itemknn", "rp3beta"]
+MODELS = [
+    *("neumf", "gmf", "mlp", "vae", "dae", "recvae", "ials"),
+    *("popularity", "ease", "itemknn", "rp3beta"),
+]
 
 Foretaste = Callable[..., Done]
 
@@ -85,6 +88,11 @@ def test_every_model_explains_itself(model: str) -> None:
         ("mlp", ["--layers", "--negatives", "--epochs"], ["--factors", "--hidden"]),
         ("vae", ["--hidden", "--anneal-cap", "--epochs"], ["--negatives", "--factors"]),
         ("dae", ["--hidden", "--epochs"], ["--anneal-cap", "--negatives"]),
+        (
+            "ials",
+            ["--factors", "--unobserved-weight", "--nu", "--epochs", "--patience", "--from"],
+            ["--batch-size", "--learning-rate", "--compile", "--negatives", "--precision"],
+        ),
         (
             "ease",
             ["--l2", "--dropout", "--device", "--evaluation-batch", "--tensorboard"],
@@ -197,16 +205,19 @@ def test_python_dash_m(shop: Path) -> None:
         ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
         (
             "train ease data --trace",
-            "which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae.",
+            "which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae, ials.",
         ),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         (
             "train ease data --epochs 3",
             "Unknown option: --epochs, which belongs to foretaste train neumf, gmf, mlp, vae, dae, "
-            "recvae.",
+            "recvae, ials.",
         ),
-        ("train vae data --factors 8", "which belongs to foretaste train neumf, gmf."),
-        ("train vae data -f 8", "Unknown option: -f, which belongs to foretaste train neumf, gmf."),
+        ("train vae data --factors 8", "which belongs to foretaste train neumf, gmf, ials."),
+        (
+            "train vae data -f 8",
+            "Unknown option: -f, which belongs to foretaste train neumf, gmf, ials.",
+        ),
         ("evaluate runs/vae --users_file x", "which belongs to foretaste recommend."),
         ("train vae data --resume runs/vae", "begin with foretaste train --resume."),
         ("train neumf", "DATASET is needed and not given."),

@@ -21,6 +21,7 @@ SMALL = {
     "vae": {"hidden": (4,), "latent": 2},
     "dae": {"hidden": (4,), "latent": 2},
     "recvae": {"width": 4, "latent": 2},
+    "ials": {"factors": 2},
 }
 
 

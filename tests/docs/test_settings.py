@@ -17,7 +17,12 @@ from foretaste.cli.arguments import spread_lists
 from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.columns import find_spelling
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.models.baselines.config import EaseConfig, ItemKNNConfig, RP3betaConfig
+from foretaste.models.baselines.config import (
+    EaseConfig,
+    IALSConfig,
+    ItemKNNConfig,
+    RP3betaConfig,
+)
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
@@ -33,6 +38,7 @@ TABLES = [
     ("models.md", "Settings of vae", VAEConfig),
     ("models.md", "Settings of dae", DAEConfig),
     ("models.md", "Settings of recvae", RecVAEConfig),
+    ("models.md", "Settings of ials", IALSConfig),
     ("models.md", "Settings of ease", EaseConfig),
     ("models.md", "Settings of itemknn", ItemKNNConfig),
     ("models.md", "Settings of rp3beta", RP3betaConfig),

@@ -31,6 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ease": {},
     "itemknn": {"neighbors": 4},
     "vae": {"hidden": (8,), "latent": 4},
+    "ials": {"factors": 4},
     "neumf": {"factors": 4, "layers": (8, 4)},
 }
 

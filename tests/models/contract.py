@@ -18,6 +18,7 @@ import foretaste
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import RecommenderModel, UserState
+from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
@@ -54,6 +55,9 @@ RECIPES = {
     "vae": Recipe(settings=_VAE, model_config=VAEConfig(hidden=(16,), latent=4)),
     "dae": Recipe(settings=_VAE, model_config=DAEConfig(hidden=(16,), latent=4)),
     "recvae": Recipe(settings=_VAE, model_config=RecVAEConfig(width=16, latent=4)),
+    "ials": Recipe(
+        settings={"epochs": 12}, model_config=IALSConfig(factors=2, unobserved_weight=0.3)
+    ),
 }
 """Closed-form models take what they are given by default."""
 

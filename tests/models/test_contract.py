@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from foretaste.data import Dataset
-from foretaste.models.base import NeuralModel
-from foretaste.models.registry import MODEL_NAMES, build_model
+from foretaste.models.base import IterativeModel
+from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from foretaste.models.share import Share
 from foretaste.ops.ranks import Ranks
 from tests.models.contract import (
@@ -51,18 +51,18 @@ class TestContract(ModelContract):
     pass
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if config_class(name).parallel])
 def test_ranks_begin_with_their_rows_of_one_model(name: str) -> None:
     made_of = (name, RECIPES[name].model_config, NUM_USERS, NUM_ITEMS)
     whole, num_shared = build_model(*made_of), 0
-    assert isinstance(whole, NeuralModel)
+    assert isinstance(whole, IterativeModel)
     whole.reset_parameters(5)
     for rank in range(3):
         share = Share.of_items(NUM_USERS, NUM_ITEMS, Ranks(rank, 3))
         if whole.user_rows:
             share = Share.of_users(NUM_USERS, NUM_ITEMS, Ranks(rank, 3), [0, 7, 7, NUM_USERS])
         part = build_model(*made_of, share)
-        assert isinstance(part, NeuralModel)
+        assert isinstance(part, IterativeModel)
         part.reset_parameters(5)
         for parameter_name, expected in whole.state_dict().items():
             rows = part.rows_of(parameter_name)

@@ -235,6 +235,17 @@ def test_settings_that_a_fit_ignores_are_named(
     assert stream.getvalue().count("note  ") == 1
 
 
+def test_sweeps_show_the_settings_that_act(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown_on(Stream(terminal=False), monkeypatch)
+    shared = TrainingConfig(device="cpu", epochs=1, batch_size=9)
+    train("ials", dataset, config=shared, run_path=tmp_path / "run")
+    said = stream.getvalue()
+    assert "note        ials is fitted by sweeps and ignores batch_size\n" in said
+    assert "auto chose  --eval-every 1 --patience 3 --select-by ndcg@10\n" in said
+
+
 def test_a_training_from_python_is_plain_lines_where_stderr_is_no_terminal(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.models.baselines.config import (
     EaseConfig,
+    IALSConfig,
     ItemKNNConfig,
     PopularityConfig,
     RP3betaConfig,
@@ -106,6 +107,10 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "encoder_passes": 2,
             "sampled_softmax": 3,
         },
+    ),
+    "ials": (
+        IALSConfig(factors=4, unobserved_weight=0.1, regularization=0.01),
+        {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1, "nu": 0.5},
     ),
     "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1}),
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0}),

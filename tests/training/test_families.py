@@ -13,7 +13,7 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.models.base import IterativeModel
+from foretaste.models.base import IterativeModel, NeuralModel
 from foretaste.models.registry import MODELS, config_class, model_class
 from foretaste.runs import Run
 from foretaste.training import Callback, resume, train
@@ -23,7 +23,7 @@ from tests.training.trainings import events, weights_of
 STEPS = {
     "toy-steps": ("ToyConfig", "ToySteps"),
     "toy-phases": ("ToyConfig", "ToyPhases"),
-    "toy-sweeps": ("ToyConfig", "ToySweeps"),
+    "toy-sweeps": ("ToySweepsConfig", "ToySweeps"),
 }
 FAMILIES = {
     **STEPS,
@@ -92,7 +92,7 @@ def test_a_registered_family_has_its_own_command(dataset: Dataset, tmp_path: Pat
     assert Run.open(tmp_path / "toy-steps").config.model_config == {"width": 2}
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [*STEPS, "ials"])
 def test_a_family_with_epochs_learns_and_resumes(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -128,4 +128,6 @@ def test_settings_and_class_of_every_model_agree(name: str) -> None:
     kind = model_class(name)
     assert kind.name == name
     assert kind.config_class is config_class(name)
-    assert issubclass(kind, IterativeModel) == kind.config_class.has_epochs
+    facts = kind.config_class
+    assert issubclass(kind, IterativeModel) == facts.has_epochs
+    assert issubclass(kind, NeuralModel) == (facts.has_epochs and facts.has_steps)

@@ -52,7 +52,11 @@ def test_settings_are_no_dicts(
 @pytest.mark.parametrize(
     ("model", "settings", "message"),
     [
-        ("vae", {"factors": 8}, "'factors' here: it belongs to GMFConfig and NeuMFConfig"),
+        (
+            "vae",
+            {"factors": 8},
+            "'factors' here: it belongs to GMFConfig, IALSConfig and NeuMFConfig",
+        ),
         ("vae", {"negatives": 4}, "vae samples no negatives: .* belong to neumf, gmf, mlp"),
         ("vae", {"pretrained_gmf": "a", "pretrained_mlp": "b"}, "vae has no halves"),
         ("neumf", {"k": (5,)}, "'k' here: it belongs to EvaluationConfig"),
@@ -60,6 +64,7 @@ def test_settings_are_no_dicts(
         ("neumf", {"min_rating": 4}, "is prepared already, and neither settings of preparation"),
         ("neumf", {"epochs": 0}, "epochs is 0; it must be a whole number"),
         ("ease", {"epochs": 3}, "epochs does nothing for ease, which is fitted in one pass and"),
+        ("ials", {"batch_size": 9}, "batch_size does nothing for ials, which is fitted by sweeps"),
         ("ease", {"trace": True}, "trace is on, but a model that is fitted in one pass"),
     ],
 )

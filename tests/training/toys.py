@@ -36,6 +36,13 @@ class ToyConfig(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToySweepsConfig(ToyConfig):
+    """A toy fitted by sweeps."""
+
+    has_steps = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToyFitConfig(ModelConfig):
     """A toy fitted in one pass."""
 
@@ -76,7 +83,7 @@ class ToyScores(RecommenderModel):
 class ToyVectors(ToyScores):
     """Scores by two vectors for each item."""
 
-    config_class = ToyConfig
+    config_class: ClassVar[type[ModelConfig]] = ToyConfig
     item_rows = ("left", "right")
 
     def __init__(
@@ -164,11 +171,12 @@ class ToySweeps(ToyVectors, SweepModel):
     """Fitted by alternating least squares."""
 
     name = "toy-sweeps"
+    config_class = ToySweepsConfig
 
     @torch.no_grad()
-    def sweep(self, histories: HistoryTensors) -> Tensor:
+    def sweep(self, batch: WholeData) -> Tensor:
         # In float64, so that equal sweeps round to equal weights.
-        history_BI = self.own_users(histories).to_dense().double()
+        history_BI = self.own_users(batch.histories).to_dense().double()
         gram_II = history_BI.T @ history_BI
         self.share.ranks.sum_(gram_II)
         target_II = torch.linalg.solve(gram_II + torch.eye(len(gram_II)), gram_II)

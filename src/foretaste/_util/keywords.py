@@ -59,7 +59,8 @@ def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any
     begin = f"{function.__name__} has no setting {name!r} here"
     public = [getattr(foretaste, each) for each in foretaste.__all__ if each.endswith("Config")]
     if owners := [kind.__name__ for kind in public if name in _names(kind)]:
-        return f"{begin}: it belongs to {' and '.join(owners)}"
+        *others, last = owners
+        return f"{begin}: it belongs to {', '.join(others)}{' and ' if others else ''}{last}"
     if (function.__name__, name) in _OTHER_NAMES:
         return f"{begin}; {_OTHER_NAMES[function.__name__, name]}"
     known = [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]

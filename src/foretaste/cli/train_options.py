@@ -15,10 +15,10 @@ from foretaste.cli.console import steps
 from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.training.config import (
-    HEEDED_IN_ONE_PASS,
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
+    heeded_settings,
 )
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
     # Read nevertheless: the refusal says why.
     hidden = () if kind.has_large_products else ("precision", "loss_scale")
+    heeded = heeded_settings(kind)
     parameters = {}
     for name, hint in get_type_hints(TrainingConfig).items():
         kinds = kinds_of(hint)
@@ -173,7 +174,7 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
             metavar = "FLOAT|auto" if float in kinds else "INT|auto"
         parameters[name] = Parameter(
             group=group_of.get(name, TRAINING),
-            parse=kind.has_epochs or name in HEEDED_IN_ONE_PASS,
+            parse=name in heeded,
             show=False if name in hidden else None,
             metavar=metavar,
             show_choices=metavar is None,

@@ -1,8 +1,7 @@
 """The seam of every model: what evaluation, recommendation and training ask of it.
 
-Scoring asks four questions of `RecommenderModel`. Training asks the rest, by how a model is fitted:
-`NeuralModel` by gradient steps, `SweepModel` by sweeps over the data, `ClosedFormModel` in one
-pass, `ComposedModel` from the models of other runs.
+Scoring asks four questions of `RecommenderModel`. Training asks the rest: `NeuralModel` is fitted
+by gradient steps, `SweepModel` by sweeps, `ClosedFormModel` in one pass, `ComposedModel` of runs.
 
 Shape suffixes: B users, K candidates per user, I items of the catalogue, D width.
 """
@@ -302,8 +301,8 @@ class SweepModel(IterativeModel):
     """A model fitted by sweeps: each epoch solves for its parameters from all the data at once."""
 
     @abstractmethod
-    def sweep(self, histories: HistoryTensors) -> Tensor:
-        """Do one sweep; returns the loss, a scalar on the device."""
+    def sweep(self, batch: WholeData) -> Tensor:
+        """Do one sweep over the one batch; returns the loss, a scalar on the device."""
 
     def make_batches(
         self,

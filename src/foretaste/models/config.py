@@ -37,6 +37,9 @@ class ModelConfig:
     has_epochs: ClassVar[bool] = True
     """It is fitted epoch by epoch, by gradient steps or sweeps; else in one pass."""
 
+    has_steps: ClassVar[bool] = True
+    """Its epochs are made of gradient steps; else each is a sweep over the data."""
+
     samples_negatives: ClassVar[bool] = False
     """It learns from sampled negatives, as `SamplingConfig` says."""
 

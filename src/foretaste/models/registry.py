@@ -24,6 +24,7 @@ MODELS = {
     "vae": (f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
     "dae": (f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultDAE"),
     "recvae": (f"{_VAE}.config:RecVAEConfig", f"{_VAE}.recvae:RecVAE"),
+    "ials": (f"{_BASELINES}.config:IALSConfig", f"{_BASELINES}.ials:IALS"),
     "popularity": (f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"),
     "ease": (f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
     "itemknn": (f"{_BASELINES}.config:ItemKNNConfig", f"{_BASELINES}.neighbors:ItemKNN"),

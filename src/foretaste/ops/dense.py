@@ -4,7 +4,8 @@ PyTorch's fp32 ``linear`` on the CPU goes through a BLAS that on AVX-512 machine
 what oneDNN does. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it,
 and the public functions elsewhere. `dense` and `activated` are differentiable; the rest is not.
 
-Shape suffixes: S samples, N inputs, M outputs.
+Shape suffixes: S samples, N inputs, M outputs; B users, K candidates of each, I items, D width,
+c users of a chunk.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ FusedActivation = Literal["tanh", "relu", "sigmoid"]
 """Activations that `linear` can end in."""
 
 _ROWS_OF_PIECE = 64
+_GATHERED_AT_ONCE = 1 << 24
 
 
 class _Dense(torch.autograd.Function):
@@ -202,3 +204,17 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     if left.device.type == "cpu" and left.dtype == torch.float32 and left.numel():
         return linear(left, right.T)
     return left @ right
+
+
+def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) -> Tensor:
+    """``table[index] . vector``, [B, K]: of each row with its own candidates.
+
+    The gathered rows of a few at once are what it keeps.
+    """
+    products_BK = vector_BD.new_empty(index_BK.shape)
+    rows_at_once = max(1, _GATHERED_AT_ONCE // max(1, index_BK.shape[1] * vector_BD.shape[1]))
+    for start in range(0, len(vector_BD), rows_at_once):
+        rows = slice(start, start + rows_at_once)
+        gathered_cKD = table_ID[index_BK[rows]]
+        products_BK[rows] = torch.bmm(gathered_cKD, vector_BD[rows, :, None]).squeeze(2)
+    return products_BK

@@ -102,6 +102,13 @@ class HistoryTensors:
         place_B2 = None if self.place_B2 is None else self.place_B2[row_index_B]
         return HistoryTensors(offsets, self.item_index[position_N], self.num_items, place_B2)
 
+    def transposed(self) -> HistoryTensors:
+        """Histories of the items: the rows that have each of them, as int32."""
+        order_N = torch.sort(self.item_index, stable=True).indices
+        offsets = torch.zeros(self.num_items + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(torch.bincount(self.item_index, minlength=self.num_items), 0, out=offsets[1:])
+        return HistoryTensors(offsets, self.row_index().int()[order_N], len(self))
+
     def to_dense(self) -> Tensor:
         """A float32 [B, I] matrix of zeros and ones; for small B only."""
         dense_BI = torch.zeros(len(self), self.num_items, device=self.device)

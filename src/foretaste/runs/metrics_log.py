@@ -36,9 +36,11 @@ UNITS = {
     "num_users": "users",
     "num_items": "items",
     "num_interactions": "interactions",
-    "loss": "mean over samples (neumf, gmf, mlp) or users (vae, dae, recvae), nats",
+    "loss": "mean over samples (neumf, gmf, mlp) or users (vae, dae, recvae), nats; or over "
+    "interactions (ials)",
     "evaluation": "protocol, candidates, counts and metrics of one evaluation",
     "beta": "weight of the KL term, 0 to 1",
+    "unobserved_weight": "weight of the squared score of every pair (ials)",
     "loss_scale": "factor on the loss (fp16)",
     "num_skipped_steps": "optimizer steps left out since the start, gradients not finite (fp16)",
     "metrics": "by name@k: value with its 95 % interval (low, high), 0 to 1",

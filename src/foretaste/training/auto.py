@@ -18,7 +18,7 @@ from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
-from foretaste.training.config import HEEDED_IN_ONE_PASS, TrainingConfig
+from foretaste.training.config import TrainingConfig, fitting_of, heeded_settings
 from foretaste.training.validation import check_candidates
 from foretaste.training.warm_start import warm_start_arguments
 
@@ -111,14 +111,12 @@ def check_settings_act(
             f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
             f"to {', '.join(sampling_models)}"
         )
-    if not kind.has_epochs:
-        idle = {field.name for field in fields(TrainingConfig)} - set(HEEDED_IN_ONE_PASS)
-        for name in by_name.keys() & idle:
-            raise SettingError(
-                f"{name} does nothing for {model}, which is fitted in one pass and heeds "
-                f"{', '.join(HEEDED_IN_ONE_PASS)}; leave it out, or give it in a config that "
-                "serves several models"
-            )
+    heeded = heeded_settings(kind)
+    for name in by_name.keys() & ({field.name for field in fields(TrainingConfig)} - set(heeded)):
+        raise SettingError(
+            f"{name} does nothing for {model}, which is {fitting_of(kind)} and heeds "
+            f"{', '.join(heeded)}; leave it out, or give it in a config that serves several models"
+        )
 
 
 def resolved_config(

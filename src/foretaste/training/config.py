@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from foretaste._util.settings import Count, Range, Seed, check_settings
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import CandidateRule
+from foretaste.models.config import ModelConfig
 
 Auto = Literal["auto"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -109,8 +110,26 @@ class TrainingConfig:
             )
 
 
-HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
-"""The training settings that act on a model without epochs."""
+_HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
+_OF_STEPS = (
+    *("batch_size", "learning_rate", "beta1", "beta2", "eps"),
+    *("compile", "kernels", "cuda_graphs"),
+)
+
+
+def heeded_settings(kind: type[ModelConfig]) -> list[str]:
+    """The training settings that act on models of a kind."""
+    names = [entry.name for entry in fields(TrainingConfig)]
+    if not kind.has_epochs:
+        return [name for name in names if name in _HEEDED_IN_ONE_PASS]
+    return [name for name in names if kind.has_steps or name not in _OF_STEPS]
+
+
+def fitting_of(kind: type[ModelConfig]) -> str:
+    """The way models of a kind are fitted, for people."""
+    if not kind.has_epochs:
+        return "fitted in one pass"
+    return "trained by gradient steps" if kind.has_steps else "fitted by sweeps"
 
 
 @dataclass(frozen=True, kw_only=True)

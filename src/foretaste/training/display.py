@@ -15,8 +15,9 @@ from rich.progress import Progress as Bars
 from foretaste._util.formatting import compact, duration
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.config import metric_name, parse_metric
+from foretaste.models.registry import config_class
 from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
-from foretaste.training.config import HEEDED_IN_ONE_PASS, TrainingConfig
+from foretaste.training.config import TrainingConfig, fitting_of, heeded_settings
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
@@ -67,30 +68,31 @@ class TrainingDisplay(Callback):
         self.say(f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
         size = f"{start.num_users:,} users, {start.num_items:,} items"
         self._say_labelled("data", f"{size}, {start.num_interactions:,} interactions")
+        kind = config_class(start.model)
+        heeded = heeded_settings(kind)
+        # One config may serve every model of a comparison.
+        ignored = [
+            field.name
+            for field in fields(TrainingConfig)
+            if field.name not in heeded and getattr(self.asked, field.name) != field.default
+        ]
+        note = f"{start.model} is {fitting_of(kind)} and ignores {', '.join(ignored)}"
         if plan is None:
             self._say_labelled("fitting", start.fitting)
-            # One config may serve every model of a comparison.
-            ignored = [
-                field.name
-                for field in fields(TrainingConfig)
-                if field.name not in HEEDED_IN_ONE_PASS
-                and getattr(self.asked, field.name) != field.default
-            ]
-            if ignored:
-                names = ", ".join(ignored)
-                self._say_labelled(
-                    "note", f"{start.model} is fitted in one pass and ignores {names}"
-                )
+            self._say_labelled("note", note if ignored else None)
             return
         self._say_labelled("model", f"{start.num_parameters:,} parameters, {plan.precision}")
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
+        self._say_labelled("note", note if ignored else None)
         hidden = {"kernels"} if start.num_ranks > 1 else {"kernels", "parallel"}
         chosen = [
             f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
             for field in fields(self.asked)
             # No choice of kernels to show: a CPU has one kind, a GPU one for each operation.
-            if getattr(self.asked, field.name) == "auto" and field.name not in hidden
+            if getattr(self.asked, field.name) == "auto"
+            and field.name in heeded
+            and field.name not in hidden
         ]
         self._say_labelled("auto chose", " ".join(chosen))
         chosen_by = {

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.base import IterativeModel
+from foretaste.models.base import IterativeModel, SweepModel
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import EpochReport
@@ -190,10 +190,10 @@ class TrainingState:
         is_finite_S = loss_S.isfinite()
         if not bool(is_finite_S.all()):
             first = int(is_finite_S.long().argmin())
-            raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1)
+            raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1, model)
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
         if self.ranks.any(not bool(torch.cat(ends).isfinite().all())):
-            raise self._diverged("the weights became infinite or nan", self.num_done)
+            raise self._diverged("the weights became infinite or nan", self.num_done, model)
 
     def where(self) -> str:
         """The position, for people."""
@@ -246,11 +246,12 @@ class TrainingState:
         self.clock = Clock(**position["clock"])
         self.loss_S[: self.num_done] = loss_S if self.ranks.is_first else 0.0
 
-    def _diverged(self, what: str, step: int) -> TrainingError:
-        return TrainingError(
-            f"{what} in epoch {self.epoch}, step {step} of {self.num_steps_per_epoch}; "
-            f"lower --learning-rate (now {self.plan.learning_rate:g})"
-        )
+    def _diverged(self, what: str, step: int, model: IterativeModel) -> TrainingError:
+        advice = "raise --regularization"
+        if not isinstance(model, SweepModel):
+            advice = f"lower --learning-rate (now {self.plan.learning_rate:g})"
+        where = f"epoch {self.epoch}, step {step} of {self.num_steps_per_epoch}"
+        return TrainingError(f"{what} in {where}; {advice}")
 
 
 _EARLY_STOPPING = tuple(entry.name for entry in fields(EarlyStopping) if entry.name != "plan")

@@ -209,7 +209,7 @@ class SweepStep(Step):
         assert isinstance(self.model, SweepModel)
         assert isinstance(batch, WholeData)
         with self.precision.products():
-            return self.model.sweep(batch.histories)
+            return self.model.sweep(batch)
 
     def compile(self, batches: Batches) -> float:
         return 0.0

@@ -1,12 +1,14 @@
-"""Settings of the closed-form baselines."""
+"""Settings of the baselines: popularity, and the models fitted by linear algebra."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from foretaste._util.settings import Count, Range
 from foretaste.models.config import Between, Dropout, ModelConfig
+
+_Weight = Annotated[float, Range(above=0, at_most=1e30)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,3 +90,34 @@ class RP3betaConfig(NeighborsConfig):
     beta: Annotated[float, Range(at_least=0)] = 0.4
     """Power of the number of users by which an item's weight is divided: the higher, the less
     popular items are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IALSConfig(ModelConfig):
+    """iALS: a matrix factorisation by alternating least squares over all pairs.
+
+    Hu et al. 2008; with the regularization of Rendle et al. 2022, arXiv 2110.14044. Hard to beat on
+    data of any size, and fast: an epoch solves for all users, then for all items.
+    """
+
+    has_large_products = False
+    has_steps = False
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "unobserved_weight": Between(0.003, 1.0, log=True),
+        "regularization": Between(0.0003, 0.1, log=True),
+    }
+
+    factors: Count = 128
+    """Width of the user and item vectors."""
+
+    unobserved_weight: _Weight | Literal["auto"] = "auto"
+    """Weight of the squared score of every pair of user and item, where an interaction's error has
+    weight 1. auto goes by the density of the interactions. (`alpha` of other programs is about its
+    inverse.)"""
+
+    regularization: _Weight = 0.003
+    """Weight of the squared vectors, each times its row's number of pairs to the power of `nu`."""
+
+    nu: Annotated[float, Range(at_least=0, at_most=1)] = 1.0
+    """Power of the regularization's growth with the row's interactions, and unobserved pairs by
+    their weight; 0 regularizes all rows alike, and wants a larger weight."""

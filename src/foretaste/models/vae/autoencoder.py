@@ -18,14 +18,12 @@ from foretaste.models.batches import Batches
 from foretaste.models.config import SamplingConfig
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.ops import embedding_bag, softmax_loss
-from foretaste.ops.dense import linear
+from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Purpose, from_row, normals, stream_keys
 from foretaste.ops.ranks import ALONE
 from foretaste.ops.softmax_loss.exponentials import ItemShards
 from foretaste.ops.softmax_loss.sampled import sampled_loss
-
-_GATHERED_AT_ONCE = 1 << 24
 
 
 class Layer(nn.Linear):
@@ -184,15 +182,8 @@ class HistoryAutoencoder(NeuralModel):
         return linear(self._decoded(state), self.output.weight, self.output.bias)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        hidden_BD = self._decoded(state)
-        scores_BK = self.output.bias[item_index_BK]
-        gathered_each = max(1, item_index_BK.shape[1] * hidden_BD.shape[1])
-        rows_at_once = max(1, _GATHERED_AT_ONCE // gathered_each)
-        for start in range(0, len(state), rows_at_once):
-            rows = slice(start, start + rows_at_once)
-            weight_cKD = self.output.weight[item_index_BK[rows]]
-            scores_BK[rows] += torch.bmm(weight_cKD, hidden_BD[rows, :, None]).squeeze(2)
-        return scores_BK
+        products_BK = candidate_products(self._decoded(state), self.output.weight, item_index_BK)
+        return products_BK.add_(self.output.bias[item_index_BK])
 
     def _decoded(self, state: UserState) -> Tensor:
         (latent_BL,) = state.parts

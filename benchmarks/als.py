@@ -1,0 +1,112 @@
+"""iALS beside the ``implicit`` package (``pip install implicit``): seconds of a sweep, in turns.
+
+Both solve the same number of systems of the same width on the same generated data, with the same
+threads; ``implicit`` by Cholesky, which is exact as ours, and by its default, three steps of
+conjugate gradients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from foretaste._util.memory import peak_of_process
+from foretaste.bench.session import load_histories, parse_shape
+from foretaste.data.histories import Histories
+from foretaste.evaluation.ranking import to_device
+from foretaste.models.baselines.config import IALSConfig
+from foretaste.models.baselines.ials import IALS
+
+
+def our_sweep(histories: Histories, factors: int) -> Callable[[], None]:
+    """One sweep of ours at a time."""
+    model = IALS(IALSConfig(factors=factors), histories.num_users, histories.num_items)
+    on_device = to_device(histories, torch.device("cpu"))
+    model.count_items(on_device)
+    model.reset_parameters(1)
+    batch = next(iter(model.make_batches(on_device).epoch(0)))
+
+    def sweep() -> None:
+        model.sweep(batch)
+
+    return sweep
+
+
+def peer_sweep(histories: Histories, factors: int, *, use_cg: bool) -> Callable[[], None]:
+    """One iteration of ``implicit`` at a time, going on from the one before."""
+    als, sparse = import_module("implicit.cpu.als"), import_module("scipy.sparse")
+    ones = np.ones(len(histories.item_index), dtype=np.float32)
+    shape = (histories.num_users, histories.num_items)
+    matrix = sparse.csr_matrix((ones, histories.item_index, histories.offsets), shape)
+    model = als.AlternatingLeastSquares(
+        factors=factors, iterations=1, use_cg=use_cg, num_threads=torch.get_num_threads()
+    )
+
+    def sweep() -> None:
+        model.fit(matrix, show_progress=False)
+
+    return sweep
+
+
+def measure(shape: str, factors: int, repeats: int, with_peer: bool) -> list[dict[str, Any]]:
+    """A row for each side: the seconds of each sweep, and the median of ours to theirs by turn."""
+    histories = load_histories(parse_shape(shape, "ials"), None)
+    sweeps = {"ours": our_sweep(histories, factors)}
+    if with_peer:
+        sweeps["implicit, Cholesky"] = peer_sweep(histories, factors, use_cg=False)
+        sweeps["implicit, conjugate gradients"] = peer_sweep(histories, factors, use_cg=True)
+    seconds: dict[str, list[float]] = {side: [] for side in sweeps}
+    for turn in range(repeats + 1):
+        for side, sweep in sweeps.items():
+            since = time.perf_counter()
+            sweep()
+            if turn:  # the first warms up
+                seconds[side].append(time.perf_counter() - since)
+    return [
+        {
+            "shape": shape,
+            "factors": factors,
+            "threads": torch.get_num_threads(),
+            "side": side,
+            "sweep_s": values,
+            "median_s": statistics.median(values),
+            "times_ours": statistics.median(
+                theirs / ours for theirs, ours in zip(values, seconds["ours"], strict=True)
+            ),
+            "peak_bytes": peak_of_process(),
+        }
+        for side, values in seconds.items()
+    ]
+
+
+def main() -> None:
+    """Measure, print a line for each side and append the rows to a file."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.als")
+    parser.add_argument("--shape", default="ml-1m", help="as of foretaste bench train")
+    parser.add_argument("--factors", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--without-peer", action="store_true", help="ours alone, for its memory")
+    parser.add_argument("--output", type=Path, help="JSON lines to append to")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    for factors in given.factors:
+        for row in measure(given.shape, factors, given.repeats, not given.without_peer):
+            print(f"{row['side']:32} d {factors:4}  {row['median_s']:8.3f} s", end="")
+            print(f"  {row['times_ours']:6.2f} x ours", flush=True)
+            if given.output:
+                with given.output.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""iALS: its loss, its sweeps, its new users."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.errors import SettingError
+from foretaste.models.baselines.config import IALSConfig
+from foretaste.models.baselines.ials import IALS, BothSides
+from foretaste.ops.histories import HistoryTensors
+from tests.ops.cases import histories_of
+
+NUM_USERS, NUM_ITEMS = 50, 30
+
+
+@pytest.fixture
+def histories(generator: torch.Generator) -> HistoryTensors:
+    """Users like one half of the items or the other; the last has none."""
+    probability_UI = 0.05 + 0.4 * (
+        torch.arange(NUM_USERS)[:, None] % 2 == torch.arange(NUM_ITEMS) % 2
+    )
+    drawn_UI = torch.rand(NUM_USERS, NUM_ITEMS, generator=generator) < probability_UI
+    drawn_UI[-1] = False
+    return histories_of([set(row.nonzero()[:, 0].tolist()) for row in drawn_UI], NUM_ITEMS)
+
+
+def model_of(histories: HistoryTensors, **settings: float | int) -> IALS:
+    given = {"factors": 6, "unobserved_weight": 0.3, "regularization": 0.02} | settings
+    model = IALS(IALSConfig(**given), NUM_USERS, NUM_ITEMS)
+    model.count_items(histories)
+    model.reset_parameters(1)
+    return model
+
+
+def sweep(model: IALS, histories: HistoryTensors) -> float:
+    batch = next(iter(model.make_batches(histories).epoch(0)))
+    assert isinstance(batch, BothSides)
+    return float(model.sweep(batch))
+
+
+def loss_of(model: IALS, histories: HistoryTensors) -> Tensor:
+    """The loss for each interaction, by its definition and differentiable."""
+    config, observed_UI = model.config, histories.to_dense().double()
+    users_UD, items_ID = model.user_factors.double(), model.item_factors.double()
+    score_UI, weight = users_UD @ items_ID.T, config.unobserved_weight
+    loss = (observed_UI * (score_UI - 1.0).square()).sum() + weight * score_UI.square().sum()
+    for vector_RD, count_R, num_pairs in (
+        (users_UD, observed_UI.sum(1), NUM_ITEMS),
+        (items_ID, observed_UI.sum(0), NUM_USERS),
+    ):
+        frequency_R = (count_R + weight * num_pairs) ** config.nu
+        loss = loss + config.regularization * (frequency_R * vector_RD.square().sum(1)).sum()
+    return loss / observed_UI.sum()
+
+
+@pytest.mark.parametrize("nu", [0.0, 0.5, 1.0])
+def test_a_sweep_gives_the_loss_and_lowers_it(nu: float, histories: HistoryTensors) -> None:
+    model = model_of(histories, nu=nu)
+    losses = [sweep(model, histories) for _ in range(6)]
+    assert losses[-1] == pytest.approx(float(loss_of(model, histories).detach()), rel=1e-5)
+    assert losses[-1] < losses[0]
+    assert all(later <= earlier * (1.0 + 1e-6) for earlier, later in pairwise(losses))
+
+
+def test_the_items_of_a_sweep_are_a_minimum(histories: HistoryTensors) -> None:
+    model = model_of(histories)
+    sweep(model, histories)
+    loss_of(model, histories).backward()
+    for parameter, is_minimum in ((model.item_factors, True), (model.user_factors, False)):
+        assert parameter.grad is not None
+        assert (float(parameter.grad.abs().max()) < 1e-5) == is_minimum
+
+
+def test_new_users_are_a_minimum_too(histories: HistoryTensors) -> None:
+    model = model_of(histories)
+    sweep(model, histories)
+    with torch.no_grad():
+        model.user_factors.copy_(model.fold_in(histories).parts[0])
+    loss_of(model, histories).backward()
+    assert model.user_factors.grad is not None
+    assert float(model.user_factors.grad.abs().max()) < 1e-5
+
+
+def test_new_users_follow_the_items(histories: HistoryTensors) -> None:
+    """What is kept of the items between answers goes when they change."""
+    model = model_of(histories).eval()
+    first = model.fold_in(histories).parts[0]
+    changed = {**model.state_dict(), "item_factors": 2.0 * model.item_factors.detach()}
+    model.load_state_dict(changed)
+    assert not torch.allclose(model.fold_in(histories).parts[0], first)
+
+
+def test_the_automatic_weight_goes_by_density(histories: HistoryTensors) -> None:
+    sparse = histories_of([{user % 3} for user in range(NUM_USERS)], NUM_ITEMS)
+    automatic = model_of(sparse, unobserved_weight="auto")
+    weight = automatic.schedule(0, 1)["unobserved_weight"]
+    assert weight == pytest.approx(14.0 / NUM_ITEMS)
+    given = model_of(sparse, unobserved_weight=weight)
+    assert sweep(automatic, sparse) == sweep(given, sparse)
+    assert model_of(histories, unobserved_weight="auto").unobserved_weight == 1.0
+
+
+@pytest.mark.parametrize(
+    "setting", [{"unobserved_weight": 0.0}, {"regularization": 0.0}, {"nu": 1.5}, {"factors": 0}]
+)
+def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
+    (name,) = setting
+    with pytest.raises(SettingError, match=f"{name} is .*; it must be"):
+        IALSConfig(**setting)

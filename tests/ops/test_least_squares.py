@@ -1,0 +1,110 @@
+"""Least squares of rows, beside the normal equations in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.errors import TrainingError
+from foretaste.ops import least_squares
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
+from tests.ops.cases import histories_of
+
+NUM_FIXED, WIDTH, WEIGHT = 60, 8, 0.2
+LENGTHS = [0, 1, 3, 7, 8, 9, 40, 60, 2, 0, 33]
+"""Of rows with fewer items than the width, as many, and more."""
+
+
+@pytest.fixture
+def vectors(generator: torch.Generator) -> Tensor:
+    return 0.4 * torch.randn(NUM_FIXED, WIDTH, generator=generator)
+
+
+@pytest.fixture
+def histories(generator: torch.Generator) -> HistoryTensors:
+    rows = [set(torch.randperm(NUM_FIXED, generator=generator)[:n].tolist()) for n in LENGTHS]
+    return histories_of(rows, NUM_FIXED)
+
+
+@pytest.fixture
+def ridges() -> Tensor:
+    return torch.linspace(0.05, 2.0, len(LENGTHS), dtype=torch.float64)
+
+
+def normal_equations(
+    vectors: Tensor, histories: HistoryTensors, ridges: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The solutions as the papers have them, and the loss by its definition."""
+    vector_ND, observed_RN = vectors.double(), histories.to_dense().double()
+    solutions, losses = [], []
+    for observed_N, ridge in zip(observed_RN, ridges, strict=True):
+        system_DD = (vector_ND.T * (observed_N + WEIGHT)) @ vector_ND
+        system_DD += ridge * torch.eye(WIDTH, dtype=torch.float64)
+        solution_D = torch.linalg.solve(system_DD, vector_ND.T @ observed_N)
+        score_N = vector_ND @ solution_D
+        error = (observed_N * (score_N - 1.0).square()).sum()
+        losses.append(error + WEIGHT * score_N.square().sum() + ridge * solution_D.square().sum())
+        solutions.append(solution_D)
+    return torch.stack(solutions), torch.stack(losses)
+
+
+def test_solutions_and_losses_are_those_of_the_normal_equations(
+    vectors: Tensor, histories: HistoryTensors, ridges: Tensor
+) -> None:
+    expected_RD, expected_loss_R = normal_equations(vectors, histories, ridges)
+    found_RD, loss_R = solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
+    torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss_R.double(), expected_loss_R, rtol=1e-4, atol=1e-5)
+    assert torch.equal(found_RD[0], torch.zeros(WIDTH))
+
+
+@pytest.mark.parametrize("numbers", [1, 500, 1 << 20])
+def test_chunks_change_roundings_only(
+    numbers: int,
+    vectors: Tensor,
+    histories: HistoryTensors,
+    ridges: Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected_RD, _ = normal_equations(vectors, histories, ridges)
+    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", numbers)
+    found_RD, _ = solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
+    torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
+
+
+def test_a_chunk_is_bounded_and_of_about_one_length() -> None:
+    lengths = sorted([0, 0, *range(1, 90), *[5] * 200, 4000])
+    chunks = list(least_squares._chunks(lengths, 16, numbers=16 * 16 * 20))
+    assert [row for start, stop in chunks for row in range(start, stop)] == list(range(2, 292))
+    for start, stop in chunks:
+        longest = lengths[stop - 1]
+        assert stop - start == 1 or (stop - start) * max(longest, 16) <= 16 * 20
+        assert longest <= lengths[start] * 5 // 4 + 4
+
+
+def test_no_rows_and_rows_without_items_are_zero(vectors: Tensor) -> None:
+    fixed = FixedVectors.of(vectors)
+    for rows in ([], [set(), set()]):
+        ridges = torch.ones(len(rows), dtype=torch.float64)
+        found_RD, loss_R = solve_rows(fixed, histories_of(rows, NUM_FIXED), WEIGHT, ridges)
+        assert torch.equal(found_RD, torch.zeros(len(rows), WIDTH))
+        assert torch.equal(loss_R, torch.zeros(len(rows)))
+
+
+def test_a_gramian_is_summed_in_float64(generator: torch.Generator) -> None:
+    vector_ND = torch.randn(10_000, 3, generator=generator)
+    expected_DD = vector_ND.double().T @ vector_ND.double()
+    torch.testing.assert_close(gramian(vector_ND), expected_DD, rtol=1e-5, atol=1e-2)
+
+
+def test_what_cannot_be_solved_is_refused(vectors: Tensor, histories: HistoryTensors) -> None:
+    vectors[3] = torch.inf
+    with pytest.raises(TrainingError, match="the weights became infinite or nan; raise --reg"):
+        FixedVectors.of(vectors)
+    vectors[3] = 0.0
+    fixed = FixedVectors.of(vectors)
+    ridges = torch.full((len(LENGTHS),), torch.nan, dtype=torch.float64)
+    with pytest.raises(TrainingError, match="the systems of 9 of 11 rows cannot be solved in"):
+        solve_rows(fixed, histories, WEIGHT, ridges)
