@@ -98,7 +98,7 @@ def test_the_automatic_weight_goes_by_density(histories: HistoryTensors) -> None
     sparse = histories_of([{user % 3} for user in range(NUM_USERS)], NUM_ITEMS)
     automatic = model_of(sparse, unobserved_weight="auto")
     weight = automatic.schedule(0, 1)["unobserved_weight"]
-    assert weight == pytest.approx(14.0 / NUM_ITEMS)
+    assert weight == pytest.approx(20.0 / NUM_ITEMS)
     given = model_of(sparse, unobserved_weight=weight)
     assert sweep(automatic, sparse) == sweep(given, sparse)
     assert model_of(histories, unobserved_weight="auto").unobserved_weight == 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor
@@ -72,6 +74,24 @@ def test_chunks_change_roundings_only(
     monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", numbers)
     found_RD, _ = solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
     torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
+
+
+def test_threads_change_nothing(
+    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a half-sweep change how many threads there are, here or in a thread to come."""
+    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
+    num_threads, results = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            results.append(solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges))
+            with ThreadPoolExecutor() as pool:
+                assert pool.submit(torch.get_num_threads).result() == number
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(num_threads)
+    assert all(map(torch.equal, *results))
 
 
 def test_a_chunk_is_bounded_and_of_about_one_length() -> None:

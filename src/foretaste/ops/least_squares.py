@@ -18,7 +18,8 @@ Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, l items of 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,9 @@ _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
 
 _ROWS_OF_BLOCK = 1 << 12
+
+_Chunk = tuple[int, int]
+"""Its first row and its end, among rows in the order of their lengths."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,22 +80,25 @@ def solve_rows(
         unobserved_weight: a, of the formula above.
         ridge_R: r of each row, float64, above 0.
     """
-    num_fixed, width = len(fixed.vector_ND) - 1, fixed.vector_ND.shape[1]
-    solution_RD = fixed.vector_ND.new_zeros(len(histories), width)
+    solution_RD = fixed.vector_ND.new_zeros(len(histories), fixed.vector_ND.shape[1])
     loss_R = fixed.vector_ND.new_zeros(len(histories))
-    failures = torch.zeros((), dtype=torch.int32, device=histories.device)
     length_R, order_R = torch.sort(histories.lengths(), stable=True)
     lengths = length_R.tolist()  # sync
-    for start, stop in _chunks(lengths, width, _NUMBERS_AT_ONCE[histories.device.type]):
-        row_c = order_R[start:stop]
+
+    def solve_chunk(chunk: _Chunk) -> Tensor:
+        row_c, longest = order_R[slice(*chunk)], lengths[chunk[1] - 1]
         diagonal_cD = unobserved_weight * fixed.eigenvalue_D + ridge_R[row_c, None]
         scale_cD = diagonal_cD.rsqrt().to(fixed.vector_ND.dtype)
-        index_cl = _padded(histories, row_c, lengths[stop - 1], num_fixed)
-        solve = _solve_by_items if index_cl.shape[1] < width else _solve_by_width
+        index_cl = _padded(histories, row_c, longest, len(fixed.vector_ND) - 1)
+        solve = _solve_by_items if longest < scale_cD.shape[1] else _solve_by_width
         whitened_cD, loss_R[row_c], failure_c = solve(fixed.vector_ND, index_cl, scale_cD)
         solution_RD[row_c] = (whitened_cD * scale_cD) @ fixed.basis_DD.T
-        failures += failure_c.count_nonzero().int()
-    if num_failures := int(failures):  # sync
+        return failure_c.count_nonzero()
+
+    numbers = _NUMBERS_AT_ONCE[histories.device.type]
+    chunks = list(_chunks(lengths, solution_RD.shape[1], numbers))
+    failures = _of_each(solve_chunk, chunks, histories.device)
+    if failures and (num_failures := int(torch.stack(failures).sum())):  # sync
         raise TrainingError(
             f"the systems of {num_failures:,} of {len(histories):,} rows cannot be solved in "
             "float32; raise --regularization"
@@ -99,7 +106,7 @@ def solve_rows(
     return solution_RD, loss_R
 
 
-def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[tuple[int, int]]:
+def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
     """First row and end of each chunk, for rows of ascending lengths without the empty ones.
 
     A chunk takes about so many ``numbers``, or is one row; its rows are of about one length.
@@ -115,6 +122,26 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[tuple[int,
         stop = start + max(1, fitting)
         yield start, stop
         start = stop
+
+
+def _of_each(
+    solve_chunk: Callable[[_Chunk], Tensor], chunks: list[_Chunk], device: torch.device
+) -> list[Tensor]:
+    """The results of all chunks.
+
+    On a CPU a thread has a chunk for itself: threads that share out each operation wait for each
+    other at its end, thousands of times, on a busy machine for most of the time.
+    """
+    num_threads = torch.get_num_threads()
+    if device.type != "cpu" or len(chunks) <= 1:
+        return [solve_chunk(chunk) for chunk in chunks]
+    try:
+        with ThreadPoolExecutor(
+            num_threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+            return list(pool.map(solve_chunk, chunks))
+    finally:
+        torch.set_num_threads(num_threads)  # of threads that are yet to begin
 
 
 def _padded(histories: HistoryTensors, row_c: Tensor, longest: int, padding: int) -> Tensor:

@@ -26,7 +26,7 @@ from foretaste.ops.random import Purpose, fill_normal_, stream_key
 _START_STD = 0.1
 """Of a vector's numbers, times the root of the width."""
 
-_AUTO_WEIGHT = 14.0
+_AUTO_WEIGHT = 20.0
 """Weight of all pairs together against that of all interactions; a pair's is 1 at most."""
 
 
