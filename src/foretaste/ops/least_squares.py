@@ -17,8 +17,9 @@ Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, l items of 
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import TrainingError
+from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -35,6 +37,16 @@ _ROWS_OF_BLOCK = 1 << 12
 
 _Chunk = tuple[int, int]
 """Its first row and its end, among rows in the order of their lengths."""
+
+
+class _Memory(threading.local):
+    """Of the chunks of a thread, one after another."""
+
+    def __init__(self) -> None:
+        self.buffers = Buffers()
+
+
+_memory = _Memory()
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +169,8 @@ def _solve_by_items(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``C^1/2 w``, [c, D], the loss and the failure of each row, by a system of its items."""
     whitened_clD = _gathered(vector_ND, index_cl).mul_(scale_cD[:, None])
-    system_cll = whitened_clD @ whitened_clD.mT
+    system_cll = _empty("system", (*index_cl.shape, index_cl.shape[1]), vector_ND)
+    torch.bmm(whitened_clD, whitened_clD.mT, out=system_cll)
     system_cll.diagonal(dim1=1, dim2=2).add_(1.0)
     is_item_cl = (index_cl < len(vector_ND) - 1).to(vector_ND.dtype)
     # The solution is what each item's score lacks of 1; with the penalties, their sum is the loss.
@@ -170,7 +183,7 @@ def _solve_by_width(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
-    system_cDD = vector_ND.new_zeros(len(index_cl), width, width)
+    system_cDD = _empty("system", (len(index_cl), width, width), vector_ND).zero_()
     sum_cD = vector_ND.new_zeros(len(index_cl), width)
     at_once = max(width, _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width))
     for index_cp in torch.split(index_cl, at_once, dim=1):
@@ -185,13 +198,22 @@ def _solve_by_width(
     return whitened_cD, num_items_c - (whitened_cD * right_cD).sum(1), failure_c
 
 
+def _empty(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
+    return _memory.buffers.empty(name, shape, like.dtype, like.device)
+
+
 def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
-    return vector_ND.index_select(0, index_cl.flatten()).view(*index_cl.shape, -1)
+    gathered_clD = _empty("gathered", (*index_cl.shape, vector_ND.shape[1]), vector_ND)
+    torch.index_select(vector_ND, 0, index_cl.flatten(), out=gathered_clD.flatten(0, 1))
+    return gathered_clD
 
 
 def _solved(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
     """The solutions of positive definite systems, and a number for each that is none, else 0."""
-    factor_css, failure_c = torch.linalg.cholesky_ex(system_css)
+    # Of symmetric systems, in LAPACK's order of memory: nothing is transposed.
+    factor_css = _empty("factor", system_css.shape, system_css).mT
+    failure_c = torch.empty(len(system_css), dtype=torch.int32, device=system_css.device)
+    torch.linalg.cholesky_ex(system_css.mT, out=(factor_css, failure_c))
     # On a CPU, a twentieth of the time of `torch.cholesky_solve`.
     half_cs1 = torch.linalg.solve_triangular(factor_css, right_cs[:, :, None], upper=False)
     solution_cs1 = torch.linalg.solve_triangular(factor_css.mT, half_cs1, upper=True)
