@@ -56,12 +56,15 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     assert [list(place.iterdir()) for place in places] == [[], []]
 
 
+def quick(model: str) -> dict[str, Any]:
+    """Settings of a short training, those that act on the model."""
+    kind = config_class(model)
+    steps = {"learning_rate": 0.01} if kind.has_steps else {}
+    return {"epochs": 2, **steps} if kind.has_epochs else {}
+
+
 def fitted(model: str, interactions: Any, **settings: Any) -> Any:
-    """A quick fit; the settings of models with epochs act for these only."""
-    quick = {"device": "cpu"}
-    if config_class(model).has_epochs:
-        quick |= {"epochs": 2, "learning_rate": 0.01}
-    given = {**quick, **SMALL.get(model, {}), "callback": QUIET, **settings}
+    given = {"device": "cpu", **quick(model), **SMALL.get(model, {}), "callback": QUIET, **settings}
     return foretaste.fit(model, interactions, **given)
 
 
@@ -91,8 +94,7 @@ def test_every_model_answers_as_one_that_was_trained_does(
 ) -> None:
     recommender = fitted(model, plays, items=films)
     dataset = prepare(plays, tmp_path / "data", items=films, protocol="none")
-    settings = {"epochs": 2, "learning_rate": 0.01} if config_class(model).has_epochs else {}
-    settings |= SMALL.get(model, {})
+    settings = quick(model) | SMALL.get(model, {})
     run = foretaste.train(
         model, dataset, run_path=tmp_path / "run", device="cpu", callback=QUIET, **settings
     )

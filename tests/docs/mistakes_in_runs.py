@@ -122,7 +122,7 @@ TRAINING_SETTINGS = {
     "A number that is not whole": python("foretaste.TrainingConfig(batch_size=0.5)"),
     "Neither True nor False": python("foretaste.TrainingConfig(cuda_graphs='no')"),
     "A choice that is none": python("foretaste.TrainingConfig(precision='fp64')"),
-    "A model that is none": python("foretaste.train('als', 'data')"),
+    "A model that is none": python("foretaste.train('bpr', 'data')"),
     "Settings of another model": python(
         "foretaste.train('vae', 'data', model_config=foretaste.NeuMFConfig())"
     ),

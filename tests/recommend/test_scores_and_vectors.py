@@ -73,7 +73,8 @@ def test_similar_users_have_the_highest_cosine(personal: Recommender) -> None:
             personal.similar_users(trained_users(personal)[0])
         return
     users, vectors = personal.users.ids(), personal.user_vectors().astype(np.float64)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.where(lengths, lengths, 1.0)  # users of whom nothing is known may have zeros
     catalogue = set(popularity_order(personal))
     known = [row for row, user in enumerate(users) if HISTORIES[int(user)] & catalogue]
     assert len(known) < len(users)

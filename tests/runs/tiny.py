@@ -13,6 +13,7 @@ import torch
 from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.models import ClosedFormModel, NeuralModel, build_model, config_class
+from foretaste.models.base import SweepModel
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import DatasetReference, Run, RunConfig
 
@@ -55,7 +56,7 @@ def make_dataset(root: Path, *, spell: str | None = None, titles: bool = False) 
 
 
 def make_run(path: Path, dataset: Dataset, model: str = "popularity", **settings: object) -> Run:
-    """A run of ``model``: fitted where that takes one pass, at its first weights otherwise."""
+    """A run of ``model``: fitted where that takes a pass or a sweep, else at its first weights."""
     config = config_class(model)(**settings)
     run = Run.create(path, config=run_config(dataset, model, asdict(config)), dataset=dataset)
     train = dataset.train
@@ -66,6 +67,11 @@ def make_run(path: Path, dataset: Dataset, model: str = "popularity", **settings
     if isinstance(built, NeuralModel):
         built.reset_parameters(seed=5)
         built.count_items(histories)
+    elif isinstance(built, SweepModel):
+        built.reset_parameters(seed=5)
+        built.count_items(histories)
+        batches = built.make_batches(histories, batch_size=train.num_users, seed=5)
+        built.sweep(next(iter(batches.epoch(0))))
     else:
         assert isinstance(built, ClosedFormModel)
         built.fit(histories)

@@ -65,13 +65,36 @@ ELSEWHERE = {
 no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``compile``,
 ``kernels`` and ``cuda_graphs`` change no number but times and are tested with the step."""
 
+LOSSES: dict[str, Any] = {
+    "loss": "softmax",
+    "biases": True,
+    "l2_rows": 0.1,
+    "embedding_dropout": 0.2,
+}
+NEEDED: dict[str, dict[str, Any]] = {
+    "margin": {"loss": "ccl"},
+    "negative_weight": {"loss": "ccl"},
+    "temperature": {"cosine": True},
+}
+"""Settings beside which alone another is allowed."""
+
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "neumf": (
         NeuMFConfig(factors=4, layers=(8, 8, 4)),
-        {"factors": 5, "layers": (8, 6, 4), "dropout": 0.2},
+        {"factors": 5, "layers": (8, 6, 4), "dropout": 0.2, **LOSSES},
     ),
-    "gmf": (GMFConfig(factors=4), {"factors": 5}),
-    "mlp": (MLPConfig(layers=(8, 8, 4)), {"layers": (8, 6, 4), "dropout": 0.2}),
+    "gmf": (
+        GMFConfig(factors=4),
+        {
+            "factors": 5,
+            **LOSSES,
+            "margin": 0.9,
+            "negative_weight": 1.0,
+            "cosine": True,
+            "temperature": 0.5,
+        },
+    ),
+    "mlp": (MLPConfig(layers=(8, 8, 4)), {"layers": (8, 6, 4), "dropout": 0.2, **LOSSES}),
     "vae": (
         VAEConfig(hidden=(12,), latent=4, anneal_cap=0.01, anneal_steps=2),
         {
@@ -167,11 +190,12 @@ def test_every_training_setting_matters(name: str, setting: str, trainings: Trai
 )
 def test_every_model_setting_matters(name: str, setting: str, trainings: Trainings) -> None:
     config, changes = MODELS[name]
+    config = replace(config, **NEEDED.get(setting, {}))
     config_changed = replace(config, **{setting: changes[setting]})
     # a batch of everyone has every item, and leaves nothing to sample
     training = replace(TRAINING, batch_size=2) if setting == "sampled_softmax" else TRAINING
     changed = trainings.behaviour(name, model_config=config_changed, config=training)
-    assert changed != trainings.behaviour(name, config=training)
+    assert changed != trainings.behaviour(name, model_config=config, config=training)
 
 
 @pytest.mark.parametrize("setting", SAMPLING_CHANGES)

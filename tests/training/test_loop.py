@@ -21,6 +21,7 @@ from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.early_stopping import EarlyStopping
 from foretaste.training.loop import fit
+from foretaste.training.optimizer import GroupOptimizer
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
 from foretaste.training.step import Step
@@ -151,7 +152,7 @@ class Watched:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
         precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
         reason = fit(
-            Step(self.model, {"all": optimizer}, precision),
+            Step(self.model, [GroupOptimizer("all", True, optimizer)], precision),
             self.batches,
             self.state,
             evaluate=None if values is None else evaluate,
