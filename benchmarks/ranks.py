@@ -43,7 +43,7 @@ class Case:
 
 CASES = {
     "neumf": Case(model=NeuMFConfig(), shape="ml-20m", batch_size=1_048_576, steps=4),
-    "vae": Case(model=VAEConfig(), shape="ml-20m", batch_size=24_576, parallel="data"),
+    "vae": Case(model=VAEConfig(), shape="ml-20m", batch_size=24_576, steps=1, parallel="data"),
     "user table": Case(
         model=NeuMFConfig(layers=(128, 64)),
         shape="1000000x2000x4000000",

@@ -74,7 +74,9 @@ def test_the_ncf_paper(raw: Path, tmp_path: Path) -> None:
     assert [row["published"] for row in rows] == ["0.705", "0.426", "0.73", "0.447"]
 
 
-@pytest.mark.parametrize("name", ["nvidia-ncf", "mult-vae-paper", "nvidia-vae", "recvae"])
+@pytest.mark.parametrize(
+    "name", ["nvidia-ncf", "mult-vae-paper", "nvidia-vae", "ials-revisited", "recvae"]
+)
 def test_the_other_publications(name: str, raw: Path, tmp_path: Path) -> None:
     preset = PRESETS[name]
     data = prepare(raw, tmp_path / "data", **preset.preparation)

@@ -26,7 +26,7 @@ def reproduce(
     """Put a publication's numbers beside ours.
 
     Args:
-        name: ncf-paper, nvidia-ncf, mult-vae-paper, nvidia-vae or recvae.
+        name: ncf-paper, nvidia-ncf, mult-vae-paper, nvidia-vae, ials-revisited or recvae.
         seeds: Trainings of each model, with seeds 1, 2, ...; with more the same command goes on.
         precision: What the large products are computed in: --precision fp32 bf16. Each is a row.
         dataset: Data to take in place of the published set, prepared already or raw.

@@ -67,6 +67,10 @@ _LIANG_TRAINING = {
 }
 _HELD_OUT_USERS = {"protocol": "held-out-users", "filters": "reference"}
 _BEST_ON_TEST = {"protocol": "leave-one-out", "validation": "none", "filters": "reference"}
+_OUR_NEGATIVES = (
+    "candidates are 99 items of our drawing, not those of the NCF paper's files; bring these along "
+    "with --dataset, prepared from its .rating and .negative files"
+)
 
 PRESETS = {
     "ncf-paper": Preset(
@@ -92,8 +96,7 @@ PRESETS = {
             ),
         ),
         differs=(
-            "candidates are 99 items of our drawing, not those of the authors' files; bring these "
-            "along with --dataset, prepared from their .rating and .negative files",
+            _OUR_NEGATIVES,
             "the pretrained NeuMF goes on with Adam, where the paper takes SGD without momentum",
         ),
     ),
@@ -182,6 +185,31 @@ PRESETS = {
             "held-out users are chosen by hash, not by NVIDIA's seed",
             "time to train is of all epochs; NVIDIA's machines are named above",
         ),
+    ),
+    "ials-revisited": Preset(
+        source="Rendle et al. 2022, arXiv 2110.14037: settings of their code for ml-1m; numbers as "
+        "irspack, which has these settings, prints them",
+        data="ml-1m",
+        preparation=_BEST_ON_TEST,
+        steps=(
+            Step(
+                name="ials",
+                model="ials",
+                settings={
+                    "factors": 192,
+                    "regularization": 0.007,
+                    "unobserved_weight": 0.3,
+                    "nu": 1.0,
+                    "epochs": 12,
+                    "eval_every": 12,  # the last epoch, not the best
+                    "patience": 0,
+                    "candidates": "sampled-99",
+                    "select_by": "hr@10",
+                },
+                published={"hr@10": 0.731, "ndcg@10": 0.452},
+            ),
+        ),
+        differs=(_OUR_NEGATIVES,),
     ),
     "recvae": Preset(
         source="Shenbin et al. 2020, RecVAE, arXiv 1912.11160 (ML-20M); settings of their code",
