@@ -52,7 +52,7 @@ def test_a_store_is_no_output(tmp_path: Path) -> None:
 def test_a_dataset_is_not_there_until_its_last_file_is(
     dataset: Dataset, tmp_path: Path, *, is_replaced: bool
 ) -> None:
-    """Whatever order a file system copies the files in that cannot rename a folder."""
+    """In any order of copying, where a file system cannot rename a folder."""
     files = sorted(path.relative_to(dataset.path) for path in dataset.path.rglob("*.*"))
     for number, order in enumerate((files, files[::-1])):
         place = tmp_path / f"store-{number}"

@@ -184,7 +184,7 @@ def shares(ranks: Ranks, parallel: str) -> Share:
 
 
 def without_others(heldout: HeldOut, share: Share) -> HeldOut:
-    """What this rank has in training, of its users and items."""
+    """The interactions that this rank has in training: of its users and items."""
 
     def own(histories: Histories) -> Histories:
         users = heldout.user_index[histories.row_index()]

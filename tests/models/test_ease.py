@@ -7,7 +7,7 @@ from foretaste.models.baselines import item_weights
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
 from foretaste.models.memory import check_model_fits
-from foretaste.ops.histories import HistoryTensors
+from tests.ops.cases import of_matrix
 
 NUM_USERS, NUM_ITEMS = 60, 23
 
@@ -21,14 +21,9 @@ def dense() -> np.ndarray:
     return matrix
 
 
-def histories_of(matrix: np.ndarray) -> HistoryTensors:
-    offsets = np.concatenate(([0], np.cumsum(matrix.sum(1)))).astype(np.int64)
-    return HistoryTensors.from_numpy(offsets, np.nonzero(matrix)[1], matrix.shape[1], "cpu")
-
-
 def fitted(matrix: np.ndarray, l2: float = 5.0, dropout: float = 0.0) -> Ease:
     model = Ease(EaseConfig(l2=l2, dropout=dropout), *matrix.shape)
-    model.fit(histories_of(matrix))
+    model.fit(of_matrix(matrix))
     return model
 
 
@@ -69,17 +64,17 @@ def test_dropout_minimises_the_error_over_all_ways_to_drop(dense: np.ndarray) ->
 def test_users_in_chunks_give_the_same(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     together = fitted(dense)
     candidates = torch.randint(NUM_ITEMS, (NUM_USERS, 4))
-    scores = together.score_candidates(together.fold_in(histories_of(dense)), candidates)
+    scores = together.score_candidates(together.fold_in(of_matrix(dense)), candidates)
     monkeypatch.setattr(item_weights, "CELLS_AT_ONCE", 7 * NUM_ITEMS)
     apart = fitted(dense)
     assert torch.equal(together.weight_II, apart.weight_II)
-    again = apart.score_candidates(apart.fold_in(histories_of(dense)), candidates)
+    again = apart.score_candidates(apart.fold_in(of_matrix(dense)), candidates)
     assert torch.equal(scores, again)
 
 
 def test_scores_are_the_summed_weights_of_the_history(dense: np.ndarray) -> None:
     model = fitted(dense)
-    state = model.user_state(torch.arange(NUM_USERS), histories_of(dense))
+    state = model.user_state(torch.arange(NUM_USERS), of_matrix(dense))
     scores = model.score_catalogue(state)
     expected = dense @ plain_weights(dense, 5.0)
     expected[dense.sum(1) == 0] = dense.sum(0)  # users without a history: popularity order
@@ -91,14 +86,14 @@ def test_scores_are_the_summed_weights_of_the_history(dense: np.ndarray) -> None
 
 def test_new_users_are_answered_as_known_ones(dense: np.ndarray) -> None:
     model = fitted(dense)
-    histories = histories_of(dense)
+    histories = of_matrix(dense)
     known = model.score_catalogue(model.user_state(torch.arange(NUM_USERS), histories))
     assert torch.equal(known, model.score_catalogue(model.fold_in(histories)))
 
 
 def test_users_without_any_history(dense: np.ndarray) -> None:
     model = fitted(dense)
-    nothing = histories_of(np.zeros((2, NUM_ITEMS)))
+    nothing = of_matrix(np.zeros((2, NUM_ITEMS)))
     scores = model.score_catalogue(model.fold_in(nothing))
     assert torch.equal(scores, model.item_count_I.expand(2, -1))
 
@@ -113,7 +108,7 @@ def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
     model = fitted(dense)
     loaded = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
     loaded.load_state_dict(model.state_dict())
-    state = model.fold_in(histories_of(dense))
+    state = model.fold_in(of_matrix(dense))
     assert torch.equal(model.score_catalogue(state), loaded.score_catalogue(state))
 
 

@@ -86,7 +86,7 @@ def test_new_users_are_a_minimum_too(histories: HistoryTensors) -> None:
 
 
 def test_new_users_follow_the_items(histories: HistoryTensors) -> None:
-    """What is kept of the items between answers goes when they change."""
+    """The items as they were prepared for answers are forgotten when they change."""
     model = model_of(histories).eval()
     first = model.fold_in(histories).parts[0]
     changed = {**model.state_dict(), "item_factors": 2.0 * model.item_factors.detach()}

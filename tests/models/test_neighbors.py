@@ -15,7 +15,7 @@ from foretaste.models.baselines import neighbors
 from foretaste.models.baselines.neighbors import NeighborsModel, pair_sums
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
-from foretaste.ops.histories import HistoryTensors
+from tests.ops.cases import of_matrix
 
 NUM_USERS, NUM_ITEMS = 60, 23
 MODELS: dict[str, dict[str, Any]] = {
@@ -39,16 +39,11 @@ def dense() -> np.ndarray:
     return matrix
 
 
-def histories_of(matrix: np.ndarray) -> HistoryTensors:
-    offsets = np.concatenate(([0], np.cumsum(matrix.sum(1)))).astype(np.int64)
-    return HistoryTensors.from_numpy(offsets, np.nonzero(matrix)[1], matrix.shape[1], "cpu")
-
-
 def fitted(name: str, matrix: np.ndarray, num_neighbors: int = NUM_ITEMS) -> NeighborsModel:
     config = config_class(name)(neighbors=num_neighbors, **MODELS[name])
     model = build_model(name, config, *matrix.shape)
     assert isinstance(model, NeighborsModel)
-    model.fit(histories_of(matrix))
+    model.fit(of_matrix(matrix))
     return model
 
 
@@ -90,7 +85,7 @@ def test_the_strongest_neighbours_stay_and_of_equal_ones_the_first(
 
 def test_scores_add_the_weights_of_the_history(name: str, dense: np.ndarray) -> None:
     model, dense = fitted(name, dense, 3), dense[dense.any(1)]
-    scores = model.score_catalogue(model.fold_in(histories_of(dense)))
+    scores = model.score_catalogue(model.fold_in(of_matrix(dense)))
     expected = torch.tensor(dense).float() @ dense_weights(model)
     reached = expected > 0
     torch.testing.assert_close(scores[reached], expected[reached])
@@ -103,7 +98,7 @@ def test_what_no_neighbour_speaks_for_follows_in_popularity_order(name: str) -> 
     matrix[:2, :2] = 1
     matrix[2:, 4] = matrix[2:5, 2] = matrix[2, 5] = 1
     model = fitted(name, matrix)
-    (scores,) = model.score_catalogue(model.fold_in(histories_of(np.eye(6)[:1])))
+    (scores,) = model.score_catalogue(model.fold_in(of_matrix(np.eye(6)[:1])))
     assert scores.argsort(descending=True).tolist()[:4] == [1, 4, 2, 0]
 
 
@@ -111,7 +106,7 @@ def test_memory_is_bounded_and_blocks_change_nothing(
     name: str, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, sizes = fitted(name, dense), []
-    expected = whole.score_catalogue(whole.fold_in(histories_of(dense)))
+    expected = whole.score_catalogue(whole.fold_in(of_matrix(dense)))
 
     def counted(*arguments: Any) -> tuple[Tensor, Tensor]:
         cells, weights = cells_and_weights(*arguments)
@@ -129,12 +124,12 @@ def test_memory_is_bounded_and_blocks_change_nothing(
         assert sum(sizes) == (dense.sum(1) ** 2).sum()
         assert torch.equal(model.target_M, whole.target_M)
         assert torch.equal(model.weight_M, whole.weight_M)
-        assert torch.equal(model.score_catalogue(model.fold_in(histories_of(dense))), expected)
+        assert torch.equal(model.score_catalogue(model.fold_in(of_matrix(dense))), expected)
 
 
 def test_every_pair_comes_once_and_in_order(dense: np.ndarray) -> None:
     def pairs() -> Iterator[tuple[int, int, float]]:
-        for tensors in pair_sums(histories_of(dense), torch.arange(NUM_USERS).double()):
+        for tensors in pair_sums(of_matrix(dense), torch.arange(NUM_USERS).double()):
             yield from zip(*(tensor.tolist() for tensor in tensors), strict=True)
 
     table = dense.T @ (np.arange(NUM_USERS)[:, None] * dense)

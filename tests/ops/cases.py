@@ -22,6 +22,11 @@ def histories_of(
     return HistoryTensors.from_numpy(offsets, items, num_items, device)
 
 
+def of_matrix(matrix: np.ndarray, device: torch.device | str = "cpu") -> HistoryTensors:
+    """Histories of the rows of a matrix of 0 and 1."""
+    return histories_of([np.flatnonzero(row).tolist() for row in matrix], matrix.shape[1], device)
+
+
 def random_histories(
     rng: np.random.Generator,
     num_users: int,
@@ -33,7 +38,7 @@ def random_histories(
     """Each item with probability ``share``; user 0 has nothing, the last user everything."""
     taken = rng.random((num_users, num_items)) < share
     taken[0], taken[-1] = False, True
-    return histories_of([np.flatnonzero(row).tolist() for row in taken], num_items, device)
+    return of_matrix(taken, device)
 
 
 def part_of_items(histories: HistoryTensors, items: range) -> HistoryTensors:

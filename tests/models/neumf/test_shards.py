@@ -268,7 +268,7 @@ def test_a_step_that_overflows_on_one_rank_is_skipped_on_all() -> None:
 
 
 def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
-    """What happens in order, the bytes that each update communicates, and those of user tables.
+    """The events in order, the bytes that each update communicates, and those of user tables.
 
     These are of the rows, their gradients and Adam's moments.
     """
