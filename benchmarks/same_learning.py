@@ -31,7 +31,7 @@ from benchmarks.plain_neumf import PlainNeuMFTraining, drawn_samples
 from benchmarks.plain_vae import PlainVAETraining
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.models.base import TrainingSize
+from foretaste.models.config import TrainingSize
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors

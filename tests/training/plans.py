@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from foretaste.models.base import TrainingSize
+from foretaste.models.config import TrainingSize
 from foretaste.models.vae.model import MultVAE
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig

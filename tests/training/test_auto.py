@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from foretaste.errors import SettingError
-from foretaste.models.base import IterativeModel, TrainingSize
-from foretaste.models.config import SamplingConfig
+from foretaste.models.base import IterativeModel
+from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
 from foretaste.training import TrainingConfig

@@ -13,9 +13,8 @@ from rich.console import Console
 
 from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
-from foretaste.models.base import TrainingSize
 from foretaste.models.baselines.ease import Ease
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.neumf.model import GMF
 from foretaste.training import Callback, TrainingConfig, resume, train
 from foretaste.training.auto import resolve

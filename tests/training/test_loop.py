@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation, Metric
-from foretaste.models.base import NeuralModel, TrainingSize, UserState
+from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batches
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport

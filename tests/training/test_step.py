@@ -13,9 +13,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.base import NeuralModel, TrainingSize
+from foretaste.models.base import NeuralModel
 from foretaste.models.batches import Batches
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.registry import build_model

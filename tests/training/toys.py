@@ -15,11 +15,10 @@ from foretaste.models.base import (
     NeuralModel,
     RecommenderModel,
     SweepModel,
-    TrainingSize,
     UserState,
 )
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.histories import HistoryTensors
 

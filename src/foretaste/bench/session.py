@@ -26,8 +26,8 @@ from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.launch.joined import joined
-from foretaste.models.base import NeuralModel, TrainingSize
-from foretaste.models.config import SamplingConfig
+from foretaste.models.base import NeuralModel
+from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.registry import build_model, model_class

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
@@ -87,12 +87,21 @@ class RecommenderModel(nn.Module, ABC):
         self.share = share or Share.whole(num_users, num_items)
         self.num_users = num_users
         self.num_items = num_items
+        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
         self.item_count_I: Tensor
         self.register_buffer("item_count_I", torch.zeros(num_items))
 
     @property
     def device(self) -> torch.device:
         return self.item_count_I.device
+
+    def forget(self) -> None:
+        """Drop what was computed from the weights: the mode is set, or other weights are loaded."""
+
+    def train(self, mode: bool = True) -> Self:
+        """As `nn.Module.train`; also calls `forget`."""
+        self.forget()
+        return super().train(mode)
 
     def rows_of(self, name: str) -> range | None:
         """The rows of a parameter that are here alone; None where every rank has all of them."""
@@ -183,16 +192,6 @@ class RecommenderModel(nn.Module, ABC):
         if item_index_BK is not None:
             popularity = popularity[item_index_BK]
         return torch.where(state.has_history_B[:, None], scores, popularity)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSize:
-    """Size of the training data: ``auto`` settings depend on it."""
-
-    num_interactions: int
-    num_users: int
-    num_items: int
-    protocol: str
 
 
 class IterativeModel(RecommenderModel):
@@ -340,9 +339,9 @@ class ComposedModel(ClosedFormModel):
         """Take the models of these runs, in their order, before `fit`."""
 
 
-def power_of_two(value: int, smallest: int, largest: int) -> int:
-    """The largest power of two that is at most ``value``, between bounds: a batch size."""
-    return min(max((1 << max(0, value).bit_length()) >> 1, smallest), largest)
+def _forget(model: nn.Module, keys: object) -> None:
+    assert isinstance(model, RecommenderModel)
+    model.forget()
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

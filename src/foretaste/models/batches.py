@@ -71,3 +71,8 @@ class WholeData:
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> WholeData:
         offsets, item_index = tensors
         return WholeData(HistoryTensors(offsets, item_index, self.histories.num_items))
+
+
+def power_of_two(value: int, smallest: int, largest: int) -> int:
+    """The largest power of two that is at most ``value``, between bounds: a batch size."""
+    return min(max((1 << max(0, value).bit_length()) >> 1, smallest), largest)

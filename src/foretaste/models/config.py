@@ -75,3 +75,13 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSize:
+    """Size of the training data: ``auto`` settings depend on it."""
+
+    num_interactions: int
+    num_users: int
+    num_items: int
+    protocol: str

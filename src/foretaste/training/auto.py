@@ -11,8 +11,8 @@ from foretaste._util.settings import Count, check_settings, fields_of
 from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import LIST_METRICS, metric_name, parse_metric
-from foretaste.models.base import IterativeModel, TrainingSize
-from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
+from foretaste.models.base import IterativeModel
+from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
 from foretaste.models.registry import MODELS, config_class, model_class
 from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config as recorded_model_config

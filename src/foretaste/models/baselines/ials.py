@@ -6,17 +6,16 @@ Shape suffixes: B users, K candidates per user, U users, I items, D width, R row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.base import SweepModel, TrainingSize, UserState
+from foretaste.models.base import SweepModel, UserState
 from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.batches import WholeData
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors
@@ -102,17 +101,19 @@ class IALS(SweepModel):
     def sweep(self, batch: WholeData) -> Tensor:
         """Solve for the users, then for the items; returns the loss for each interaction."""
         assert isinstance(batch, BothSides)
-        users_UD, _ = self._solved(FixedVectors.of(self.item_factors), batch.histories)
-        self.user_factors.copy_(users_UD)
         ridge_U = self._ridges(batch.histories)
+        users_UD, _ = self._solved(FixedVectors.of(self.item_factors), batch.histories, ridge_U)
+        self.user_factors.copy_(users_UD)
         user_penalty = (ridge_U * users_UD.square().sum(1, dtype=torch.float64)).sum()
-        items_ID, loss_I = self._solved(FixedVectors.of(users_UD), batch.of_items)
+        ridge_I = self._ridges(batch.of_items)
+        items_ID, loss_I = self._solved(FixedVectors.of(users_UD), batch.of_items, ridge_I)
         self.item_factors.copy_(items_ID)
         total = loss_I.sum(dtype=torch.float64) + user_penalty
         return (total / batch.num_samples).float()
 
-    def _solved(self, fixed: FixedVectors, histories: HistoryTensors) -> tuple[Tensor, Tensor]:
-        ridge_R = self._ridges(histories)
+    def _solved(
+        self, fixed: FixedVectors, histories: HistoryTensors, ridge_R: Tensor
+    ) -> tuple[Tensor, Tensor]:
         return solve_rows(fixed, histories, self.unobserved_weight, ridge_R)
 
     def _ridges(self, histories: HistoryTensors) -> Tensor:
@@ -130,7 +131,7 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
-        return (self._solved(self._fixed_items(), histories)[0],)
+        return (self._solved(self._fixed_items(), histories, self._ridges(histories))[0],)
 
     def _fixed_items(self) -> FixedVectors:
         """The items as they stand; kept until the mode is set or weights are loaded."""
@@ -149,13 +150,5 @@ class IALS(SweepModel):
         assert isinstance(vector_BD, Tensor)
         return candidate_products(vector_BD, self.item_factors, item_index_BK)
 
-    def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`; also forgets what was computed from the items as they were."""
+    def forget(self) -> None:
         self._frozen_items = None
-        return super().train(mode)
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        self._frozen_items = None
-        return super().load_state_dict(state_dict, strict, assign)

@@ -7,7 +7,7 @@ tower, H width of its first layer, D of its last.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.errors import SettingError
-from foretaste.models.base import NeuralModel, TrainingSize, UserState, power_of_two
-from foretaste.models.batches import Batch
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.batches import Batch, power_of_two
+from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
 from foretaste.models.neumf.batches import (
     InteractionBatch,
     InteractionBatches,
@@ -156,7 +156,7 @@ class NeuMF(NeuralModel):
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
-        self._forget()
+        self.forget()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
             if name == "output.weight" and self.config.scores_cosines:
@@ -318,20 +318,13 @@ class NeuMF(NeuralModel):
         return frozen
 
     def train(self, mode: bool = True) -> Self:
-        """As `NeuralModel.train`; also forgets what was computed from the weights as they were."""
-        self._forget()
+        """As `NeuralModel.train`; ranks that are to answer share the prior of new users."""
         super().train(mode)
         if self.share.shards_users and not mode:
             self._prior()  # of all ranks, which are together here and not in what follows
         return self
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        self._forget()
-        return super().load_state_dict(state_dict, strict, assign)
-
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._user_prior = None
         self._frozen_inputs = None
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.base import TrainingSize, power_of_two
-from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
+from foretaste.models.batches import power_of_two
+from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import HistoryBatch

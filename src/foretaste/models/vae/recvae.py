@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.models.base import TrainingSize, power_of_two
-from foretaste.models.batches import Batch, Batches
-from foretaste.models.config import ModelConfig, SamplingConfig, Sharing
+from foretaste.models.batches import Batch, Batches, power_of_two
+from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import AlternatingBatches, PhaseBatch
