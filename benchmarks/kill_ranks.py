@@ -77,7 +77,7 @@ class Training:
 
     def found(self) -> dict[str, Any]:
         """The weights and numbers of its only run."""
-        (path,) = (self.directory / "runs").iterdir()
+        (path,) = (self.directory / "runs").glob("[!.]*")
         run = Run.open(path)
         events = [timeless(event) for event in run.log.read() if event["event"] != "resume"]
         weights = [one for one in path.iterdir() if one.name.startswith("best")]

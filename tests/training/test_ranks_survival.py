@@ -16,6 +16,8 @@ import torch.distributed as dist
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import RunError
+from foretaste.models.baselines.ease import Ease
+from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run
 from foretaste.training.state import TrainingState
 from tests.launched import Launched, launched
@@ -244,6 +246,42 @@ def test_sigterm_to_one_rank_saves_a_state_that_all_go_on_from(
     assert weights_of(killed) == weights_of(expected)
     assert numbers_of(killed) == numbers_of(expected)
     assert killed.config.hardware["num_ranks"] == 2
+
+
+def slow_to_fit(rank: int) -> None:
+    """Let a fit in one pass take a while, so that signals come before its end."""
+    fit = Ease.fit
+
+    def fitted(self: Ease, histories: HistoryTensors) -> None:
+        Path("fitting").write_text("now")
+        time.sleep(1.0)
+        fit(self, histories)
+
+    Ease.fit = fitted  # type: ignore[method-assign]
+
+
+def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line = f"train ease {dataset.path} --run run"
+    with launched(2, line, tmp_path, prelude=slow_to_fit) as ranks:
+        ranks.wait_for(tmp_path / "fitting", "now")
+        for rank in (1, 0):
+            ranks.send(rank, signal.SIGTERM)
+        assert ranks.statuses() == [143, 143]
+        (told,) = ranks.errors()
+        assert told.startswith("interrupted while fitting; go on with: foretaste train --resume")
+
+
+def test_sigterm_to_a_rank_that_waits_acts_once_the_first_is_done(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    line = f"train ease {dataset.path} --run run"
+    with launched(2, line, tmp_path, prelude=slow_to_fit) as ranks:
+        ranks.wait_for(tmp_path / "fitting", "now")
+        ranks.send(1, signal.SIGTERM)
+        assert ranks.statuses() == [2, 143]
+    assert Run.open(tmp_path / "run").is_finished
 
 
 def test_ranks_that_torchrun_restarts_go_on_with_their_run(

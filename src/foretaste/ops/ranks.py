@@ -7,6 +7,7 @@ collectives leave their tensors as they are.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from foretaste._util.process import CaughtSignals
 from foretaste.errors import Interrupted, RankError, SettingError
 from foretaste.ops.device import resolve_device
 
@@ -202,16 +204,20 @@ class Ranks:
     def on_first(self, action: Callable[[], Any]) -> Any:
         """The JSON value of ``action``, which the first rank alone does.
 
-        Where it raises, all do: the others a RankError, or Interrupted as it is.
+        Where it raises, all do: the others a RankError, or Interrupted as it is. A signal to one
+        that waits acts afterwards: it comes to the first too, which saves what it has.
         """
         if self.size == 1:
             return action()
         if not self.is_first:
-            found = self.agreed(None)
+            with CaughtSignals(lambda number: None) as caught:
+                found = self.agreed(None)
             if "signal" in found:
                 raise Interrupted(found["error"], found["signal"])
             if "error" in found:
                 raise RankError(f"rank 0: {found['error']}")
+            if caught.last is not None:
+                os.kill(os.getpid(), caught.last)
             return found["value"]
         try:
             value = action()
