@@ -8,13 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from foretaste.errors import Interrupted
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.interruption import Agreement, Interruption, how_to_go_on
+from foretaste.training.state import TrainingState
 from tests.ranks import run_ranks
+from tests.training.plans import make_plan
 
 NUM_UPDATES = 60
+CPU = torch.device("cpu")
 
 
 def decisions(ranks: Ranks, signalled: int, is_slow: bool) -> list[tuple[int, bool, int | None]]:
@@ -54,6 +58,24 @@ def bytes_of_many_updates(ranks: Ranks) -> int:
         time.sleep(0.002)
         agreement.reach(False, None, at_once=False)
     return ranks.num_bytes["all-reduce"]
+
+
+def losses_of_parts(ranks: Ranks) -> list[list[float]]:
+    """The first updates' losses, summed over the ranks when so many updates are done."""
+    state = TrainingState.begin(make_plan(), num_steps_per_epoch=50, num_samples=1, device=CPU)
+    state.ranks = ranks
+    for loss in torch.rand(50, generator=torch.Generator().manual_seed(ranks.rank)):
+        state.count(loss, 1)
+    found = []
+    for state.num_done in (10, 17, 50):
+        found.append(state.losses()[:10].tolist())
+    return found
+
+
+def test_losses_are_the_same_bits_whenever_they_are_summed() -> None:
+    """A saved state holds the sum of those before it, which the end of the epoch takes again."""
+    for found in run_ranks(losses_of_parts, 3):
+        assert found[0] == found[1] == found[2]
 
 
 def test_alone_nothing_is_put_off() -> None:

@@ -123,7 +123,7 @@ class TrainingState:
     """Samples in an epoch."""
     loss_S: Tensor
     """On the device: the summed loss of each update of this epoch, up to ``num_done``; of this
-    rank's samples."""
+    rank's samples. In float64, which adds the float32 ones of ranks exactly, in whatever order."""
     early_stopping: EarlyStopping
     ranks: Ranks = ALONE
     clock: Clock = field(default_factory=Clock)
@@ -143,7 +143,7 @@ class TrainingState:
         ranks: Ranks = ALONE,
     ) -> TrainingState:
         """Before the first update."""
-        loss_S = torch.zeros(num_steps_per_epoch, device=device)
+        loss_S = torch.zeros(num_steps_per_epoch, dtype=torch.float64, device=device)
         return cls(plan, num_samples, loss_S, EarlyStopping(plan), ranks)
 
     @property
@@ -173,7 +173,7 @@ class TrainingState:
 
     def mean_loss(self) -> float:
         """Over this epoch's samples; waits for the device."""
-        return self.losses().sum(dtype=torch.float64).item() / self.num_samples
+        return self.losses().sum().item() / self.num_samples
 
     def losses(self) -> Tensor:
         """The summed loss of each update of this epoch so far, over all ranks."""
