@@ -170,6 +170,7 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
     [
         ("s3a://bucket/plays", "s3a://bucket/plays: Spark has no connector for it"),
         ("odd://bucket/plays", "odd://bucket/plays: Spark has no connector for it"),
+        ("hdfs:///plays", "Spark cannot read it: Incomplete HDFS URI, no host: hdfs:///plays"),
         ("file:///no/such/plays", "file:///no/such/plays.*does not exist"),
         ("table:no_such", "table:no_such: .*cannot be found"),
     ],

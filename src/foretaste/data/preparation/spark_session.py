@@ -180,6 +180,6 @@ def translated() -> Iterator[None]:
 
 
 def _reason(message: str) -> str:
-    """The first line of an error of Java's that says why."""
-    causes = re.findall(r"^Caused by: [\w.$]+: (.+)$", message, re.MULTILINE)
+    """The first line of the innermost error of Java's, which says why."""
+    causes = re.findall(r"^(?:Caused by)?: [\w.$]+: (.+)$", message, re.MULTILINE)
     return str(causes[-1] if causes else message.strip().splitlines()[0])[:300]
