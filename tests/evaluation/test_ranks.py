@@ -227,7 +227,7 @@ def sharded_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> lis
         np.random.default_rng(4), num_users=NUM_USERS, num_items=NUM_ITEMS, most_targets=1
     )
     whole = trained(name, train.history)
-    share, found = shares(ranks, "users" if name == "neumf" else "items"), []
+    share, found = shares(ranks, "items" if name == "vae" else "users"), []
     config = config_class(name)(**SETTINGS[name])
     part = build_model(name, config, NUM_USERS, NUM_ITEMS, share)
     rows = {tensor: part.rows_of(tensor) for tensor in whole.state_dict()}
@@ -252,7 +252,7 @@ def sharded_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> lis
     return found
 
 
-@pytest.mark.parametrize("name", ["neumf", "vae"])
+@pytest.mark.parametrize("name", ["neumf", "ials", "vae"])
 @pytest.mark.parametrize("num_ranks", SIZES)
 def test_ranks_with_a_part_of_a_trained_model(num_ranks: int, name: str) -> None:
     """With users to the last bit; with items to rounding, which changes no rank here."""

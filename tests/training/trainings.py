@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste.data import Dataset
+from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
@@ -19,6 +20,7 @@ CONFIGS: dict[str, Any] = {
     "vae": VAEConfig(hidden=(12,), latent=4),
     "dae": DAEConfig(hidden=(12,), latent=4),
     "recvae": RecVAEConfig(width=12, latent=4),
+    "ials": IALSConfig(factors=4),
 }
 SETTINGS: dict[str, Any] = {"epochs": 3, "learning_rate": 0.01, "eval_every": 1, "device": "cpu"}
 

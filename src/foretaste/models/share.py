@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from foretaste.models.config import Sharing
 from foretaste.ops.ranks import ALONE, Ranks
 
@@ -65,6 +67,15 @@ class Share:
         """All users, and an equal part of the items."""
         items = ranks.part_of(num_items)
         return replace(cls.whole(num_users, num_items, ranks), parallel="items", items=items)
+
+    def user_rows(self, table_UD: Tensor, user_index_B: Tensor) -> Tensor:
+        """Rows [B, D] of a table of its users; zeros for users whose rows are on other ranks."""
+        if not self.shards_users:
+            return table_UD.index_select(0, user_index_B)
+        is_here_B = (user_index_B >= self.users.start) & (user_index_B < self.users.stop)
+        row_BD = table_UD.new_zeros(len(user_index_B), table_UD.shape[1])
+        row_BD[is_here_B] = table_UD[user_index_B[is_here_B] - self.users.start]
+        return row_BD
 
     @property
     def most_items(self) -> int:

@@ -29,6 +29,7 @@ from torch import Tensor
 from foretaste.errors import TrainingError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.ranks import ALONE, Ranks
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
@@ -59,15 +60,20 @@ class FixedVectors:
     eigenvalue_D: Tensor
 
     @classmethod
-    def of(cls, vector_ND: Tensor) -> FixedVectors:
-        """TrainingError where they are not finite."""
-        gramian_DD = gramian(vector_ND)
+    def of(cls, vector_ND: Tensor, ranks: Ranks = ALONE) -> FixedVectors:
+        """The vectors of all ranks, each of which has consecutive ones; TrainingError where they
+        are not finite."""
+        # Summed in the order of the ranks, to the same bits on each.
+        gramian_DD = torch.cat(ranks.gathered(gramian(vector_ND)[None])).sum(0)
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
         eigenvalue_D, basis_DD = torch.linalg.eigh(gramian_DD)
         basis_DD = basis_DD.to(vector_ND.dtype)
-        rotated_ND = vector_ND.new_zeros(len(vector_ND) + 1, vector_ND.shape[1])
-        torch.mm(vector_ND, basis_DD, out=rotated_ND[:-1])
+        num_vectors = torch.tensor(len(vector_ND), device=vector_ND.device)
+        ranks.sum_(num_vectors)
+        rotated_ND = vector_ND.new_zeros(int(num_vectors) + 1, vector_ND.shape[1])
+        for place, piece_ND in ranks.gathered_in_pieces(vector_ND):
+            torch.mm(piece_ND, basis_DD, out=rotated_ND[place])
         return cls(rotated_ND, basis_DD, eigenvalue_D.clamp_(min=0.0))
 
 
@@ -81,11 +87,16 @@ def gramian(vector_ND: Tensor) -> Tensor:
 
 
 def solve_rows(
-    fixed: FixedVectors, histories: HistoryTensors, unobserved_weight: float, ridge_R: Tensor
+    fixed: FixedVectors,
+    histories: HistoryTensors,
+    unobserved_weight: float,
+    ridge_R: Tensor,
+    ranks: Ranks = ALONE,
 ) -> tuple[Tensor, Tensor]:
     """The solution of each row, [R, D] float32, and its loss, [R].
 
-    A row without items is zero. Raises TrainingError where a system cannot be factorized.
+    A row without items is zero. Raises TrainingError, on all ``ranks``, where a system of any
+    cannot be factorized.
 
     Args:
         histories: of the R rows, items being numbers of fixed vectors.
@@ -110,9 +121,14 @@ def solve_rows(
     numbers = _NUMBERS_AT_ONCE[histories.device.type]
     chunks = list(_chunks(lengths, solution_RD.shape[1], numbers))
     failures = _of_each(solve_chunk, chunks, histories.device)
-    if failures and (num_failures := int(torch.stack(failures).sum())):  # sync
+    counts = torch.tensor([0, len(histories)], device=histories.device)
+    if failures:
+        counts[0] = torch.stack(failures).sum()
+    ranks.sum_(counts)
+    num_failures, num_rows = counts.tolist()  # sync
+    if num_failures:
         raise TrainingError(
-            f"the systems of {num_failures:,} of {len(histories):,} rows cannot be solved in "
+            f"the systems of {num_failures:,} of {num_rows:,} rows cannot be solved in "
             "float32; raise --regularization"
         )
     return solution_RD, loss_R

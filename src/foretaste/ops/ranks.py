@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from socket import gethostname
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ _BUCKETED_BYTES = 1 << 20
 """Smaller tensors travel together."""
 
 _PIECE_BYTES = 1 << 24
-"""Of a tensor that is sent to the first rank, at a time."""
+"""Of what is sent to the first rank, or gathered from all, at a time."""
 
 
 class Pending:
@@ -130,7 +131,6 @@ class Ranks:
         """The tensors of all ranks in their order; they may differ in their first size alone."""
         if self.size == 1:
             return [tensor]
-        lengths = [len(tensor)] * self.size
         counts = torch.zeros(self.size, dtype=torch.int64, device=tensor.device)
         counts[self.rank] = len(tensor)
         self._reduce(counts, dist.ReduceOp.SUM)
@@ -142,6 +142,23 @@ class Ranks:
         with self.explained():
             dist.all_gather(parts, padded)
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
+
+    def gathered_in_pieces(self, tensor: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the rows of all ranks, a bounded piece at a time, each with its place.
+
+        Tensors may differ in their first size alone. All ranks must exhaust it.
+        """
+        if self.size == 1:
+            yield slice(0, len(tensor)), tensor
+            return
+        num_here = torch.tensor([len(tensor)], device=tensor.device)
+        ends = [0, *torch.cat(self.gathered(num_here)).cumsum(0).tolist()]
+        row_bytes = tensor.element_size() * tensor.shape[1:].numel()
+        num_rows = max(1, _PIECE_BYTES // max(1, self.size * row_bytes))
+        for first in range(0, max(stop - start for start, stop in pairwise(ends)), num_rows):
+            pieces = self.gathered(tensor[first : first + num_rows])
+            for start, piece in zip(ends, pieces, strict=False):
+                yield slice(start + first, start + first + len(piece)), piece
 
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
         """The distinct numbers among integers of all ranks in [0, size), ascending, int64 [N].

@@ -63,8 +63,8 @@ class TrainingConfig:
 
     parallel: Parallel = "auto"
     """Way to share the training out over the ranks of torchrun: by users, by data (the users of
-    each batch) or by items. auto is users for NeuMF, GMF and MLP; for Mult-VAE and Mult-DAE data,
-    from 200,000 items on items."""
+    each batch) or by items. auto is users for NeuMF, GMF, MLP and iALS; for the autoencoders
+    data, from 200,000 items on items."""
 
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""

@@ -31,15 +31,17 @@ _AUTO_WEIGHT = 20.0
 
 @dataclass(frozen=True, eq=False)
 class BothSides(WholeData):
-    """All interactions, by user and by item."""
+    """All interactions, by user and by item; of this rank's users, and of its items."""
 
     of_items: HistoryTensors
     """The users who have each item."""
+    num_interactions: int
+    """On all ranks."""
 
     @property
     def num_samples(self) -> int:
         """Interactions."""
-        return self.histories.item_index.numel()
+        return self.num_interactions
 
     samples_per_batch = num_samples
 
@@ -53,6 +55,10 @@ class IALS(SweepModel):
             + regularization * (sum over users of n^nu |w|² + sum over items of n^nu |h|²)
 
     where a is the weight of unobserved pairs, and n a row's interactions and a times its pairs.
+
+    Each rank has the vectors of its users and solves for them, and for consecutive items of about
+    as many interactions. It has the vectors of all items, and of all users while it solves for its
+    items.
     """
 
     name = "ials"
@@ -64,7 +70,7 @@ class IALS(SweepModel):
         self, config: IALSConfig, num_users: int, num_items: int, share: Share | None = None
     ) -> None:
         super().__init__(config, num_users, num_items, share)
-        self.user_factors = nn.Parameter(torch.empty(num_users, config.factors))
+        self.user_factors = nn.Parameter(torch.empty(len(self.share.users), config.factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, config.factors))
         self._frozen_items: FixedVectors | None = None
 
@@ -75,14 +81,37 @@ class IALS(SweepModel):
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
     def make_batches(self, histories: HistoryTensors, **settings: Any) -> BothSides:
-        return BothSides(histories, histories.transposed())
+        ranks = self.share.ranks
+        whole = histories
+        if ranks.size > 1:
+            whole = histories.gathered_rows(self._own_items(), ranks)
+        num_here = torch.tensor(histories.item_index.numel(), device=histories.device)
+        ranks.sum_(num_here)
+        return BothSides(histories, whole.transposed(), int(num_here))
+
+    def _own_items(self) -> range:
+        """Consecutive items that this rank solves for; each rank's have about as many users."""
+        ranks = self.share.ranks
+        total_I = self.item_count_I.double().cumsum(0)
+        part_R = torch.arange(1, ranks.size, device=self.device).double() / ranks.size
+        inner = torch.searchsorted(total_I, total_I[-1] * part_R, right=True)
+        bounds = [0, *inner.tolist(), self.num_items]
+        return range(bounds[ranks.rank], bounds[ranks.rank + 1])
+
+    def training_bytes(self, device: torch.device) -> int:
+        """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
+        users, items = len(self.share.users), self.num_items
+        rows = max(items + users, self.num_users + items // self.share.ranks.size)
+        factors: int = self.config.factors
+        return self.weight_bytes() + 4 * factors * rows
 
     def reset_parameters(self, seed: int) -> None:
         """Vectors N(0, (0.1 / root of the width)²)."""
         self._frozen_items = None
         std = _START_STD * self.config.factors**-0.5
         for number, parameter in enumerate((self.user_factors, self.item_factors)):
-            fill_normal_(parameter, stream_key(seed, Purpose.INITIALISE, number), std)
+            key, first = stream_key(seed, Purpose.INITIALISE, number), self.share.users.start
+            fill_normal_(parameter, key, std, 0 if number else first)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """``unobserved_weight``, which may have been ``auto``; it stays as it is."""
@@ -101,20 +130,19 @@ class IALS(SweepModel):
     def sweep(self, batch: WholeData) -> Tensor:
         """Solve for the users, then for the items; returns the loss for each interaction."""
         assert isinstance(batch, BothSides)
-        ridge_U = self._ridges(batch.histories)
-        users_UD, _ = self._solved(FixedVectors.of(self.item_factors), batch.histories, ridge_U)
+        ranks, weight = self.share.ranks, self.unobserved_weight
+        ridge_U, ridge_I = self._ridges(batch.histories), self._ridges(batch.of_items)
+        items = FixedVectors.of(self.item_factors)
+        users_UD, _ = solve_rows(items, batch.histories, weight, ridge_U, ranks)
         self.user_factors.copy_(users_UD)
-        user_penalty = (ridge_U * users_UD.square().sum(1, dtype=torch.float64)).sum()
-        ridge_I = self._ridges(batch.of_items)
-        items_ID, loss_I = self._solved(FixedVectors.of(users_UD), batch.of_items, ridge_I)
-        self.item_factors.copy_(items_ID)
+        del items, users_UD
+        user_penalty = (ridge_U * self.user_factors.square().sum(1, dtype=torch.float64)).sum()
+        users = FixedVectors.of(self.user_factors, ranks)
+        items_ID, loss_I = solve_rows(users, batch.of_items, weight, ridge_I, ranks)
+        for place, piece_ID in ranks.gathered_in_pieces(items_ID):
+            self.item_factors[place] = piece_ID
         total = loss_I.sum(dtype=torch.float64) + user_penalty
         return (total / batch.num_samples).float()
-
-    def _solved(
-        self, fixed: FixedVectors, histories: HistoryTensors, ridge_R: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return solve_rows(fixed, histories, self.unobserved_weight, ridge_R)
 
     def _ridges(self, histories: HistoryTensors) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
@@ -127,11 +155,12 @@ class IALS(SweepModel):
         return self.item_factors.detach()
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        return (self.user_factors.detach().index_select(0, user_index_B),)
+        return (self.share.user_rows(self.user_factors.detach(), user_index_B),)
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
-        return (self._solved(self._fixed_items(), histories, self._ridges(histories))[0],)
+        weight, ridge_B = self.unobserved_weight, self._ridges(histories)
+        return (solve_rows(self._fixed_items(), histories, weight, ridge_B)[0],)
 
     def _fixed_items(self) -> FixedVectors:
         """The items as they stand; kept until the mode is set or weights are loaded."""

@@ -260,16 +260,8 @@ class NeuMF(NeuralModel):
         return [layer for layer in self.tower if isinstance(layer, nn.Linear)]
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        """The users' rows; zeros for users whose rows are on other ranks."""
-        tables = [table.detach() for table in self._user_tables()]
-        if not self.share.shards_users:
-            return tuple(table.index_select(0, user_index_B) for table in tables)
-        users = self.share.users
-        is_here_B = (user_index_B >= users.start) & (user_index_B < users.stop)
-        rows = [table.new_zeros(len(user_index_B), table.shape[1]) for table in tables]
-        for row_BD, table in zip(rows, tables, strict=True):
-            row_BD[is_here_B] = table[user_index_B[is_here_B] - users.start]
-        return tuple(rows)
+        tables = self._user_tables()
+        return tuple(self.share.user_rows(table.detach(), user_index_B) for table in tables)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
         return fit_users(
