@@ -68,8 +68,10 @@ class Trial:
         return self.dataset, self.protocol, self.name, self.seed
 
 
-def trials(datasets: list[str], protocols: list[str], seeds: list[int]) -> Iterator[Trial]:
-    """Every model, then NeuMF as its paper and as NVIDIA measured it."""
+def trials(
+    datasets: list[str], protocols: list[str], seeds: list[int], models: list[str]
+) -> Iterator[Trial]:
+    """Every one of the models, then NeuMF as its paper and as NVIDIA measured it."""
     for dataset in datasets:
         for protocol in protocols:
             if protocol == "ncf":
@@ -79,7 +81,7 @@ def trials(datasets: list[str], protocols: list[str], seeds: list[int]) -> Itera
                 yield from _nvidia_trials(dataset, seeds)
                 continue
             also = ("sampled-99",) if protocol == "leave-one-out" else ()
-            for model in MODELS:
+            for model in models:
                 for seed in seeds[:1] if model in SEEDLESS else seeds:
                     yield Trial(
                         dataset=dataset,
@@ -261,6 +263,7 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true", help="print what was found, run nothing")
     parser.add_argument("--datasets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--protocols", nargs="+", default=list(COLUMNS), choices=list(COLUMNS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/quality.jsonl"))
     arguments = parser.parse_args()
@@ -271,8 +274,9 @@ def main() -> None:
         print(tables(rows))
         return
     done = {(row["dataset"], row["protocol"], row["name"], row["seed"]) for row in rows}
+    asked = arguments.datasets, arguments.protocols, arguments.seeds, arguments.models
     with tempfile.TemporaryDirectory() as work:
-        for trial in trials(arguments.datasets, arguments.protocols, arguments.seeds):
+        for trial in trials(*asked):
             if trial.key in done:
                 continue
             row = run(trial, arguments.data, Path(work))
