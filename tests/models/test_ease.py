@@ -121,7 +121,7 @@ def test_a_catalogue_too_large_is_refused(
     )
     with pytest.raises(UnsupportedError, match=said):
         check_model_fits("ease", config, 10, 3_000_000, cpu)
-    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: 20 * NUM_ITEMS**2 - 1)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 20 * NUM_ITEMS**2 - 1)
     check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu)
     with pytest.raises(UnsupportedError, match="training ease for 60 users and 23 items"):
         check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu, to_train=True)

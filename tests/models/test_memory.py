@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from foretaste._util.process import Launch
 from foretaste.errors import UnsupportedError
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
+from foretaste.models.share import Share
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.recvae import RecVAE
 
@@ -28,11 +30,21 @@ def test_the_size_is_that_of_the_model_that_is_made(
         (model.weight_bytes(), False),
         (model.training_bytes(CPU), True),
     ):
-        monkeypatch.setattr("foretaste.models.memory.free_on", lambda device, free=free: free)
+        monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_, free=free: free)
         check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
-        monkeypatch.setattr("foretaste.models.memory.free_on", lambda device, free=free: free - 1)
+        monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_, free=free: free - 1)
         with pytest.raises(UnsupportedError, match=rf"{name} for 50 users and 30 items with "):
             check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+
+
+def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a model that one of them trains alone has all of it."""
+    monkeypatch.setattr("foretaste.models.memory.launch", lambda: Launch(0, 8, 0, 8))
+    needed = build_model("ease", config := config_class("ease")(), 50, 30).training_bytes(CPU)
+    monkeypatch.setattr("foretaste.models.memory.free_bytes", lambda: 8 * needed - 1)
+    check_model_fits("ease", config, 50, 30, CPU, share=Share.whole(50, 30), to_train=True)
+    with pytest.raises(UnsupportedError, match="ease for 50 users"):
+        check_model_fits("ease", config, 50, 30, CPU, to_train=True)
 
 
 @pytest.mark.parametrize("name", NEURAL)

@@ -140,7 +140,7 @@ def test_every_pair_comes_once_and_in_order(dense: np.ndarray) -> None:
 
 def test_a_million_items_fit_where_ease_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: 4 * 2**30)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
     for name in ("itemknn", "rp3beta"):
         check_model_fits(name, config_class(name)(), 10, 1_000_000, cpu, to_train=True)
     with pytest.raises(UnsupportedError, match=r"train itemknn or rp3beta, which keep a few"):

@@ -20,8 +20,9 @@ from foretaste.models.neumf.batches import InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.registry import build_model
 from foretaste.models.vae.batches import HistoryBatches
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
+from foretaste.models.vae.recvae import RecVAE
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
@@ -211,6 +212,27 @@ def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> 
             assert torch.equal(one, other)
         found[compiled] = losses(step, batches)
     assert found[True] == pytest.approx(found[False], rel=1e-4)
+
+
+def test_compiling_changes_nothing_of_a_saved_state(
+    histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RecVAE keeps the encoder of the epoch's start, and may go on in the middle of one."""
+    model = RecVAE(RecVAEConfig(latent=4), NUM_USERS, NUM_ITEMS).train()
+    plan = make_plan(batch_size=7)
+    batches = make_batches(model, histories, None, plan)
+    step = make_step(model, batches, plan)
+    step(next(iter(batches.epoch(0))))
+    before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
+    assert any(name.startswith("kept.") for name in before)
+    # As on a GPU, where the first step compiles kernels.
+    monkeypatch.setattr(model, "implementation", "compiled")
+    monkeypatch.setattr(model, "_likelihood_loss", lambda latent_BL, *_, **__: latent_BL.sum())
+    assert step.compile(batches) > 0.0
+    after = step.state_dict()
+    assert after.keys() == before.keys()
+    for name, tensor in before.items():
+        assert torch.equal(after[name], tensor), name
 
 
 def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

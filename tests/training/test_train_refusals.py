@@ -119,7 +119,7 @@ def test_a_catalogue_too_large_for_ease_leaves_no_run(
 ) -> None:
     """Enough memory for the weights, not for fitting them."""
     free = 10 * dataset.manifest.num_items**2
-    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: free)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: free)
     with pytest.raises(UnsupportedError, match=r"training ease for .* items.* keep fewer items"):
         run_of("ease", dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -13,15 +13,15 @@ _UNCOUNTABLE = 2**63
 """Bytes of what has more elements than PyTorch can count."""
 
 
-def free_on(device: torch.device) -> int:
+def free_on(device: torch.device, num_processes: int | None = None) -> int:
     """Bytes that could still be taken on a device, PyTorch's own cache included.
 
-    Ranks of one machine share its memory out.
+    Processes of one machine share its memory out: so many, or all that torchrun started there.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    return free_bytes() // launch().local_size
+    return free_bytes() // (num_processes or launch().local_size)
 
 
 def check_model_fits(
@@ -45,4 +45,5 @@ def check_model_fits(
         needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
-    require_memory(needed, free_on(device), what, model_class(name).memory_advice)
+    free = free_on(device, share.ranks.local_size if share else None)
+    require_memory(needed, free, what, model_class(name).memory_advice)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from foretaste.models.base import RecommenderModel
-    from foretaste.models.share import Share
     from foretaste.ops.ranks import Ranks
 
 
@@ -111,12 +110,8 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
     return dataset
 
 
-def load_model(
-    run: Run, device: str | torch.device = "auto", share: Share | None = None
-) -> RecommenderModel:
+def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
     """The trained model of a run on ``device``, ready to answer (not to train).
-
-    With a ``share`` each of its ranks calls this, and reads the rows that it has.
 
     Raises RunError where the settings or the weights are not those of such a model, naming the
     first that differs.
@@ -132,8 +127,8 @@ def load_model(
         device = resolve_device(device)
     config = model_config(run.config, run.path / CONFIG)
     definition = (run.config.model, config, run.num_train_users, run.num_items)
-    check_model_fits(*definition, device, share=share)
-    model = build_model(*definition, share)
+    check_model_fits(*definition, device)
+    model = build_model(*definition)
     if config.samples_negatives:
         model.sampling = recorded(SamplingConfig, run.config.asked, run.path / CONFIG)
     weights = run.open_weights(OwnRows.of_model(model))

@@ -184,10 +184,12 @@ class Step:
         """
         if self.model.implementation != "compiled" and self.model.device.type != "cuda":
             return 0.0
-        batch = next(iter(batches.epoch(0)))
+        assert isinstance(self.model, NeuralModel)
+        batch, kept = next(iter(batches.epoch(0))), self.model.kept
         since = time.perf_counter()
         self._add_gradients(batch)
         self.model.zero_grad(set_to_none=True)
+        self.model.kept = kept  # an epoch's first batch replaces it, and the epoch may be half done
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
         return time.perf_counter() - since

@@ -178,8 +178,11 @@ class _Pass:
             return None, TritonExponentials(targets, self.shards.ranks, headroom)
         starts = [rows.start for rows in self.chunks]
         chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
+        ranks = self.shards.ranks
         can_fuse = FusedExponentials.can(self.hidden_BD, len(self.weight_ID))
-        given = chunk_targets, self.sum_dtype, self.shards.ranks
+        if self.dtype == torch.bfloat16:  # not every processor can
+            can_fuse = not ranks.any(not can_fuse)
+        given = chunk_targets, self.sum_dtype, ranks
         return FusedExponentials(*given) if can_fuse else None, Exponentials(*given, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
