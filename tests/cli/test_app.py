@@ -30,6 +30,7 @@ VERBS = [
         "runs",
         "recommend",
         "similar",
+        "serve",
         "verify",
     ),
     "bench",

@@ -1,6 +1,7 @@
 """Runs the examples of a page, in order, and holds what they print against what it shows.
 
-``console`` blocks hold commands behind ``$`` and what they print; ``python`` blocks are run in one
+``console`` blocks hold commands behind ``$`` and what they print; a service that is started behind
+``&`` goes on to the end of the page, and ``curl`` asks it; ``python`` blocks are run in one
 namespace, and a ``text`` block after one is what it prints. A block with a title is a file that
 lies there before what follows is run. ``sh`` blocks are not run.
 """
@@ -8,6 +9,7 @@ lies there before what follows is run. ``sh`` blocks are not run.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import os
 import re
@@ -18,11 +20,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.cli.conftest import Done, call
 from tests.docs.pages import ROOT, Block, Command, Page, commands
+from tests.serve import processes
 
 TIMEOUT_S = 300.0
+SERVICE_PORT = 8000
+
+_PROGRAMS = ("foretaste", "torchrun", "curl")
+_served_at: list[int] = []
+"""Ports of the services that the page has started."""
 
 _TOKEN = re.compile(
     r"(?P<open>\.\.\.)"
@@ -42,14 +51,14 @@ def run_page(page: Page, directory: Path) -> int:
     """Run every example of ``page`` in ``directory``; how many there were."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     num_examples = 0
-    with contextlib.chdir(directory):
+    with contextlib.chdir(directory), contextlib.ExitStack() as services:
         for block, following in pairwise([*page.blocks, None]):
             assert block is not None
             if block.title is not None:
                 _write(block)
             elif block.language == "console":
                 for command in commands(block):
-                    _run_command(page, block, command)
+                    _run_command(page, block, command, services)
                     num_examples += 1
             elif block.language == "python":
                 _run_python(page, block, following, namespace)
@@ -96,15 +105,47 @@ def _write(block: Block) -> None:
     path.write_text(block.text, encoding="utf-8")
 
 
-def _run_command(page: Page, block: Block, command: Command) -> None:
+def _run_command(
+    page: Page, block: Block, command: Command, services: contextlib.ExitStack
+) -> None:
     where = f"{page.name}, line {block.line}: {command.line}"
     words = shlex.split(command.line, comments=True)
-    assert words[0] in ("foretaste", "torchrun"), f"{where}: other programs are in sh blocks"
-    done = call(*words[1:]) if words[0] == "foretaste" else launched(words)
+    assert words[0] in _PROGRAMS, f"{where}: other programs are in sh blocks"
+    if words[-1] == "&":
+        done = _start_service(words[2:-1], services)
+    elif words[0] == "curl":
+        done = _curl(words[1:])
+    else:
+        done = call(*words[1:]) if words[0] == "foretaste" else launched(words)
     printed = done.out + done.err
     assert (done.status != 0) == command.output.startswith("error: "), f"{where}\n{printed}"
     if command.output.strip():
         assert matches(command.output, printed), f"{where} prints\n{printed}"
+
+
+def _start_service(arguments: Sequence[str], services: contextlib.ExitStack) -> Done:
+    """Start the service, at a port that is free, in place of the one that the page shows."""
+    served = services.enter_context(processes.serve(*arguments))
+    _served_at.append(served.port)
+    services.callback(_served_at.pop)
+    return Done(0, served.said.replace(f":{served.port}", f":{SERVICE_PORT}"), "")
+
+
+def _curl(words: Sequence[str]) -> Done:
+    """What curl prints of a response: ``curl -s [--json BODY] URL``."""
+    assert words[0] == "-s"
+    url = urlsplit(words[-1])
+    assert (url.hostname, url.port) == ("127.0.0.1", SERVICE_PORT), words[-1]
+    body = words[2] if words[1] == "--json" else None
+    connection = http.client.HTTPConnection("127.0.0.1", _served_at[-1], timeout=TIMEOUT_S)
+    try:
+        headers = {"content-type": "application/json"}
+        connection.request(
+            "GET" if body is None else "POST", f"{url.path}?{url.query}", body, headers
+        )
+        return Done(0, connection.getresponse().read().decode(), "")
+    finally:
+        connection.close()
 
 
 def _run_python(

@@ -10,7 +10,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs import mistakes_among_ranks, mistakes_in_data, mistakes_in_runs
+from tests.docs import (
+    mistakes_among_ranks,
+    mistakes_in_data,
+    mistakes_in_runs,
+    mistakes_in_serving,
+)
 from tests.docs.mistakes import Mistake
 from tests.docs.pages import DOCS, page, slug
 
@@ -28,6 +33,7 @@ SECTIONS: dict[str, dict[str, Mistake]] = {
     "Searches and competitions": mistakes_in_runs.MANY_TRAININGS,
     "Runs": mistakes_in_runs.RUNS,
     "Asking a run": mistakes_in_runs.QUESTIONS,
+    "Serving": mistakes_in_serving.SERVING,
     "Command lines": mistakes_in_runs.COMMAND_LINES,
     "Options of NVIDIA's scripts": mistakes_in_runs.OLD_NAMES,
 }

@@ -27,6 +27,7 @@ from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
+from foretaste.serve.config import ServeConfig
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 from tests.docs.pages import Block, Page, page, pages
 
@@ -47,6 +48,7 @@ TABLES = [
     ("training.md", "Settings of logs", LogConfig),
     ("data.md", "Settings of preparation", PrepareConfig),
     ("metrics.md", "Settings of evaluation", EvaluationConfig),
+    ("serving.md", "Settings of serve", ServeConfig),
 ]
 
 OF_OTHER_SCRIPTS = {
@@ -65,6 +67,7 @@ OF_OTHER_PROGRAMS = {
     "--gpus",
     "--gpus-per-node",
     "--index-url",
+    "--json",
     "--local-addr",
     "--logdir",
     "--max-restarts",

@@ -101,6 +101,11 @@ _VERBS = {
     Items a user has already are left out. A list that is short or in popularity order says
     why.""",
     "similar": "List the items most similar to an item.",
+    "serve": """Answer over HTTP: recommendations and similar items from runs in memory.
+
+    Requests that arrive together are scored together. SIGHUP loads anew what the directories hold,
+    beside requests under way; SIGTERM lets these end. On this machine alone unless there is a
+    token.""",
     "verify": """Check every file of a dataset or run.
 
     Says what was checked and what is wrong: torn, changed, foreign or missing files, parts that
@@ -120,6 +125,7 @@ _LOWER = {
     "tune": "lower --batch-size, --evaluation-batch or the model's sizes",
     "blend": "name fewer runs",
     "recommend": "lower -k, or ask for fewer users at once",
+    "serve": "serve fewer runs, or ask for fewer --workers",
 }
 """Ways to take less memory, by verb."""
 

@@ -106,7 +106,7 @@ class SimilarUsers:
 
 def make_answers(
     kind: Kind,
-    ids: Sequence[Id] | None,
+    ids: Sequence[Id | None] | None,
     top: TopItems,
     items: IdTable,
     reasons: Sequence[Sequence[str]],

@@ -32,6 +32,7 @@ GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[I
 """Item ids of users by name, without names, or of one user."""
 
 NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
+EMPTY_HISTORY = "popularity order: the history is empty"
 UNKNOWN_USER = "popularity order: the run does not know this user"
 
 _TREATMENT = {"skip": " and left out", "popular": ", answered in popularity order"}
@@ -202,10 +203,17 @@ class RequestedHistories:
         return pa.array(range(len(self.histories)) if self.names is None else self.names)
 
     def known_items(
-        self, items: IdTable, num_items: int, rows: slice = slice(None)
+        self,
+        items: IdTable,
+        num_items: int,
+        rows: slice = slice(None),
+        has_others: Sequence[bool] | None = None,
     ) -> tuple[Histories, list[list[str]]]:
         """The histories, items of the catalogue (the first ``num_items``) only; and remarks on
-        each: none where every item was in the catalogue."""
+        each: none where every item was in the catalogue.
+
+        ``has_others`` is True of a row where more is known than this history.
+        """
         given = self.histories[rows]
         lengths = np.array([len(ids) for ids in given], dtype=np.int64)
         row_index = np.repeat(np.arange(len(given)), lengths)
@@ -215,20 +223,21 @@ class RequestedHistories:
             row_index[is_known], item_index[is_known], num_users=len(given), num_items=num_items
         )
         is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
+        has_others = [False] * len(given) if has_others is None else has_others
         remarks = [
-            _remarks(items, len(ids), list(compress(ids, flags)))
-            for ids, flags in zip(given, is_ignored[: len(given)], strict=True)
+            _remarks(items, len(ids), list(compress(ids, flags)), more)
+            for ids, flags, more in zip(given, is_ignored[: len(given)], has_others, strict=True)
         ]
         return known, remarks
 
 
-def _remarks(items: IdTable, num_given: int, ignored: Sequence[Id]) -> list[str]:
+def _remarks(items: IdTable, num_given: int, ignored: Sequence[Id], has_others: bool) -> list[str]:
     """Remarks on a history of which some items were ignored, or that was empty."""
-    if num_given == 0:
-        return ["popularity order: the history is empty"]
+    if num_given == 0 and not has_others:
+        return [EMPTY_HISTORY]
     if not ignored:
         return []
-    if len(ignored) < num_given:
+    if len(ignored) < num_given or has_others:
         number = counted(len(ignored), "item")
         return [f"{number} of the history ignored, never seen in training: {named(ignored)}"]
     return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ class ItemFilter:
 
     is_allowed: NDArray[np.bool_]
     """True for items of the catalogue that may be recommended, [num_items]."""
+
+    excluded: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Indexes of the items of the catalogue that were to be left out."""
 
     contents: str = "item{s} in the catalogue"
     """Description of the allowed items, for a message."""
@@ -49,7 +53,7 @@ class ItemFilter:
         """
         is_allowed = np.ones(num_items, dtype=bool)
         contents = cls.contents
-        notes: list[str] = []
+        notes: Sequence[str] = []
         if candidates is not None:
             index, notes = _in_catalogue(items, num_items, "candidates", candidates)
             is_allowed[:] = False
@@ -59,7 +63,8 @@ class ItemFilter:
         if len(index):
             is_allowed[index] = False
             contents += " without the excluded"
-        return cls(is_allowed=is_allowed, contents=contents, notes=(*notes, *more_notes))
+        notes = (*notes, *more_notes)
+        return cls(is_allowed=is_allowed, excluded=index, contents=contents, notes=notes)
 
     @cached_property
     def size(self) -> int:

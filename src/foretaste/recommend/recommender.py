@@ -161,7 +161,7 @@ class Recommender:
         run does not know and items that training never saw.
         """
         index = RequestedUsers.of(self.users, user_ids, "error").user_index
-        return self._score(self._histories.rows(index), index, item_ids)
+        return self._score(self.known_histories.rows(index), index, item_ids)
 
     def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
         """Scores of the given items for each history, as `score` has them for known users."""
@@ -177,7 +177,9 @@ class Recommender:
         index = np.arange(len(self.users))
         if user_ids is not None:
             index = RequestedUsers.of(self.users, user_ids, "error").user_index
-        return per_user(self.model, self._histories.rows(index), index, self.model.user_vectors)
+        return per_user(
+            self.model, self.known_histories.rows(index), index, self.model.user_vectors
+        )
 
     def item_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
         """Vectors [items, D] of the given items, or of the catalogue in its order.
@@ -282,7 +284,7 @@ class Recommender:
         return export
 
     @cached_property
-    def _histories(self) -> Histories:
+    def known_histories(self) -> Histories:
         """The history of each user of the run, items of the catalogue only; an empty one follows,
         for users the run does not know."""
         histories = self._all_histories
@@ -310,7 +312,7 @@ class Recommender:
         if isinstance(requested, RequestedUsers):
             user_index = requested.user_index[rows]
             if in_turn is None:
-                histories = self._histories.rows(user_index)
+                histories = self.known_histories.rows(user_index)
             else:
                 histories = in_turn.rows(user_index).within(self.model.num_items)
             remarks = [[] if known else [NOTHING_KNOWN] for known in histories.lengths()]
@@ -336,7 +338,7 @@ class Recommender:
     def _unit_user_vectors(self) -> NDArray[np.float32]:
         """Vectors of all users, of length 1; of length 0 where nothing is known of the user."""
         vectors = self.user_vectors()
-        vectors[self._histories.lengths()[:-1] == 0] = 0
+        vectors[self.known_histories.lengths()[:-1] == 0] = 0
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
         return vectors

@@ -88,6 +88,16 @@ class TopItems:
         self.score[rows] = top.score_BK.cpu().numpy()
         self.length[rows] = (top.score_BK != ABSENT).sum(dim=1).cpu().numpy()
 
+    def __getitem__(self, rows: slice) -> TopItems:
+        """Consecutive lists."""
+        return TopItems(
+            self.item_index[rows],
+            self.score[rows],
+            self.length[rows],
+            self.num_known[rows],
+            self.remarks[rows],
+        )
+
     def filled(self) -> NDArray[np.bool_]:
         """True for entries that hold an item, [B, K]."""
         is_filled: NDArray[np.bool_] = np.arange(self.item_index.shape[1]) < self.length[:, None]
@@ -104,12 +114,13 @@ class _Ranker:
         self._contents = contents
         self._length = min(k, size)
         self._num_scored = model.num_items
-        self._lowered: str | None = None
+        self.lowered: str | None = None
+        """Note on the precision of the lists made last; None where it is full."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks for the caller on all lists made so far."""
-        return (self._lowered,) if self._lowered else ()
+        return (self.lowered,) if self.lowered else ()
 
     def batches(self, num_rows: int) -> Iterator[slice]:
         """Consecutive rows, so many at a time that their scores fit memory."""
@@ -119,16 +130,22 @@ class _Ranker:
 
     def reasons(self, top: TopItems) -> list[list[str]]:
         """Reasons of each list: why it is short, the remarks on its history, notes on all."""
-        reasons, notes = [], self.notes
-        for length, remarks in zip(top.length.tolist(), top.remarks, strict=True):
-            short = []
-            if length < self.k:
-                contents = self._contents.format(s="" if self._size == 1 else "s")
-                short = [f"only {length} of {self.k}: {self._size} {contents}"]
-                if self._size > length:
-                    short[0] += f", {self._size - length} of them in the history"
-            reasons.append([*short, *remarks, *notes])
-        return reasons
+        return list_reasons(top, self.k, self._size, self._contents, self.notes)
+
+
+def list_reasons(
+    top: TopItems, k: int, size: int, contents: str, notes: Sequence[str]
+) -> list[list[str]]:
+    """Reasons of lists of ``k`` of ``size`` items, described by ``contents``; ``notes`` on all."""
+    reasons = []
+    for length, remarks in zip(top.length.tolist(), top.remarks, strict=True):
+        short = []
+        if length < k:
+            short = [f"only {length} of {k}: {size} {contents.format(s='' if size == 1 else 's')}"]
+            if size > length:
+                short[0] += f", {size - length} of them in the history"
+        reasons.append([*short, *remarks, *notes])
+    return reasons
 
 
 class UserRanker(_Ranker):
@@ -156,10 +173,12 @@ class UserRanker(_Ranker):
         histories: Histories,
         user_index: NDArray[np.int64],
         remarks: Sequence[Sequence[str]] | None = None,
+        left_out: Histories | None = None,
     ) -> TopItems:
         """Lists for users with these histories; users beyond the model's are folded in.
 
-        Histories hold items of the catalogue; unless ``include_seen``, these are left out.
+        Histories hold items of the catalogue. Unless ``include_seen``, they are left out, or the
+        items ``left_out`` instead, row by row.
         """
         model = self.model
         top = TopItems.empty(self._length, histories.lengths(), remarks or [()] * len(histories))
@@ -168,28 +187,30 @@ class UserRanker(_Ranker):
         at_once = users_at_once(self._num_scored, model.device)
         for rows in user_batches(user_index, model.num_users, at_once):
             tensors = to_device(histories.rows(rows), model.device)
-            with scoring(model), products_as_set(model.device) as self._lowered:
+            with scoring(model), products_as_set(model.device) as self.lowered:
                 state = state_of(model, user_index[rows], tensors, model.num_users)
+                if left_out is not None:
+                    tensors = to_device(left_out.rows(rows), model.device)
                 score_BC = self._score(state, tensors)
             top.fill(rows, score_BC, self._item_index_C)
         return top
 
-    def _score(self, state: UserState, histories: HistoryTensors) -> Tensor:
+    def _score(self, state: UserState, left_out: HistoryTensors) -> Tensor:
         """Scores of the catalogue, or of the few items that pass; `ABSENT` for those left out."""
         item_index_C = self._item_index_C
         if item_index_C is None:
             score_BI = self.model.score_catalogue(state)
             if self._blocked_I is not None:
                 score_BI = score_BI.masked_fill(self._blocked_I, ABSENT)
-            return score_BI if self._include_seen else without_items(score_BI, histories)
+            return score_BI if self._include_seen else without_items(score_BI, left_out)
         score_BC = self.model.score_candidates(state, item_index_C.expand(len(state), -1))
         if self._include_seen:
             return score_BC
-        item_index_N = histories.item_index.long()
+        item_index_N = left_out.item_index.long()
         column_N = torch.searchsorted(item_index_C, item_index_N).clamp_(max=len(item_index_C) - 1)
         is_listed_N = item_index_C[column_N] == item_index_N
         absent_BC = torch.zeros_like(score_BC, dtype=torch.bool)
-        absent_BC[histories.row_index()[is_listed_N], column_N[is_listed_N]] = True
+        absent_BC[left_out.row_index()[is_listed_N], column_N[is_listed_N]] = True
         return score_BC.masked_fill(absent_BC, ABSENT)
 
 
@@ -204,7 +225,7 @@ class SimilarItemRanker(_Ranker):
         num_rows, device = len(item_index), self.model.device
         top = TopItems.empty(self._length, np.ones(num_rows, dtype=np.int64), [()] * num_rows)
         for rows in self.batches(num_rows):
-            with scoring(self.model), products_as_set(device) as self._lowered:
+            with scoring(self.model), products_as_set(device) as self.lowered:
                 item_index_B = torch.tensor(item_index[rows], device=device)
                 score_BI = self.model.similarity(item_index_B)
                 top.fill(rows, score_BI.scatter(1, item_index_B[:, None], ABSENT))

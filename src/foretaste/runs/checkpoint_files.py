@@ -127,6 +127,7 @@ class BestWeights:
     def __init__(self, run_path: Path, log: MetricsLog, owner: Mapping[str, Any]) -> None:
         self.path = run_path / WEIGHTS
         self.loaded_epoch: int | None = None
+        self.loaded_digest: str | None = None
         self._log = log
         self._owner = owner
 
@@ -165,6 +166,7 @@ class BestWeights:
         own.ranks.on_first(look)
         weights = SavedTensors.open(self.path, self._owner, own)
         self.loaded_epoch = own.ranks.on_first(lambda: self._epoch_of(weights.digest, record))
+        self.loaded_digest = weights.digest
         return weights
 
     def kept(self, own: OwnRows) -> dict[str, Any] | None:

@@ -71,8 +71,9 @@ ROWS_AT_ONCE, ROW_GROUP = 1 << 25, 1 << 20
 class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
 
-    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``. Where several
-    ranks train it, those methods that take ``own``, the rows that a rank has, are called by all.
+    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``, ``weights`` are
+    its best. Where several ranks train it, those methods that take ``own``, the rows that a rank
+    has, are called by all.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -85,7 +86,7 @@ class Run:
             "num_users": config.dataset.num_train_users,
             "num_items": config.dataset.num_items,
         }
-        self._weights = BestWeights(path, self.log, owner)
+        self.weights = BestWeights(path, self.log, owner)
         self._state = StateFile(path, self.log)
 
     def __repr__(self) -> str:
@@ -187,12 +188,12 @@ class Run:
     @property
     def has_weights(self) -> bool:
         """True where there are weights."""
-        return self._weights.are_there
+        return self.weights.are_there
 
     @property
     def loaded_epoch(self) -> int | None:
         """Epoch of the weights loaded last; None before, and for a model fitted in one pass."""
-        return self._weights.loaded_epoch
+        return self.weights.loaded_epoch
 
     @property
     def is_finished(self) -> bool:
@@ -211,11 +212,11 @@ class Run:
         own: OwnRows | None = None,
     ) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
-        self._weights.save(state_dict, epoch, own or OwnRows.all())
+        self.weights.save(state_dict, epoch, own or OwnRows.all())
 
     def restore_weights(self, state_dict: Mapping[str, Tensor]) -> None:
         """Write the weights that the log has as the last; RunError where these are others."""
-        self._weights.restore(state_dict)
+        self.weights.restore(state_dict)
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
@@ -226,7 +227,7 @@ class Run:
 
         They are whole and of this training, even while it goes on and replaces them.
         """
-        return self._weights.load(own or OwnRows.all())
+        return self.weights.load(own or OwnRows.all())
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
@@ -260,7 +261,7 @@ class Run:
         Raises RunError, with the run as it was, where its weights are not those of the log.
         """
         own = own or OwnRows.all()
-        kept = self._weights.kept(own)
+        kept = self.weights.kept(own)
         if own.ranks.is_first:
             lines = self.log.lines_until(saved.log_bytes)
             self.log.cut(lines, "resume", **resumed, **{KEPT: kept})

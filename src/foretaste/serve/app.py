@@ -1,0 +1,229 @@
+"""The routes of the API, as a Starlette application."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from foretaste.errors import ForetasteError
+from foretaste.serve.batching import Batcher, Job, expired
+from foretaste.serve.config import ServeConfig
+from foretaste.serve.errors import HANDLERS, ServiceError, not_ready
+from foretaste.serve.models import ModelStore
+from foretaste.serve.openapi import document
+from foretaste.serve.schemas import Bodies
+from foretaste.serve.telemetry import Metrics, Telemetry, log
+
+OPEN_PATHS = {"/healthz", "/readyz"}
+"""Paths that need no token: what probes them has none."""
+
+_JSON = "application/json"
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+class Service:
+    """The runs, the queue in front of them and the routes to both."""
+
+    def __init__(self, store: ModelStore, config: ServeConfig) -> None:
+        self.store = store
+        self.config = config
+        self.metrics = Metrics(store)
+        self.batcher = Batcher(
+            queue_requests=config.queue_requests,
+            batch_users=config.batch_users,
+            wait_s=config.batch_wait_ms / 1000,
+            observe=self.metrics.note_batch,
+        )
+        self.is_ready = False
+        """True once every run has answered."""
+        self.after_reload: Callable[[], None] = lambda: None
+        """Called when a request had the runs loaded anew."""
+        self._bodies = Bodies.within(config)
+        self._openapi = to_json(document(self._bodies))
+        self._reloading = asyncio.Lock()
+
+    def app(self) -> ASGIApp:
+        """The application, with the token checked and every request counted."""
+        routes = [
+            _route("/v1/recommend", self.recommend, "POST"),
+            _route("/v1/similar", self.similar, "POST"),
+            _route("/v1/items", self.items),
+            _route("/v1/models", self.models),
+            _route("/v1/reload", self.reload_requested, "POST"),
+            _route("/healthz", self.healthz),
+            _route("/readyz", self.readyz),
+            _route("/metrics", self.metrics_text),
+            _route("/openapi.json", self.openapi),
+        ]
+        app: ASGIApp = Starlette(routes=routes, exception_handlers=HANDLERS)
+        if token := self.config.token():
+            app = _Guard(app, token)
+        return Telemetry(app, self.metrics, access_log=self.config.access_log)
+
+    async def recommend(self, request: Request) -> Response:
+        async with _deadline(self.config.deadline_s):
+            body = await self._read(request, self._bodies.recommend)
+            content, lists = await self._answer(request, "recommend", body, len(body.users))
+        self.metrics.note_lists(lists)
+        return Response(content, media_type=_JSON)
+
+    async def similar(self, request: Request) -> Response:
+        async with _deadline(self.config.deadline_s):
+            body = await self._read(request, self._bodies.similar)
+            content = await self._answer(request, "similar", body, len(body.item_ids))
+        return Response(content, media_type=_JSON)
+
+    async def items(self, request: Request) -> Response:
+        query = _valid(partial(self._bodies.items.model_validate, dict(request.query_params)))
+        async with _deadline(self.config.deadline_s):
+            content = await self._answer(request, "items", query, 1)
+        return Response(content, media_type=_JSON)
+
+    async def models(self, request: Request) -> Response:
+        self.store.get(None)
+        return _response({"models": [served.describe() for served in self.store.models]})
+
+    async def reload_requested(self, request: Request) -> Response:
+        _check_json(request)
+        try:
+            await self.reload()
+        except ForetasteError as error:
+            raise ServiceError(409, "reload_failed", str(error)) from error
+        self.after_reload()
+        return await self.models(request)
+
+    async def reload(self) -> None:
+        """Load what the directories of the runs hold now; ForetasteError where that cannot be.
+
+        Requests are answered meanwhile, by what was loaded before.
+        """
+        async with self._reloading:
+            was_ready, outcome = self.is_ready, "failed"
+            try:
+                await asyncio.to_thread(self.store.load)
+                outcome = "done"
+            finally:
+                if was_ready:
+                    self.metrics.reloads.labels(outcome).inc()
+            if not was_ready:
+                # The thread that scores has to do once what PyTorch does for each thread.
+                for served in self.store.models:
+                    warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
+                    await self.batcher.submit(warm)
+                self.is_ready = True
+            digests = {served.name: served.digest for served in self.store.models}
+            log("reload" if was_ready else "load", digests=digests)
+
+    async def healthz(self, request: Request) -> Response:
+        return _response({"status": "alive"})
+
+    async def readyz(self, request: Request) -> Response:
+        if not self.is_ready:
+            raise not_ready()
+        return _response({"status": "ready"})
+
+    async def metrics_text(self, request: Request) -> Response:
+        self.metrics.queue.set(self.batcher.num_waiting)  # the last batch may be long ago
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        return Response(self._openapi, media_type=_JSON)
+
+    async def _read(self, request: Request, kind: type[_Body]) -> _Body:
+        """The body of a request; ServiceError where it is too long or not what it must be."""
+        _check_json(request)
+        limit = self.config.max_body_bytes
+        too_long = ServiceError(413, "body_too_large", f"the body is longer than {limit} bytes")
+        declared = request.headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > limit:
+            raise too_long
+        chunks, num_bytes = [], 0
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            num_bytes += len(chunk)
+            if num_bytes > limit:
+                raise too_long
+        return _valid(partial(kind.model_validate_json, b"".join(chunks)))
+
+    async def _answer(self, request: Request, verb: str, body: Any, num_users: int) -> Any:
+        served = self.store.get(body.model)
+        request.scope["foretaste"].update(model=served.name, digest=served.digest, users=num_users)
+        return await self.batcher.submit(
+            Job(
+                group=(served, verb),
+                answer=getattr(served, verb),
+                body=body,
+                num_users=num_users,
+                deadline=monotonic() + self.config.deadline_s,
+            )
+        )
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    """Within, what takes longer ends with ServiceError; its job is not begun any more."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise expired() from None
+
+
+class _Guard:
+    """Lets requests pass that bring the token."""
+
+    def __init__(self, app: ASGIApp, token: bytes) -> None:
+        self._app = app
+        self._expected = b"Bearer " + token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        if scope["path"] in OPEN_PATHS or hmac.compare_digest(given, self._expected):
+            await self._app(scope, receive, send)
+            return
+        error = ServiceError(401, "unauthorized", "send the token: Authorization: Bearer TOKEN")
+        response = error.response()
+        response.headers["www-authenticate"] = "Bearer"
+        await response(scope, receive, send)
+
+
+def _route(
+    path: str, endpoint: Callable[[Request], Awaitable[Response]], method: str = "GET"
+) -> Route:
+    async def noted(request: Request) -> Response:
+        request.scope["foretaste"]["route"] = path
+        return await endpoint(request)
+
+    return Route(path, noted, methods=[method])
+
+
+def _check_json(request: Request) -> None:
+    """ServiceError unless the body is said to be JSON: a page of another site could not do that."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _JSON:
+        raise ServiceError(415, "unsupported_media_type", f"send content-type: {_JSON}")
+
+
+def _valid(validate: Callable[[], _Body]) -> _Body:
+    try:
+        return validate()
+    except ValidationError as error:
+        raise ServiceError.invalid(error) from error
+
+
+def _response(content: Any) -> Response:
+    return Response(to_json(content), media_type=_JSON)

@@ -1,0 +1,157 @@
+"""Requests that arrive together are answered together: a bounded queue and the thread that scores.
+
+The thread takes what is there when it becomes free. While requests keep coming it waits a little,
+counted from the end of the batch before, for as many as that one had: on one core the time goes to
+the event loop, which reads them. A request that finds no work under way never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from foretaste.serve.errors import ServiceError, overloaded
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A request that waits for its answer."""
+
+    group: Hashable
+    """Jobs of one group can be answered by one call."""
+    answer: Callable[[Sequence[Any]], Sequence[Any]]
+    """Of its group: the answers to the bodies of any number of jobs."""
+    body: Any
+    num_users: int
+    deadline: float
+    """Monotonic time after which it is not worth beginning."""
+    future: asyncio.Future[Any] = field(init=False)
+    """Of the answer, once it is submitted."""
+
+
+class Batcher:
+    """Answers jobs in a thread of its own, many at once."""
+
+    def __init__(
+        self,
+        *,
+        queue_requests: int,
+        batch_users: int,
+        wait_s: float,
+        observe: Callable[[int, int, int], None],
+    ) -> None:
+        """``observe`` is called with the jobs and users of each batch, and the jobs behind it."""
+        self._limit = queue_requests
+        self._batch_users = batch_users
+        self._wait_s = wait_s
+        self._observe = observe
+        self._queue: deque[Job] = deque()
+        self._wanted = 1
+        self._wake = threading.Event()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name="scoring", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer; called once, in the event loop that submits."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._queue)
+
+    def submit(self, job: Job) -> asyncio.Future[Any]:
+        """Put a job into the queue; ServiceError where that is full."""
+        if len(self._queue) >= self._limit:
+            raise overloaded()
+        job.future = self._loop.create_future()
+        self._queue.append(job)
+        if len(self._queue) >= self._wanted:
+            self._wake.set()
+        return job.future
+
+    async def close(self) -> None:
+        """Answer what waits, then end the thread."""
+        self._is_closing = True
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        num_last, ended = 1, 0.0
+        while True:
+            self._await_jobs(1, None)
+            self._await_jobs(num_last, ended + self._wait_s - monotonic())
+            jobs = self._take()
+            if not jobs:
+                if self._is_closing:
+                    return
+                continue
+            answers = self._answered(jobs)
+            self._loop.call_soon_threadsafe(deliver, jobs, answers)
+            num_last, ended = len(jobs), monotonic()
+
+    def _await_jobs(self, number: int, timeout_s: float | None) -> None:
+        """Wait until so many jobs are there; for ever where no time is given."""
+        if timeout_s is not None and timeout_s <= 0:
+            return
+        # The number before the count: a job that comes in between sets the event.
+        self._wake.clear()
+        self._wanted = number
+        if len(self._queue) < number and not self._is_closing:
+            self._wake.wait(timeout_s)
+
+    def _take(self) -> list[Job]:
+        """The jobs of the next batch, but those that nobody waits for any more."""
+        jobs: list[Job] = []
+        num_users, now = 0, monotonic()
+        while self._queue and num_users < self._batch_users:
+            job = self._queue.popleft()
+            if job.deadline > now and not job.future.cancelled():
+                jobs.append(job)
+                num_users += job.num_users
+        if jobs:
+            self._observe(len(jobs), num_users, len(self._queue))
+        return jobs
+
+    def _answered(self, jobs: Sequence[Job]) -> list[Any]:
+        """The answer to each job, or the exception that it ended with."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, job in enumerate(jobs):
+            groups.setdefault(job.group, []).append(number)
+        answers: list[Any] = [None] * len(jobs)
+        for numbers in groups.values():
+            answer = jobs[numbers[0]].answer
+            found = _answers_of(answer, [jobs[number].body for number in numbers])
+            for number, one in zip(numbers, found, strict=True):
+                answers[number] = one
+        return answers
+
+
+def _answers_of(answer: Callable[[Sequence[Any]], Sequence[Any]], bodies: list[Any]) -> list[Any]:
+    """The answers; where they fail together, each alone, so that none fails for another."""
+    try:
+        return list(answer(bodies))
+    except Exception as error:
+        if len(bodies) == 1:
+            return [error]
+        return [one for body in bodies for one in _answers_of(answer, [body])]
+
+
+def deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:
+    """Hand answers, or the exceptions they ended with, to those who wait; in the event loop."""
+    for job, answer in zip(jobs, answers, strict=True):
+        if job.future.done():
+            continue  # its deadline passed meanwhile
+        if isinstance(answer, Exception):
+            job.future.set_exception(answer)
+        else:
+            job.future.set_result(answer)
+
+
+def expired() -> ServiceError:
+    return ServiceError(504, "deadline_exceeded", "not answered within the deadline")

@@ -1,0 +1,78 @@
+"""Errors of the API: one shape, {"error": {"code", "message", "field"}}, for all of them."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from foretaste.errors import ForetasteError
+
+RETRY_AFTER_S = 1
+_MAX_FIELD = 200
+_MAX_MESSAGE = 2000
+_TAGS = {"int", "str", "constrained-int", "constrained-str"}
+"""Parts of a place in a body that name the alternative of a type, not a field."""
+
+
+class ServiceError(Exception):
+    """A request that is not answered: its HTTP status, a code for programs, words for people."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.field = field
+
+    @classmethod
+    def invalid(cls, error: ValidationError) -> ServiceError:
+        """The first of the problems that a body has; values are not repeated."""
+        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in found["loc"] if part not in _TAGS)
+        return cls(422, "invalid", found["msg"], place[:_MAX_FIELD] or None)
+
+    def response(self) -> Response:
+        """The response that says so."""
+        # With every character beyond ASCII escaped: a field may be named by half of one.
+        error = {"code": self.code, "message": str(self)[:_MAX_MESSAGE], "field": self.field}
+        headers = {"retry-after": str(RETRY_AFTER_S)} if self.status == 503 else None
+        return Response(
+            json.dumps({"error": error}),
+            status_code=self.status,
+            headers=headers,
+            media_type="application/json",
+        )
+
+
+def overloaded() -> ServiceError:
+    return ServiceError(503, "overloaded", "too many requests wait; try again")
+
+
+def not_ready() -> ServiceError:
+    return ServiceError(503, "not_ready", "the runs are still being loaded; try again")
+
+
+async def respond(request: Request, error: Exception) -> Response:
+    """The response to an exception that a route raised."""
+    if isinstance(error, ServiceError):
+        return error.response()
+    if isinstance(error, ForetasteError):
+        return ServiceError(422, "unsupported", str(error)).response()
+    if isinstance(error, HTTPException):  # there is no such path, or no such method of it
+        phrase = HTTPStatus(error.status_code).phrase
+        code = phrase.lower().replace(" ", "_")
+        response = ServiceError(error.status_code, code, phrase).response()
+        response.headers.update(error.headers or {})
+        return response
+    return ServiceError(500, "internal_error", "the service failed; its log says why").response()
+
+
+HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (ServiceError, ForetasteError, HTTPException, Exception), respond
+)
+"""Of a Starlette application."""

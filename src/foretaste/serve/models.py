@@ -1,0 +1,223 @@
+"""Runs in memory: loaded, checked, warmed, and swapped for what their directories hold now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic_core import to_json
+
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.recommend.answers import Answer
+from foretaste.recommend.mixed import AskedUser, Listed, ListRequest, answer_requests
+from foretaste.recommend.recommender import Recommender
+from foretaste.runs.run import Run
+from foretaste.serve.errors import ServiceError, not_ready
+from foretaste.serve.schemas import ItemsQuery, RecommendBody, SimilarBody, User
+
+DIGEST_LENGTH = 16
+"""Characters of a digest in answers."""
+
+_UNSEEN_ITEM = "never seen in training, so nothing is known of what it is similar to"
+
+
+class ServedModel:
+    """A run that answers; it never changes, so a batch has one digest from beginning to end."""
+
+    def __init__(self, name: str, recommender: Recommender, digest: str) -> None:
+        self.name = name
+        self.recommender = recommender
+        self.digest = digest
+        self.loaded_at = datetime.now(UTC)
+
+    @classmethod
+    def load(cls, name: str, path: Path, device: str) -> ServedModel:
+        """Open a run, with every file checked, and have it answer once; RunError as `Run.open`."""
+        recommender = Recommender.open(path, device)
+        assert recommender.run is not None
+        digest = recommender.run.weights.loaded_digest
+        assert digest is not None
+        served = cls(name, recommender, digest[:DIGEST_LENGTH])
+        served.warm()
+        return served
+
+    def describe(self) -> dict[str, Any]:
+        """Its `ModelInfo`."""
+        run = self.recommender.run
+        assert run is not None
+        return {
+            "name": self.name,
+            "digest": self.digest,
+            "kind": run.config.model,
+            "num_users": len(run.users),
+            "num_items": run.num_items,
+            "loaded_at": self.loaded_at.isoformat(timespec="seconds"),
+        }
+
+    def recommend(self, bodies: Sequence[RecommendBody]) -> list[tuple[bytes, list[Listed]]]:
+        """The response to each body, scored together, and the lists in it."""
+        requests = [
+            ListRequest(
+                users=[AskedUser(user.user_id, user.history) for user in body.users],
+                k=body.k,
+                exclude=body.exclude,
+                candidates=body.candidates,
+                include_seen=body.include_seen,
+            )
+            for body in bodies
+        ]
+        return [
+            (
+                self._response(
+                    answers=[
+                        {
+                            "user_id": listed.answer.id,
+                            "known": listed.is_known,
+                            "items": _items(listed.answer),
+                            "reason": listed.answer.reason,
+                        }
+                        for listed in lists
+                    ]
+                ),
+                lists,
+            )
+            for lists in answer_requests(self.recommender, requests)
+        ]
+
+    def similar(self, bodies: Sequence[SimilarBody]) -> list[bytes]:
+        """The response to each body; UnsupportedError where the model compares no items."""
+        items, num_items = self.recommender.items, self.recommender.model.num_items
+        responses = []
+        for body in bodies:
+            index = items.lookup(body.item_ids)
+            is_known = ((index >= 0) & (index < num_items)).tolist()
+            known = [one for one, flag in zip(body.item_ids, is_known, strict=True) if flag]
+            found = iter(self.recommender.similar_items(known, body.k))
+            answers = []
+            for item_id, flag in zip(body.item_ids, is_known, strict=True):
+                answer = next(found) if flag else None
+                answers.append(
+                    {
+                        "item_id": item_id,
+                        "known": flag,
+                        "items": [] if answer is None else _items(answer),
+                        "reason": _UNSEEN_ITEM if answer is None else answer.reason,
+                    }
+                )
+            responses.append(self._response(answers=answers))
+        return responses
+
+    def items(self, queries: Sequence[ItemsQuery]) -> list[bytes]:
+        """The response to each query: items whose id or title has its text, in any case."""
+        return [self._response(items=self._found(query)) for query in queries]
+
+    def _response(self, **content: Any) -> bytes:
+        return to_json({"model": self.name, "digest": self.digest, **content})
+
+    def _found(self, query: ItemsQuery) -> list[dict[str, Any]]:
+        order = self.items_by_popularity
+        if query.query:
+            has_text = np.zeros(len(order), dtype=bool)
+            for column in self.searched_texts:
+                has_text |= np.asarray(
+                    pc.match_substring(column, query.query, ignore_case=True).fill_null(False)
+                )
+            order = order[has_text[order]]
+        index, items = order[: query.k], self.recommender.items
+        ids, titles = items.ids(index), items.titles(index)
+        if titles is None:
+            return [{"item_id": item_id} for item_id in ids]
+        return [{"item_id": one, "title": title} for one, title in zip(ids, titles, strict=True)]
+
+    @cached_property
+    def items_by_popularity(self) -> NDArray[np.int64]:
+        """Items of the catalogue, those with the most users in training first."""
+        counts = self.recommender.model.item_count_I.cpu().numpy()
+        return np.argsort(-counts, kind="stable")
+
+    @cached_property
+    def searched_texts(self) -> list[pa.ChunkedArray]:
+        """Ids and titles of the catalogue."""
+        table = self.recommender.items.table.slice(0, self.recommender.model.num_items)
+        names = [name for name in ("id", "title") if name in table.column_names]
+        return [table.column(name).cast(pa.string()) for name in names]
+
+    def warm(self, bodies: Sequence[None] = ()) -> Sequence[None]:
+        """Answer each kind of request once: what is computed or read once, is now."""
+        items = self.recommender.items.ids(np.arange(1))
+        users = [User(user_id=one) for one in self.recommender.users.ids(np.arange(1))]
+        users += [User(history=items), User(history=[])]
+        self.recommend([RecommendBody(users=users), RecommendBody(users=users, candidates=items)])
+        self.items([ItemsQuery(query="a")])
+        with suppress(UnsupportedError):  # requests are refused with the reason
+            self.similar([SimilarBody(item_ids=items)])
+        return bodies
+
+
+class ModelStore:
+    """The runs of a service by name; the first is the default."""
+
+    def __init__(self, paths: Sequence[Path], device: str) -> None:
+        """Know the runs, none of them loaded yet; RunError where one is none at all."""
+        self._paths: dict[str, Path] = {}
+        for path in paths:
+            name = Path(os.path.abspath(path)).name  # noqa: PTH100 (a link keeps its own name)
+            if name in self._paths:
+                raise SettingError(
+                    f"two runs are called {name}, {self._paths[name]} and {path}; requests name "
+                    "runs by the last part of their path, so rename one"
+                )
+            Run.open(path)
+            self._paths[name] = path
+        self._device = device
+        self._models: dict[str, ServedModel] = {}
+
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        """The runs as they answer now, in order."""
+        return list(self._models.values())
+
+    def get(self, name: str | None) -> ServedModel:
+        """The run of a name, the first unless given; ServiceError where there is none."""
+        models = self._models
+        if not models:
+            raise not_ready()
+        if name is None:
+            return next(iter(models.values()))
+        if name not in models:
+            raise ServiceError(422, "unknown_model", "no run has this name", "model")
+        return models[name]
+
+    def load(self) -> None:
+        """Load what the directories hold now, then have it answer, all at one stroke.
+
+        A run whose weights are what they were is kept. Where one cannot be loaded nothing changes.
+        """
+        models = {}
+        for name, path in self._paths.items():
+            before = self._models.get(name)
+            digest = before and Run.open(path).open_weights().digest[:DIGEST_LENGTH]
+            if before is not None and before.digest == digest:
+                models[name] = before
+            else:
+                models[name] = ServedModel.load(name, path, self._device)
+        self._models = models
+
+
+def _items(answer: Answer) -> list[dict[str, Any]]:
+    pairs = zip(answer.item_ids, answer.scores, strict=True)
+    if answer.titles is None:
+        return [{"item_id": item_id, "score": score} for item_id, score in pairs]
+    return [
+        {"item_id": item_id, "score": score, "title": title}
+        for (item_id, score), title in zip(pairs, answer.titles, strict=True)
+    ]

@@ -1,0 +1,136 @@
+"""The OpenAPI document of the service, made of its schemas; its examples are run as tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from foretaste import __version__
+from foretaste.serve import schemas
+from foretaste.serve.schemas import Bodies
+
+_REF = "#/components/schemas/{model}"
+_ERRORS = {
+    401: "The token is missing or another.",
+    409: "A run could not be loaded; those before go on answering.",
+    413: "The body is too long.",
+    415: "The body is not said to be JSON.",
+    422: "The body or a parameter is not what it must be; error.field has the place.",
+    503: "Too many requests wait, or the runs are still being loaded; Retry-After has seconds.",
+    504: "The deadline passed.",
+}
+_ANSWERING = (413, 415, 422, 503, 504)
+
+RECOMMEND_EXAMPLE = {"users": [{"user_id": 7}, {"history": [1, 5]}], "k": 2}
+SIMILAR_EXAMPLE = {"item_ids": [1], "k": 2}
+
+
+def document(bodies: Bodies) -> dict[str, Any]:
+    """The document for these bodies of requests."""
+    responses: list[type[BaseModel]] = [
+        schemas.RecommendResponse,
+        schemas.SimilarResponse,
+        schemas.ItemsResponse,
+        schemas.ModelsResponse,
+        schemas.Status,
+        schemas.ErrorResponse,
+    ]
+    described: list[tuple[type[BaseModel], Any]] = [
+        (bodies.recommend, "validation"),
+        (bodies.similar, "validation"),
+        (bodies.items, "validation"),
+        *((kind, "serialization") for kind in responses),
+    ]
+    _, definitions = models_json_schema(described, ref_template=_REF)
+    components = definitions["$defs"]
+    parameters = components.pop(bodies.items.__name__)["properties"]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "foretaste", "version": __version__},
+        "paths": {
+            "/v1/recommend": _post(
+                "Recommend items to users, known or new",
+                bodies.recommend,
+                schemas.RecommendResponse,
+                RECOMMEND_EXAMPLE,
+            ),
+            "/v1/similar": _post(
+                "List the items most similar to items",
+                bodies.similar,
+                schemas.SimilarResponse,
+                SIMILAR_EXAMPLE,
+            ),
+            "/v1/items": _get(
+                "Find items by a part of their id or title",
+                schemas.ItemsResponse,
+                (422, 503, 504),
+                [
+                    {"name": name, "in": "query", "schema": schema}
+                    for name, schema in parameters.items()
+                ],
+            ),
+            "/v1/models": _get("List the runs that answer", schemas.ModelsResponse, (503,)),
+            "/v1/reload": _post(
+                "Load anew what the directories of the runs hold now",
+                None,
+                schemas.ModelsResponse,
+                {},
+                (409, 415),
+            ),
+            "/healthz": _get("Say that the process is alive", schemas.Status),
+            "/readyz": _get("Say that the runs are loaded and warm", schemas.Status, (503,)),
+        },
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _get(
+    summary: str,
+    response: type[BaseModel],
+    errors: tuple[int, ...] = (),
+    parameters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    operation = {"summary": summary, "responses": _responses(response, (401, *errors))}
+    return {"get": operation | ({"parameters": parameters} if parameters else {})}
+
+
+def _post(
+    summary: str,
+    body: type[BaseModel] | None,
+    response: type[BaseModel],
+    example: dict[str, Any],
+    errors: tuple[int, ...] = _ANSWERING,
+) -> dict[str, Any]:
+    schema = {"type": "object"} if body is None else _reference(body)
+    return {
+        "post": {
+            "summary": summary,
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": schema, "example": example}},
+            },
+            "responses": _responses(response, (401, *errors)),
+        }
+    }
+
+
+def _responses(response: type[BaseModel], errors: tuple[int, ...]) -> dict[str, Any]:
+    described = {200: ("Answered.", response)}
+    described |= {status: (_ERRORS[status], schemas.ErrorResponse) for status in errors}
+    return {
+        str(status): {
+            "description": text,
+            "content": {"application/json": {"schema": _reference(kind)}},
+        }
+        for status, (text, kind) in sorted(described.items())
+    }
+
+
+def _reference(kind: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=kind.__name__)}

@@ -1,0 +1,214 @@
+"""Bodies of requests, which are checked, and of responses, as the API describes them.
+
+Ids are integers or strings, as in the dataset of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    create_model,
+    model_validator,
+)
+
+from foretaste.serve.config import ServeConfig
+
+_MAX_ID = 1024
+"""Characters of an id: reasons repeat ids that are unknown."""
+
+_INT64 = 2**63
+
+AnyId = (
+    Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
+    | Annotated[str, StringConstraints(strict=True, max_length=_MAX_ID)]
+)
+_K = Annotated[StrictInt, Field(ge=1)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class User(_Body):
+    """A user to recommend to: known by an id, new with a history, or both."""
+
+    user_id: Annotated[AnyId | None, Field(description="Id of the user, if there is one.")] = None
+    history: Annotated[
+        list[AnyId],
+        Field(description="Items the user has, beside those that the run has of the id."),
+    ] = []
+
+    @model_validator(mode="after")
+    def _is_someone(self) -> User:
+        if self.user_id is None and "history" not in self.model_fields_set:
+            raise ValueError("a user needs a user_id, a history or both")
+        return self
+
+
+class RecommendBody(_Body):
+    """Users to recommend to, and the options of their lists."""
+
+    model: Annotated[str | None, Field(description="Name of a run; the first unless given.")] = None
+    users: list[User]
+    k: Annotated[_K, Field(description="Items per list.")] = 10
+    exclude: Annotated[list[AnyId], Field(description="Items to leave out.")] = []
+    candidates: Annotated[
+        list[AnyId] | None,
+        Field(description="Items that may be recommended, such as what is in stock."),
+    ] = None
+    include_seen: Annotated[
+        StrictBool, Field(description="Recommend also what the user has already.")
+    ] = False
+
+
+class SimilarBody(_Body):
+    """Items to find similar ones of."""
+
+    model: str | None = None
+    item_ids: list[AnyId]
+    k: _K = 10
+
+
+class ItemsQuery(_Body):
+    """A search among the items of the catalogue."""
+
+    model: str | None = None
+    query: Annotated[str, Field(max_length=200)] = ""
+    k: Annotated[int, Field(ge=1)] = 10
+
+
+class ListedItem(BaseModel):
+    """One item of a list."""
+
+    item_id: int | str
+    score: Annotated[float, Field(description="Only its order within one list means anything.")]
+    title: Annotated[str | None, Field(description="Where the run has titles.")] = None
+
+
+class UserAnswer(BaseModel):
+    """The list of one user."""
+
+    user_id: int | str | None
+    known: Annotated[bool, Field(description="True where the run knows the user's id.")]
+    items: list[ListedItem]
+    reason: Annotated[
+        str | None,
+        Field(description="Why the list is short or in popularity order, and ids ignored."),
+    ]
+
+
+class SimilarAnswer(BaseModel):
+    """The items similar to one item."""
+
+    item_id: int | str
+    known: Annotated[bool, Field(description="True where training saw the item.")]
+    items: list[ListedItem]
+    reason: str | None
+
+
+class _FromModel(BaseModel):
+    model: Annotated[str, Field(description="Name of the run that answered.")]
+    digest: Annotated[str, Field(description="Digest of its weights, as /v1/models has it.")]
+
+
+class RecommendResponse(_FromModel):
+    """A list for each user, in the order of the request."""
+
+    answers: list[UserAnswer]
+
+
+class SimilarResponse(_FromModel):
+    """A list for each item, in the order of the request."""
+
+    answers: list[SimilarAnswer]
+
+
+class FoundItem(BaseModel):
+    """One item of the catalogue."""
+
+    item_id: int | str
+    title: str | None = None
+
+
+class ItemsResponse(_FromModel):
+    """Items found, those with the most users first."""
+
+    items: list[FoundItem]
+
+
+class ModelInfo(BaseModel):
+    """One run that answers."""
+
+    name: str
+    digest: str
+    kind: Annotated[str, Field(description="What was trained: vae, neumf, ease and so on.")]
+    num_users: int
+    num_items: int
+    loaded_at: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
+
+
+class ModelsResponse(BaseModel):
+    """The runs that answer; the first does where a request names none."""
+
+    models: list[ModelInfo]
+
+
+class Status(BaseModel):
+    """State of the service."""
+
+    status: str
+
+
+class ErrorInfo(BaseModel):
+    """Mistake of a request, or state of the service, that keeps it from an answer."""
+
+    code: str
+    message: str
+    field: Annotated[str | None, Field(description="Place in the body, as users.0.history.")]
+
+
+class ErrorResponse(BaseModel):
+    """Every answer that is no success."""
+
+    error: ErrorInfo
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """The bodies of requests, with the limits of one service."""
+
+    recommend: type[RecommendBody]
+    similar: type[SimilarBody]
+    items: type[ItemsQuery]
+
+    @classmethod
+    def within(cls, config: ServeConfig) -> Bodies:
+        """Those that refuse what is beyond the limits of ``config``."""
+        ids: Any = Annotated[list[AnyId], Field(max_length=config.max_items)]
+        some: Any = Annotated[list[AnyId], Field(min_length=1, max_length=config.max_users)]
+        history: Any = Annotated[list[AnyId], Field(max_length=config.max_history)]
+        k: Any = (Annotated[_K, Field(le=config.max_k)], min(10, config.max_k))
+        user: Any = create_model("User", __base__=User, history=(history, []))
+        users: Any = Annotated[list[user], Field(min_length=1, max_length=config.max_users)]
+        return cls(
+            recommend=create_model(
+                "RecommendRequest",
+                __base__=RecommendBody,
+                users=(users, ...),
+                k=k,
+                exclude=(ids, []),
+                candidates=(ids | None, None),
+            ),
+            similar=create_model("SimilarRequest", __base__=SimilarBody, item_ids=(some, ...), k=k),
+            items=create_model(
+                "ItemsQuery", __base__=ItemsQuery, k=(Annotated[int, Field(le=config.max_k)], k[1])
+            ),
+        )

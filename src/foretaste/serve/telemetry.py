@@ -1,0 +1,199 @@
+"""Request ids, the access log and the metrics of the service."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from foretaste.recommend.mixed import Listed
+from foretaste.serve.models import ModelStore
+
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable with the directory that workers share their metrics in."""
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_MAX_PATH = 200
+_LATENCIES_S = (0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class Metrics:
+    """Counters of one process, or of all workers where the environment names their directory."""
+
+    def __init__(self, store: ModelStore) -> None:
+        self._store = store
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "foretaste_requests", "Requests.", ("route", "status"), registry=registry
+        )
+        self.seconds = Histogram(
+            "foretaste_request_seconds",
+            "Seconds from the head of a request to the head of its response.",
+            ("route",),
+            buckets=_LATENCIES_S,
+            registry=registry,
+        )
+        self.batch_requests = Histogram(
+            "foretaste_batch_requests", "Requests of a batch.", buckets=_SIZES, registry=registry
+        )
+        self.batch_users = Histogram(
+            "foretaste_batch_users", "Users of a batch.", buckets=_SIZES, registry=registry
+        )
+        self.queue = Gauge(
+            "foretaste_queue_requests",
+            "Requests that wait.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self.users = Counter("foretaste_users", "Users answered.", ("known",), registry=registry)
+        self.popularity = Counter(
+            "foretaste_popularity_lists",
+            "Lists in popularity order, for nothing was known of the user.",
+            registry=registry,
+        )
+        self.reloads = Counter("foretaste_reloads", "Reloads.", ("outcome",), registry=registry)
+        self._by_route: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._known = {flag: self.users.labels(str(flag).lower()) for flag in (True, False)}
+
+    def note_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        found = self._by_route.get((route, status))
+        if found is None:  # finding the counters by their labels takes longer than counting
+            found = (self.requests.labels(route, str(status)), self.seconds.labels(route))
+            self._by_route[route, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def note_batch(self, num_requests: int, num_users: int, num_waiting: int) -> None:
+        """Count a batch, and what waits behind it."""
+        self.queue.set(num_waiting)
+        self.batch_requests.observe(num_requests)
+        self.batch_users.observe(num_users)
+
+    def note_lists(self, lists: Sequence[Listed]) -> None:
+        """Count the users of a response."""
+        num_known = sum(one.is_known for one in lists)
+        self._known[True].inc(num_known)
+        self._known[False].inc(len(lists) - num_known)
+        self.popularity.inc(sum(one.is_popularity for one in lists))
+
+    def text(self) -> bytes:
+        """All metrics, as Prometheus reads them."""
+        registry = self._registry
+        if MULTIPROCESS in os.environ:
+            registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        models = CollectorRegistry()
+        models.register(_Models(self._store))
+        return generate_latest(registry) + generate_latest(models)
+
+
+class _Models(Collector):
+    """The runs as they answer now: digest and age."""
+
+    def __init__(self, store: ModelStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        age = GaugeMetricFamily(
+            "foretaste_model_age_seconds",
+            "Seconds since a run was loaded.",
+            labels=("model", "digest"),
+        )
+        for served in self._store.models:
+            seconds = (datetime.now(UTC) - served.loaded_at).total_seconds()
+            age.add_metric((served.name, served.digest), seconds)
+        yield age
+
+
+class Telemetry:
+    """Gives every request an id, counts it and logs it, around an application."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, *, access_log: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._access_log = access_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = perf_counter(), 500
+        request_id = _request_id(scope["headers"])
+        entry: dict[str, Any] = {}
+        scope["foretaste"] = entry
+
+        async def send_named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        except Exception:  # answered with 500 already
+            entry["error"] = traceback.format_exc()
+        elapsed_s = perf_counter() - started
+        # Of one word, so that strangers cannot make up routes without end.
+        self._metrics.note_request(entry.pop("route", "none"), status, elapsed_s)
+        if self._access_log or "error" in entry:
+            log(
+                "request",
+                request_id=request_id.decode(),
+                method=scope["method"],
+                path=scope["path"][:_MAX_PATH],
+                status=status,
+                elapsed_ms=round(1000 * elapsed_s, 3),
+                **entry,
+            )
+
+
+def log(event: str, **fields: Any) -> None:
+    """Write a line of JSON to stderr; lost where that cannot be written."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    try:
+        sys.stderr.write(json.dumps({"time": now, "event": event, **fields}) + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+class LogLines(logging.Handler):
+    """Writes what libraries log as lines of JSON too."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + "".join(traceback.format_exception(*record.exc_info))
+        log("log", level=record.levelname.lower(), logger=record.name, message=message)
+
+
+def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The id that a request brings, or a new one where that is none or not plain."""
+    for name, value in headers:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return value
+    return b"%016x" % random.getrandbits(64)  # a secret one would take 40 µs from the system

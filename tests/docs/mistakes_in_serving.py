@@ -1,0 +1,51 @@
+"""Mistakes of those who serve runs."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.docs.mistakes import Mistake, run
+
+
+@contextmanager
+def taken_port() -> Iterator[None]:
+    """As where another program listens on port 8000."""
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(98, "Address already in use")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "create_server", refuse)
+        yield
+
+
+@contextmanager
+def without_uvicorn() -> Iterator[None]:
+    """As where the extra is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "uvicorn", None)
+        patch.delitem(sys.modules, "foretaste.serve.process", raising=False)
+        yield
+
+
+def copy_run() -> None:
+    shutil.copytree("runs/vae", "old/vae")
+
+
+SERVING = {
+    "An address that others can reach": run("serve runs/vae --host 0.0.0.0"),
+    "A token that is none": run(
+        "serve runs/vae --host 0.0.0.0 --token-file token", token="short\n"
+    ),
+    "A token file that is not there": run("serve runs/vae --token-file token"),
+    "A port that is taken": Mistake(command="serve runs/vae", within=taken_port),
+    "No run to serve": run("serve"),
+    "Two runs of one name": run("serve runs/vae old/vae", copy_run),
+    "Serving without the extra": Mistake(command="serve runs/vae", within=without_uvicorn),
+}

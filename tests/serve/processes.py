@@ -1,0 +1,123 @@
+"""The service in processes of its own, started as a user would, and always ended."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from foretaste.serve.config import ServeConfig
+
+LIMIT_S = 20.0
+SOURCE = Path(sys.modules[ServeConfig.__module__].__file__ or "").parents[2]
+
+
+class Served:
+    """A service that was started by the command."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and JSON of a request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        try:
+            headers = {"content-type": "application/json"}
+            connection.request(method, path, json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def text(self, path: str) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def ended(self, number: int) -> tuple[int, list[dict[str, Any]]]:
+        """Send a signal; the exit status, and the lines of the log."""
+        self.process.send_signal(number)
+        status = self.process.wait(LIMIT_S)
+        return status, self.log()
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the log so far."""
+        return [json.loads(line) for line in list(self.lines)]
+
+    lines: list[str]
+    said: str
+
+
+@contextmanager
+def serve(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
+    """Yield a service once it says that it answers; its processes end with the block."""
+    command = [sys.executable, "-m", "foretaste", "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""},
+        start_new_session=True,
+    )
+    lines: list[str] = []
+    assert process.stderr is not None
+    assert process.stdout is not None
+    reader = threading.Thread(target=lambda: lines.extend(process.stderr or ()), daemon=True)
+    reader.start()
+    try:
+        said = process.stdout.readline()  # ends with the process, if nothing else
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+        assert found, "".join(lines)
+        served = Served(process, int(found[1]))
+        served.lines, served.said = lines, said
+        yield served
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait(LIMIT_S)
+        reader.join(LIMIT_S)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def children(process: int) -> set[int]:
+    """Processes that a process has started and that have not been reaped."""
+    text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return {int(word) for word in text.split()}
+
+
+def is_running(process: int) -> bool:
+    """False also for one that has ended and waits for somebody to take notice."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def wait_for(condition: Any) -> Any:
+    """The first true value of a condition; AssertionError where it never is."""
+    ends = monotonic() + LIMIT_S
+    while not (found := condition()):
+        assert monotonic() < ends, "waited in vain"
+        sleep(0.05)
+    return found

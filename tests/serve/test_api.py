@@ -1,0 +1,273 @@
+"""The routes: what they answer, what they refuse, and that the document of the API is true."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from foretaste.recommend import Answer, load
+from foretaste.serve import schemas
+from foretaste.serve.app import Service
+from foretaste.serve.config import ServeConfig
+from foretaste.serve.models import ModelStore
+from tests.runs.tiny import FIRST_USER
+from tests.serve.conftest import serving
+
+KNOWN = FIRST_USER
+
+
+def recommend(client: TestClient, **body: object) -> Any:
+    response = client.post("/v1/recommend", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def check_same(found: Any, expected: Answer) -> None:
+    assert [item["item_id"] for item in found["items"]] == expected.item_ids
+    assert [item["title"] for item in found["items"]] == expected.titles
+    scores = [item["score"] for item in found["items"]]
+    assert scores == pytest.approx(expected.scores, rel=1e-5, abs=1e-5)
+    assert found["reason"] == expected.reason
+
+
+@pytest.mark.parametrize("model", ["ease", "vae", "gmf"])
+def test_users_histories_and_both_are_answered_as_by_the_recommender(
+    client: TestClient, runs: Path, model: str
+) -> None:
+    users = [{"user_id": KNOWN}, {"history": [1, 5]}, {"user_id": "nobody"}]
+    found = recommend(client, model=model, users=users, k=3)
+    recommender = load(runs / model, "cpu")
+    known, new, unknown = found["answers"]
+    check_same(known, recommender.recommend(KNOWN, 3)[0])
+    check_same(new, recommender.recommend_for([[1, 5]], 3)[0])
+    check_same(unknown, recommender.recommend("nobody", 3, unknown="popular")[0])
+    assert [one["known"] for one in found["answers"]] == [True, False, False]
+    assert [one["user_id"] for one in found["answers"]] == [KNOWN, None, "nobody"]
+    weights = recommender.run.weights.loaded_digest
+    assert (found["model"], found["digest"]) == (model, weights[:16])
+
+
+def test_options_act(client: TestClient) -> None:
+    users = [{"user_id": KNOWN}]
+    (plain,) = recommend(client, users=users, k=2)["answers"]
+    best = plain["items"][0]["item_id"]
+    (without,) = recommend(client, users=users, k=1, exclude=[best])["answers"]
+    assert without["items"] == plain["items"][1:]
+    (only,) = recommend(client, users=users, k=5, candidates=[best])["answers"]
+    assert [item["item_id"] for item in only["items"]] == [best]
+    assert only["reason"] == "only 1 of 5: 1 candidate in the catalogue"
+    (seen,) = recommend(client, users=users, k=100, include_seen=True)["answers"]
+    (unseen,) = recommend(client, users=users, k=100)["answers"]
+    assert len(seen["items"]) > len(unseen["items"])
+
+
+def test_similar_items(client: TestClient, runs: Path) -> None:
+    response = client.post("/v1/similar", json={"item_ids": [1, "1", 424242], "k": 2})
+    same, text, unknown = response.json()["answers"]
+    check_same(same, load(runs / "ease", "cpu").similar_items(1, 2)[0])
+    assert (text["items"], text["item_id"]) == (same["items"], "1")
+    assert (unknown["known"], unknown["items"]) == (False, [])
+    assert "never seen in training" in unknown["reason"]
+
+
+def test_a_model_that_compares_no_items_says_so(client: TestClient) -> None:
+    response = client.post("/v1/similar", json={"model": "popularity", "item_ids": [1]})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (422, "unsupported")
+    assert "popularity learns nothing about items" in error["message"]
+
+
+def test_items_are_found_by_id_and_title_those_with_most_users_first(client: TestClient) -> None:
+    everything = client.get("/v1/items", params={"k": 500}).json()["items"]
+    order = [item["item_id"] for item in everything]
+    assert set(order[:12]) == set(range(12))
+    by_title = client.get("/v1/items", params={"query": "BOOK of 1", "k": 4}).json()["items"]
+    assert [item["item_id"] for item in by_title] == [i for i in order if str(i)[0] == "1"][:4]
+    assert by_title[0]["title"] == f"The Book of {by_title[0]['item_id']}"
+    by_id = client.get("/v1/items", params={"query": "11"}).json()["items"]
+    assert by_id
+    assert all("11" in str(item["item_id"]) for item in by_id)
+    assert client.get("/v1/items", params={"query": "no such book"}).json()["items"] == []
+
+
+def test_models_are_listed_the_default_first(client: TestClient, runs: Path) -> None:
+    models = client.get("/v1/models").json()["models"]
+    assert [model["kind"] for model in models] == ["ease", "vae", "gmf", "popularity"]
+    run = load(runs / "ease", "cpu").run
+    digest = run.weights.loaded_digest[:16]
+    assert (models[0]["digest"], models[0]["num_items"]) == (digest, run.num_items)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "users"),
+        ({"users": []}, "users"),
+        ({"users": [{}]}, "users.0"),
+        ({"users": [{"user_id": 1.5}]}, "users.0.user_id"),
+        ({"users": [{"user_id": True}]}, "users.0.user_id"),
+        ({"users": [{"history": [1, None]}]}, "users.0.history.1"),
+        ({"users": [{"history": [2**63]}]}, "users.0.history.0"),
+        ({"users": [{"user_id": "x" * 1025}]}, "users.0.user_id"),
+        ({"users": [{"user_id": 1}], "k": 0}, "k"),
+        ({"users": [{"user_id": 1}], "k": "5"}, "k"),
+        ({"users": [{"user_id": 1}], "k": 501}, "k"),
+        ({"users": [{"user_id": 1}] * 257}, "users"),
+        ({"users": [{"history": [1] * 10_001}]}, "users.0.history"),
+        ({"users": [{"user_id": 1}], "exclude": [1] * 50_001}, "exclude"),
+        ({"users": [{"user_id": 1}], "candidates": [1] * 50_001}, "candidates"),
+        ({"users": [{"user_id": 1}], "model": "other"}, "model"),
+        ({"users": [{"user_id": 1}], "colour": 1}, "colour"),
+        ([], None),
+    ],
+)
+def test_what_a_body_may_not_be_is_named(client: TestClient, body: object, field: object) -> None:
+    response = client.post("/v1/recommend", json=body)
+    assert response.status_code == 422
+    error = response.json()["error"]
+    assert set(error) == {"code", "message", "field"}
+    assert error["field"] == field
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"users":[{"user_id":"\\ud800"}]}',
+        b'{"users":[{"user_id":1}],"\\ud800":1}',
+        b'{"users":[{"user_id":1}],"k":NaN}',
+        b"[" * 100_000,
+        b'{"users":[{"user_id":' + b"9" * 5000 + b"}]}",
+    ],
+)
+def test_what_is_no_sound_json_is_refused(client: TestClient, content: bytes) -> None:
+    response = client.post(
+        "/v1/recommend", content=content, headers={"content-type": "application/json"}
+    )
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid")
+
+
+def test_a_name_that_is_markup_is_never_repeated_as_such(client: TestClient) -> None:
+    mark = "<script>alert(1)</script>"
+    users = [{"user_id": mark}, {"history": [mark]}]
+    answered = client.post("/v1/recommend", json={"users": users, mark: 1})
+    assert answered.headers["content-type"] == "application/json"
+    assert answered.headers["x-content-type-options"] == "nosniff"
+    found = client.post("/v1/recommend", json={"users": users, "exclude": [mark]})
+    assert found.json()["answers"][0]["user_id"] == mark
+    assert found.headers["content-type"] == "application/json"
+    assert found.headers["x-content-type-options"] == "nosniff"
+
+
+def test_other_paths_methods_and_types_are_refused_in_the_same_shape(client: TestClient) -> None:
+    for method, path, status, code in (
+        ("GET", "/nowhere", 404, "not_found"),
+        ("GET", "/v1/recommend", 405, "method_not_allowed"),
+        ("POST", "/v1/models", 405, "method_not_allowed"),
+    ):
+        response = client.request(method, path)
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert client.get("/v1/recommend").headers["allow"] == "POST"
+    for path in ("/v1/recommend", "/v1/similar", "/v1/reload"):
+        for kind in ({}, {"content-type": "text/plain"}):
+            response = client.post(path, content=b"{}", headers=kind)
+            assert response.status_code == 415
+
+
+def test_a_body_that_is_too_long_is_refused_said_or_not(runs: Path) -> None:
+    with serving(runs / "ease", max_body_bytes=100) as (client, _):
+        body = json.dumps({"users": [{"user_id": KNOWN}]}).encode()
+        headers = {"content-type": "application/json"}
+        assert client.post("/v1/recommend", content=body, headers=headers).status_code == 200
+        longer = body + b" " * 100
+        assert client.post("/v1/recommend", content=longer, headers=headers).status_code == 413
+        chunks = iter([body, b" " * 100])
+        response = client.post("/v1/recommend", content=chunks, headers=headers)
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_a_token_is_asked_for_everywhere_but_by_probes(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    with serving(runs / "ease", host="0.0.0.0", token_file=tmp_path / "token") as (client, _):
+        assert client.get("/v1/models").status_code == 200
+        del client.headers["authorization"]
+        for given in ({}, {"authorization": "Bearer 0123456789abcdeg"}, {"authorization": "é"}):
+            for path in ("/v1/models", "/metrics", "/openapi.json", "/nowhere"):
+                response = client.get(path, headers={k: v.encode() for k, v in given.items()})
+                assert response.status_code == 401
+                assert response.json()["error"]["code"] == "unauthorized"
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 200
+
+
+def test_until_the_runs_are_loaded_probes_alone_are_answered(runs: Path) -> None:
+    service = Service(ModelStore([runs / "ease"], "cpu"), ServeConfig(access_log=False))
+    client = TestClient(service.app())
+    assert client.get("/healthz").status_code == 200
+    for method, path in (
+        ("GET", "/readyz"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/items"),
+        ("POST", "/v1/recommend"),
+    ):
+        response = client.request(method, path, json={"users": [{"user_id": 1}]})
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "not_ready")
+        assert response.headers["retry-after"] == "1"
+
+
+def test_the_limits_of_a_service_are_its_own_and_in_its_document(runs: Path) -> None:
+    with serving(runs / "ease", max_k=3, max_users=2, max_history=4) as (client, _):
+        for body in (
+            {"users": [{"user_id": 1}], "k": 4},
+            {"users": [{"user_id": 1}] * 3},
+            {"users": [{"history": [1] * 5}]},
+        ):
+            assert client.post("/v1/recommend", json=body).status_code == 422
+        (found,) = recommend(client, users=[{"user_id": KNOWN}])["answers"]
+        assert len(found["items"]) == 3
+        described = client.get("/openapi.json").json()["components"]["schemas"]
+        properties = described["RecommendRequest"]["properties"]
+        assert (properties["k"]["maximum"], properties["k"]["default"]) == (3, 3)
+        assert properties["users"]["maxItems"] == 2
+
+
+RESPONSES = {
+    "/v1/recommend": schemas.RecommendResponse,
+    "/v1/similar": schemas.SimilarResponse,
+    "/v1/items": schemas.ItemsResponse,
+    "/v1/models": schemas.ModelsResponse,
+    "/v1/reload": schemas.ModelsResponse,
+    "/healthz": schemas.Status,
+    "/readyz": schemas.Status,
+}
+
+
+def test_the_examples_of_the_document_are_answered_as_it_says(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert paths.keys() == RESPONSES.keys()
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            example = None
+            if "requestBody" in operation:
+                example = operation["requestBody"]["content"]["application/json"]["example"]
+            response = client.request(method, path, json=example)
+            assert response.status_code == 200, (path, response.text)
+            RESPONSES[path].model_validate_json(response.content, strict=True, extra="forbid")
+
+
+def test_every_error_is_one_that_the_document_names(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    statuses = {
+        path: set(next(iter(operations.values()))["responses"])
+        for path, operations in document["paths"].items()
+    }
+    assert statuses["/v1/recommend"] == {"200", "401", "413", "415", "422", "503", "504"}
+    assert statuses["/v1/reload"] == {"200", "401", "409", "415"}
+    errors = document["components"]["schemas"]["ErrorResponse"]
+    assert errors["required"] == ["error"]
