@@ -45,7 +45,7 @@ def normal_equations(
     solutions, losses = [], []
     for observed_N, ridge in zip(observed_RN, ridges, strict=True):
         system_DD = (vector_ND.T * (observed_N + WEIGHT)) @ vector_ND
-        system_DD += ridge * torch.eye(WIDTH, dtype=torch.float64)
+        system_DD += ridge * torch.eye(vectors.shape[1], dtype=torch.float64)
         solution_D = torch.linalg.solve(system_DD, vector_ND.T @ observed_N)
         score_N = vector_ND @ solution_D
         error = (observed_N * (score_N - 1.0).square()).sum()
@@ -62,6 +62,18 @@ def test_solutions_and_losses_are_those_of_the_normal_equations(
     torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(loss_R.double(), expected_loss_R, rtol=1e-4, atol=1e-5)
     assert torch.equal(found_RD[0], torch.zeros(WIDTH))
+
+
+@pytest.mark.parametrize("width", [97, 128, 130])
+def test_systems_that_are_padded(width: int, generator: torch.Generator) -> None:
+    """Large ones of a CPU, of a row's items and of the width."""
+    vectors = 0.2 * torch.randn(200, width, generator=generator)
+    rows = [set(torch.randperm(200, generator=generator)[:n].tolist()) for n in (96, 99, 129, 180)]
+    histories, ridges = histories_of(rows, 200), torch.full((4,), 0.5, dtype=torch.float64)
+    found_RD, loss_R = solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
+    expected_RD, expected_loss_R = normal_equations(vectors, histories, ridges)
+    torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(loss_R.double(), expected_loss_R, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("numbers", [1, 500, 1 << 20])
