@@ -7,10 +7,12 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.data.file_server import serving
+from tests.databases import require_adbc, write_sqlite
 from tests.docs.mistakes import (
     HEADER,
     PAIRS,
@@ -65,6 +67,25 @@ def with_pyspark() -> Iterator[None]:
 
 
 @contextmanager
+def with_adbc() -> Iterator[None]:
+    require_adbc()
+    yield
+
+
+@contextmanager
+def without_adbc() -> Iterator[None]:
+    """As where the extra is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "adbc_driver_sqlite", None)
+        yield
+
+
+def make_tables() -> None:
+    for table in ("orders", "customers"):
+        write_sqlite(Path("shop.db"), f"CREATE TABLE {table} (user_id, item_id)")
+
+
+@contextmanager
 def without_java() -> Iterator[None]:
     """PySpark is there, and neither JAVA_HOME nor any program."""
     with with_pyspark(), pytest.MonkeyPatch.context() as patch:
@@ -105,6 +126,20 @@ FILES = {
     "No source": run("prepare --seed 2"),
     "There is no such file": run("prepare ratngs.csv"),
     "A name that Spark reads": run("prepare s3a://shop/plays"),
+    "A database that is not there": Mistake(command="prepare sqlite:///shop.db", within=with_adbc),
+    "A database, and no ADBC": Mistake(command="prepare sqlite:///shop.db", within=without_adbc),
+    "A database's address that cannot be": Mistake(
+        command="prepare postgresql:/shop", within=with_adbc
+    ),
+    "A database of several tables": Mistake(
+        command="prepare sqlite:///shop.db", change=make_tables, within=with_adbc
+    ),
+    "A query that cannot be run": Mistake(
+        command="prepare sqlite:///shop.db --query 'SELECT sku FROM orders'",
+        change=make_tables,
+        within=with_adbc,
+    ),
+    "A query, and no database": run(f"{PREPARE} --query 'SELECT * FROM orders'"),
     "A folder of what was made": run("prepare runs"),
     "A folder without files": run("prepare logs", make_folder("logs")),
     "A path that cannot be read": Mistake(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -40,6 +41,14 @@ def compact(number: float) -> str:
         if number >= 0.9995 * size:  # less is rounded to 999 of the unit below
             return f"{number / size:.3g} {unit}"
     return f"{number:.3g}"
+
+
+def without_password(source: str) -> str:
+    """A source as it may be shown and kept: the URL of a server without password and parameters;
+    anything else as it is."""
+    if not source.startswith(("postgresql:", "postgres:")):
+        return source
+    return re.sub(r"^(\w+:/+[^:/@]*):.*@", r"\1@", source, flags=re.DOTALL).partition("?")[0]
 
 
 def shown(value: object) -> str:

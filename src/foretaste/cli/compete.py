@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
+from foretaste._util.formatting import without_password
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import (
     MetricsFormat,
@@ -90,5 +91,5 @@ def compete(
         say_next(
             console,
             ("foretaste", "compare", *(one.run for one in board.entries if one.run)),
-            ("foretaste", "train", "--like", board.best.run, *dataset),
+            ("foretaste", "train", "--like", board.best.run, *map(without_password, dataset)),
         )

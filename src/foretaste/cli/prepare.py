@@ -91,7 +91,8 @@ def prepare(
 
     Args:
         sources: CSV, TSV, JSON lines or Parquet files, folders of them, or patterns in quotes
-            ('folder/*.parquet'). Columns of users, items, ratings and times are found by their
+            ('folder/*.parquet'), or databases (sqlite:///FILE, postgresql://USER@HOST/DATABASE).
+            Columns of users, items, ratings and times are found by their
             common names. Or MovieLens by name, which is downloaded once: ml-100k, ml-1m, ml-20m,
             ml-25m or ml-32m.
         output: Directory of the dataset; datasets/NAME-DIGEST unless given. One of the same

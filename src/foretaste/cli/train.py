@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 
+from foretaste._util.formatting import without_password
 from foretaste._util.process import launch
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
@@ -120,7 +121,7 @@ def rerun(
     if start_from is not None:
         settings |= {"start_from": start_from, "pretraining": None}
     raw = raw or RawData()
-    if raw.protocol is None and not (dataset[0] / FILE_NAME).is_file():
+    if raw.protocol is None and not (Path(dataset[0]) / FILE_NAME).is_file():
         raw = replace(raw, protocol="none")
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 
@@ -184,7 +185,7 @@ def _bind(is_asked: bool) -> None:
 
 def _train(
     model: str,
-    sources: Sequence[Path],
+    sources: Sequence[str],
     raw: RawData | None,
     place: NewRun | None,
     logs: Logs | None,
@@ -213,8 +214,8 @@ def _train(
     from foretaste import training
 
     console = stdout_console(quiet=logs.quiet)
-    if list(sources) != [dataset.path]:
-        say(console, f"Prepared {', '.join(map(str, sources))}: {dataset.path}")
+    if [*map(Path, sources)] != [dataset.path]:
+        say(console, f"Prepared {', '.join(map(without_password, sources))}: {dataset.path}")
         for label, value in dataset.manifest.choices():
             say(console, f"  {label:12}{value}")
     if place.runs_root is not None:
@@ -235,9 +236,9 @@ def _train(
     print_run(run, logs)
 
 
-def _opened(raw: RawData, sources: Sequence[Path], *, quiet: bool) -> Dataset:
+def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
     """The dataset of ``sources``; of several ranks, the first alone prepares what is none yet."""
-    if launch().size == 1 or (sources and (sources[0] / FILE_NAME).is_file()):
+    if launch().size == 1 or (sources and (Path(sources[0]) / FILE_NAME).is_file()):
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
     from foretaste.launch.joined import joined

@@ -76,17 +76,16 @@ class RawData(InputConfig):
     source_dir: Path | None = None
     """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
 
-    def open(self, sources: Sequence[Path], *, quiet: bool = False) -> Dataset:
+    def open(self, sources: Sequence[str], *, quiet: bool = False) -> Dataset:
         """The dataset at the only source, or the one that the interactions of all make."""
         from foretaste.data import open_or_prepare
 
         others = {"items", "source_dir"}
         settings = {name: value for name, value in vars(self).items() if name not in others}
         config = PrepareConfig(**{name: value for name, value in settings.items() if value})
-        names = [str(source) for source in sources]
         with steps("Preparing", quiet=quiet) as report:
             return open_or_prepare(
-                names if len(names) > 1 else names[0],
+                sources if len(sources) > 1 else sources[0],
                 config,
                 items=self.items,
                 source_dir=self.source_dir,
@@ -131,7 +130,7 @@ class Logs(LogConfig):
         return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
 
 
-Source = Annotated[Path, Parameter(required=True)]
+Source = Annotated[str, Parameter(required=True)]
 """A dataset, or one of several raw files."""
 RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
+from foretaste._util.formatting import without_password
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
 from foretaste.cli.train_options import RawData, RawOptions, Source, options_of
@@ -63,7 +64,7 @@ def command_for(model: str) -> Callable[..., None]:
             say_next(
                 console,
                 ("foretaste", "evaluate", found.best.run),
-                ("foretaste", "train", "--like", found.best.run, *dataset),
+                ("foretaste", "train", "--like", found.best.run, *map(without_password, dataset)),
             )
 
     types = options_of(config_class(model))

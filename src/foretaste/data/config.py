@@ -6,7 +6,7 @@ which do not have their names.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from foretaste._util.formatting import shown
@@ -31,7 +31,8 @@ SKIPPED = "-"
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
 _LARGEST_MEMORY = 2**60
-_RESOURCES = frozenset({"engine", "spark_master", "memory_limit", "threads"})
+# Of a query the rows that it returns decide, and these have a checksum.
+_NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +51,16 @@ class FileFormat:
     quote: Quote = "double"
     """``double`` where a field may stand in double quotes."""
 
+    query: str | None = None
+    """The query that a database is asked; None for a whole table."""
+
     prefix: str = ""
     """The beginning of the names of the settings that these came from."""
 
     @property
     def is_default(self) -> bool:
-        """True where nothing was given."""
-        return self == FileFormat(prefix=self.prefix)
+        """True where nothing was given about text."""
+        return self == FileFormat(prefix=self.prefix, query=self.query)
 
     def option(self, name: str) -> str:
         """The option of a setting, as a person would give it: ``--items-encoding``."""
@@ -147,6 +151,10 @@ class InputConfig(PairsConfig):
     """Column of the titles, in the file that describes items; common spellings are found without
     it."""
 
+    query: str | None = None
+    """The rows to read of a database (``sqlite:///FILE``, ``postgresql://...``): a SELECT. Without
+    it the table ``events`` is read, or the only table there is."""
+
     items_delimiter: str | None = None
     """``delimiter`` of the file that describes items."""
 
@@ -162,6 +170,10 @@ class InputConfig(PairsConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_format("items_")
+
+    @property
+    def file_format(self) -> FileFormat:
+        return replace(super().file_format, query=self.query)
 
     @property
     def items_format(self) -> FileFormat:
@@ -254,7 +266,7 @@ class PrepareConfig(InputConfig):
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in _RESOURCES
+            if field.name not in _NOT_CONTENT
         }
 
 

@@ -309,8 +309,9 @@ def open_or_prepare(
         return prepare_under(
             root, source, config, items=items, source_dir=source_dir, progress=progress
         )
-    content = given_or_default("config", config, PrepareConfig).content()
-    if content != PrepareConfig().content() or items is not None or source_dir is not None:
+    config = given_or_default("config", config, PrepareConfig)
+    is_changed = config.query is not None or config.content() != PrepareConfig().content()
+    if is_changed or items is not None or source_dir is not None:
         raise SettingError(
             f"{prepared.path}: is prepared already, and neither settings of preparation nor "
             "items can change it; give the raw file instead"

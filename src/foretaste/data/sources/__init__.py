@@ -1,4 +1,4 @@
-"""Sources of raw rows: the files that a path, a folder or a pattern names, and frames."""
+"""Sources of raw rows: the files that a path, a folder or a pattern names, databases, frames."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from foretaste._util.files import is_name_text
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
+from foretaste.data.sources.database import Database, is_database
 from foretaste.data.sources.json_lines import JsonLinesFile
 from foretaste.data.sources.source import (
     READ_COMPRESSIONS,
@@ -51,13 +52,17 @@ Opener = Callable[[str, FileFormat], Source]
 def open_sources(
     source: Any, format: FileFormat, table: str = "table", opener: Opener | None = None
 ) -> list[Source]:
-    """Every file that a path, a folder, a pattern or a sequence of them names, or a frame.
+    """Every file that a path, a folder, a pattern or a sequence of them names, the rows of a
+    database, or a frame.
 
-    ``format`` says how text files are written. Frames are whatever `Frame.open` takes, and errors
-    call them ``table``. What is no file here but a name of Spark's goes to the ``opener``. Raises
-    InputError naming what is missing, empty or of a format that is not read.
+    ``format`` says how text files are written, and what a database is asked. Frames are whatever
+    `Frame.open` takes, and errors call them ``table``. What is no file here but a name of Spark's
+    goes to the ``opener``. Raises InputError naming what is missing, empty or of a format that is
+    not read.
     """
     if isinstance(source, str | Path):
+        if is_database(str(source)):
+            return [Database.read(str(source), format.query)]
         if _NAME_OF_SPARK.fullmatch(str(source)) and not os.path.exists(source):  # noqa: PTH110
             if opener is None:
                 raise InputError(
@@ -92,7 +97,12 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
 
 
 def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
-    """Raise SettingError where ``format`` was given and no source is text."""
+    """Raise SettingError where ``format`` was given and no source is text, and where it has a query
+    and none is a database."""
+    if format.query is not None and not any(isinstance(source, Database) for source in sources):
+        raise SettingError(
+            f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
+        )
     if not format.is_default and not any(isinstance(source, TextFile) for source in sources):
         options = ", ".join(map(format.option, ("delimiter", "columns", "encoding")))
         raise SettingError(

@@ -45,7 +45,7 @@ def open_parquet(path: Path) -> Source:
         f"read_parquet({path_literal(path)}, hive_partitioning=false, int96_as='timestamp_ns')"
     )
     return Source(
-        name=str(path), relation=relation, columns=_columns(schema, str(path)), size=size,
+        name=str(path), relation=relation, columns=columns_of(schema, str(path)), size=size,
         modified_ns=modified_ns, path=path,
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ class Frame(Source):
                 f"{name}: is empty; it must have a column of users and one of items, and a row for "
                 "each interaction"
             )
-        columns = _columns(table.schema, name)
+        columns = columns_of(table.schema, name)
         return cls(
             name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
             table=table,
@@ -153,7 +153,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _columns(schema: pa.Schema, where: str) -> dict[str, Column]:
+def columns_of(schema: pa.Schema, where: str) -> dict[str, Column]:
+    """The columns of a schema; InputError where one is there twice."""
     names = Counter(name.lower() for name in schema.names)
     repeated = [name for name, count in names.items() if count > 1]
     if repeated:

@@ -1,0 +1,179 @@
+"""Tables of SQLite and PostgreSQL, read through ADBC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from foretaste._util.files import real_path
+from foretaste._util.formatting import did_you_mean, shown, without_password
+from foretaste.data.sources.arrow import Frame, columns_of
+from foretaste.data.sources.source import identifier, unreadable
+from foretaste.errors import InputError, MissingExtraError
+
+_URL = re.compile(r"(sqlite|postgresql|postgres):/.*", re.DOTALL)
+_SQLITE = "sqlite:///"
+_EVENTS = "events"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dialect:
+    """A kind of database, and SQL that differs from the other's."""
+
+    driver: str
+    tables: str
+    """The names of its tables."""
+
+    text: str
+    """Text from which the value of column ``name`` can be read again."""
+
+    session: tuple[str, ...] = ()
+    """Statements at the beginning."""
+
+
+_TEXT = "CAST({name} AS TEXT)"
+# SQLite's own cast keeps 15 digits of a floating-point number.
+_DIGITS = "".join(
+    f"WHEN CAST(printf('%!.{digits}g', {{name}}) AS REAL) = {{name}} "
+    f"THEN printf('%!.{digits}g', {{name}}) "
+    for digits in (15, 16, 17)
+)
+_DIALECTS = {
+    "sqlite": _Dialect(
+        driver="adbc_driver_sqlite",
+        tables="SELECT name FROM sqlite_master "
+        "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY 1",
+        # Its driver takes a column that begins with many NULLs for integers.
+        text=f"CASE WHEN typeof({{name}}) <> 'real' THEN coalesce({_TEXT}, '') "
+        f"{_DIGITS}ELSE {_TEXT} END",
+    ),
+    "postgresql": _Dialect(
+        driver="adbc_driver_postgresql",
+        tables="SELECT DISTINCT table_name FROM information_schema.tables "
+        "WHERE table_schema = ANY (current_schemas(false)) ORDER BY 1",
+        text=_TEXT,
+        # Values are written alike and rows come in one order, whatever the server's settings.
+        session=(
+            "SET datestyle = 'ISO'",
+            "SET timezone = 'UTC'",
+            "SET extra_float_digits = 1",
+            "SET synchronize_seqscans = off",
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Database(Frame):
+    """The rows that a query of a database returned, every value as text, as in a CSV file."""
+
+    query: str
+    """The query; of a whole table where none was given."""
+
+    @classmethod
+    def read(cls, url: str, query: str | None) -> Database:
+        """The rows of ``query``, or of table ``events`` or the only one where it is None.
+
+        Raises InputError where the database cannot be reached or the query cannot be run,
+        MissingExtraError where ADBC is not installed.
+        """
+        name = without_password(url)
+        dialect = _DIALECTS["sqlite" if url.startswith("sqlite") else "postgresql"]
+        with _connected(url, name, dialect) as cursor:
+            if query is None:
+                cursor.execute(dialect.tables)
+                tables = [str(table) for (table,) in cursor.fetchall()]
+                query = f"SELECT * FROM {identifier(default_table(tables, name))}"
+            # A comment may end the query.
+            rows = f"({query.strip().rstrip(';')}\n) AS found"
+            cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
+            names = cursor.fetch_record_batch().schema.names
+            schema = pa.schema([(column, pa.string()) for column in names])
+            columns = columns_of(schema, name)
+            texts = [f"{dialect.text.format(name=sql)} AS {sql}" for sql in map(identifier, names)]
+            cursor.execute(f"SELECT {', '.join(texts)} FROM {rows}")
+            table = _spooled(cursor.fetch_record_batch(), schema)
+        return cls(
+            name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
+            table=table, query=query,
+        )  # fmt: skip
+
+    def provenance(self) -> dict[str, Any]:
+        return super().provenance() | {"query": self.query, "num_rows": self.table.num_rows}
+
+
+def is_database(source: str) -> bool:
+    """True for the URL of a database."""
+    return _URL.fullmatch(source) is not None
+
+
+def default_table(tables: Sequence[str], name: str) -> str:
+    """The table that is read where nobody says which; InputError where that cannot be known."""
+    if _EVENTS in tables:
+        return _EVENTS
+    if len(tables) == 1:
+        return tables[0]
+    found = f"has tables {', '.join(map(shown, tables[:20]))}" if tables else "has no tables"
+    raise InputError(
+        f"{name}: {found}; say which rows with --query 'SELECT ... FROM ...' (query=... in Python)"
+    )
+
+
+def _spooled(batches: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
+    """The rows, in a file that has no name any more, so that they need not fit into memory.
+
+    Empty text is NULL, as in a CSV file.
+    """
+    import pyarrow.compute as pc
+
+    with NamedTemporaryFile(suffix=".arrow") as file:
+        with pa.ipc.new_file(file, schema) as writer:
+            for batch in batches:
+                batch.validate(full=True)
+                texts = [
+                    pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+                    for column in batch.columns
+                ]
+                writer.write_batch(pa.record_batch(texts, schema=schema))
+        file.flush()
+        return pa.ipc.open_file(pa.memory_map(file.name)).read_all()
+
+
+@contextmanager
+def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
+    """Yield a cursor; whatever the driver raises names the source and no password."""
+    if find_spec(dialect.driver) is None:
+        raise MissingExtraError(
+            f'{name}: is read through ADBC, which is missing: pip install "foretaste[sql]"'
+        )
+    driver: Any = import_module(f"{dialect.driver}.dbapi")
+    if "://" not in url or (url.startswith("sqlite") and not url.startswith(_SQLITE)):
+        raise InputError(
+            f"{name}: is no URL of a database; give text such as sqlite:///events.db or "
+            "postgresql://user@host/database"
+        )
+    if url.startswith(_SQLITE):
+        path = Path(url.removeprefix(_SQLITE))
+        if not path.is_file():
+            raise InputError(f"{name}: there is no such file{did_you_mean(path)}")
+        url = f"file:{quote(real_path(path))}?mode=ro"
+    try:
+        with driver.connect(url) as connection, connection.cursor() as cursor:
+            for statement in dialect.session:
+                cursor.execute(statement)
+            yield cursor
+    except OSError as error:
+        raise unreadable(name, error) from None
+    except (driver.Error, pa.ArrowException) as error:
+        problem = re.sub(r"^[A-Z_]+: |\[\w+\] ", "", str(error).partition("\n")[0])
+        raise InputError(f"{name}: cannot be read: {problem}") from None

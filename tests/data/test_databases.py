@@ -1,0 +1,200 @@
+"""Databases prepare to the dataset of a CSV file of the same rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.cli.app import main
+from foretaste.data import Dataset, open_or_prepare, prepare
+from foretaste.errors import InputError, SettingError
+from tests.data.hostile_rows import hostile_rows, write_csv
+from tests.databases import postgresql_server, require_adbc, write_sqlite
+
+ROWS = hostile_rows()
+CREATE = 'CREATE TABLE events ("user id" text, item_id text, rating text, timestamp text)'
+PLAYS = [(n % 7, n * n % 11, 1.7e9 + n / 7) for n in range(70)]
+
+
+@pytest.fixture(autouse=True)
+def _adbc() -> None:
+    require_adbc()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    require_adbc()
+    with postgresql_server() as url:
+        yield url
+
+
+def execute(url: str, *statements: str, rows: Any = ()) -> None:
+    """Run statements on a PostgreSQL server, the last of them for each row."""
+    from adbc_driver_postgresql import dbapi
+
+    with dbapi.connect(url) as connection, connection.cursor() as cursor:
+        *first, last = statements
+        for statement in first:
+            cursor.execute(statement)
+        cursor.executemany(last, rows) if rows else cursor.execute(last)
+        connection.commit()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    """A database of plays with times that have more digits than SQLite's text of them."""
+    return write_sqlite(
+        tmp_path / "shop.db",
+        "CREATE TABLE plays (user_id INTEGER, item_id, time REAL)",
+        "INSERT INTO plays VALUES (?, ?, ?)",
+        rows=PLAYS,
+    )
+
+
+def parts_of(dataset: Dataset) -> dict[str, str]:
+    return {name: part.sha256 for name, part in dataset.manifest.parts.items()}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_table_is_the_dataset_of_a_csv_file_of_its_rows(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if kind == "sqlite":
+        insert = "INSERT INTO events VALUES (?, ?, ?, ?)"
+        url = write_sqlite(tmp_path / "events.db", CREATE, insert, rows=ROWS)
+    else:
+        url = request.getfixturevalue("server")
+        drop, insert = "DROP TABLE IF EXISTS events", "INSERT INTO events VALUES ($1, $2, $3, $4)"
+        execute(url, drop, CREATE, insert, rows=ROWS)
+    of_file = prepare(write_csv(tmp_path / "rows.csv", ROWS), tmp_path / "of-file")
+    of_table = prepare(url, tmp_path / "of-table")
+    assert of_table.manifest.digest == of_file.manifest.digest
+    assert parts_of(of_table) == parts_of(of_file)
+    (source,) = of_table.manifest.source
+    assert source["num_rows"] == len(ROWS)
+    assert source["query"] == 'SELECT * FROM "events"'
+
+
+def test_values_of_any_type_are_read_as_they_are_written(server: str, tmp_path: Path) -> None:
+    """Also where the server's own settings write dates and numbers otherwise."""
+    execute(
+        server,
+        "ALTER ROLE shop SET datestyle = 'German'",
+        "ALTER ROLE shop SET extra_float_digits = 0",
+        "ALTER ROLE shop SET timezone = 'Asia/Kathmandu'",
+        "CREATE TABLE typed AS SELECT n % 7 AS user_id, uuid_in(md5((n * n % 11)::text)::cstring) "
+        "AS item_id, to_timestamp(1.7e9 + n / 7.0) AS at, 1.7e9::float8 + n / 7.0 AS seconds, "
+        "(n / 2.0)::numeric AS rating FROM generate_series(1, 70) AS n",
+    )
+    seconds = "SELECT user_id, item_id, seconds AS time FROM typed -- all"
+    rows = prepare(server, tmp_path / "seconds", query=seconds)
+    times = prepare(server, tmp_path / "times", query="SELECT * FROM typed;", time_column="at")
+    assert rows.manifest.digest == times.manifest.digest
+    assert times.manifest.id_types == {"user_id": "integer", "item_id": "text"}
+
+
+def test_floating_point_keeps_its_digits(shop: str, tmp_path: Path) -> None:
+    """The times of a user differ in the sixteenth digit, and their order decides the split."""
+    near = [(user, item, 1.7e9 + item * 2.0**-22) for user in range(9) for item in range(5)]
+    url = write_sqlite(
+        tmp_path / "near.db",
+        "CREATE TABLE near (user_id, item_id, time REAL)",
+        "INSERT INTO near VALUES (?, ?, ?)",
+        rows=near[::-1],
+    )
+    dataset = prepare(url, tmp_path / "near")
+    assert dataset.items.ids(dataset.heldout("test").target.item_index) == [4] * 9
+    assert prepare(shop, tmp_path / "all").manifest.counts["num_rows_read"] == 70
+
+
+def test_a_database_goes_with_files(shop: str, tmp_path: Path) -> None:
+    with (tmp_path / "more.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("user_id", "item_id", "time"), *PLAYS[:35]])
+    half = f"SELECT * FROM plays WHERE time >= {PLAYS[35][2]!r}"
+    both = prepare([tmp_path / "more.csv", shop], tmp_path / "both", query=half)
+    assert both.manifest.digest == prepare(shop, tmp_path / "all").manifest.digest
+    assert [source.get("query") for source in both.manifest.source] == [None, half]
+
+
+def test_columns_that_begin_empty_are_read(tmp_path: Path) -> None:
+    """The driver takes a column for integers that has no value in its first thousand rows."""
+    rows = [(n % 50, n % 53, None if n < 3000 else "soon") for n in range(4000)]
+    url = write_sqlite(
+        tmp_path / "shop.db",
+        "CREATE TABLE plays (user_id, item_id, note)",
+        "INSERT INTO plays VALUES (?, ?, ?)",
+        rows=rows,
+    )
+    assert prepare(url, tmp_path / "data").manifest.counts["num_rows_read"] == 4000
+
+
+def test_the_same_rows_are_found_prepared(shop: str, tmp_path: Path) -> None:
+    root = tmp_path / "datasets"
+    first = open_or_prepare(shop, root=root)
+    assert first.path.name.startswith("shop-")
+    assert open_or_prepare(shop, root=root).path == first.path
+    write_sqlite(tmp_path / "shop.db", "INSERT INTO plays VALUES (1, 2, 3)")
+    assert open_or_prepare(shop, root=root).path != first.path
+
+
+def test_a_password_is_nowhere(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = server.replace("shop@", "shop:se%3Acret@") + "?application_name=cret2"
+    execute(server, "CREATE TABLE few AS SELECT n % 9 AS user_id, n % 7 AS item_id "
+            "FROM generate_series(1, 200) AS n")  # fmt: skip
+    line = ["--query", "SELECT * FROM few", "--protocol", "none"]
+    main(["train", "popularity", url, *line, "--run", str(tmp_path / "run")])
+    for wrong in (f"{url}&port=1", url.replace("/postgres", "/cretary"), url.replace("//", "/")):
+        with pytest.raises(SystemExit):
+            main(["prepare", wrong, "--output", str(tmp_path / "none")])
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"cret@" in content or b"cret2" in content for content in written)
+    printed = capsys.readouterr()
+    assert "cret@" not in printed.out + printed.err
+    assert "cret2" not in printed.out + printed.err
+    manifest = json.loads(next(Path("datasets").rglob("manifest.json")).read_text())
+    assert manifest["source"][0]["path"] == server
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_database_is_not_written_to(shop: str, tmp_path: Path) -> None:
+    before = (tmp_path / "shop.db").read_bytes()
+    with pytest.raises(InputError, match=r"shop.db: cannot be read: .*syntax error"):
+        prepare(shop, tmp_path / "data", query="DELETE FROM plays RETURNING *")
+    prepare(shop, tmp_path / "data")
+    assert (tmp_path / "shop.db").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"shop.db", "data"}
+
+
+def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
+    def refused(source: Any, message: str, **settings: Any) -> None:
+        with pytest.raises((InputError, SettingError), match=message):
+            prepare(source, tmp_path / "data", **settings)
+
+    refused("sqlite:///shpo.db", r"shpo.db: there is no such file; did you mean shop.db\?")
+    refused(Path("sqlite:///shop.db"), "sqlite:/shop.db: is no URL of a database; give text")
+    refused(shop, "cannot be read: .*no such column: sku", query="SELECT sku FROM plays")
+    refused(server, "column 'a' is there more than once", query='SELECT 1 AS a, 2 AS "A"')
+    refused(server, "cannot be read: .*division by zero", query="SELECT 1 / 0 AS user_id")
+    refused(server.replace("/postgres", "/nodb"), "cannot be read: .*nodb. does not exist")
+    (tmp_path / "raw.csv").write_text("user_id,item_id\n1,2\n")
+    refused("raw.csv", "query is 'SELECT 1', and raw.csv is no database", query="SELECT 1")
+    (tmp_path / "text.db").write_text("no database at all, but text" * 99)
+    refused("sqlite:///text.db", "cannot be read: .*file is not a database")
+    write_sqlite(tmp_path / "shop.db", "CREATE TABLE more (user_id, item_id)")
+    refused(shop, "has tables 'more', 'plays'; say which rows with --query")
+    write_sqlite(tmp_path / "none.db", "VACUUM")
+    refused("sqlite:///none.db", "has no tables; say which rows")
+    binary = "SELECT x'ff' AS user_id, 1 AS item_id"
+    refused(shop, "cannot be read: .*Invalid UTF8", query=binary)
+    refused(shop, "shop.db: user_id is empty", query="SELECT NULL AS user_id, 1 AS item_id")

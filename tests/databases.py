@@ -1,0 +1,63 @@
+"""Databases for tests: SQLite files, and a PostgreSQL server of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path("/usr/lib/postgresql")
+"""Where Debian keeps the server's programs, by version."""
+
+
+def require_adbc() -> None:
+    """Skip the test where the drivers are not installed."""
+    for kind in ("sqlite", "postgresql"):
+        pytest.importorskip(f"adbc_driver_{kind}", reason="ADBC is not installed")
+
+
+def write_sqlite(path: Path, *statements: str, rows: Sequence[Sequence[object]] = ()) -> str:
+    """Run statements on a file, the last of them for each row; the URL of the file."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        *first, last = statements
+        for statement in first:
+            connection.execute(statement)
+        connection.executemany(last, rows) if rows else connection.execute(last)
+    return f"sqlite:///{path}"
+
+
+@contextmanager
+def postgresql_server() -> Iterator[str]:
+    """Yield the URL of an empty database; the test is skipped where PostgreSQL is not installed."""
+    found = shutil.which("initdb") or max(map(str, PROGRAMS.glob("*/bin/initdb")), default=None)
+    if found is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    programs = Path(found).resolve().parent
+    # The server refuses to run as root.
+    as_user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
+
+    def run(program: str, *arguments: str) -> None:
+        command = [*as_user, str(programs / program), "-D", f"{home}/data", *arguments]
+        subprocess.run(command, check=True, capture_output=True, cwd="/", timeout=60)
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        if as_user:
+            shutil.chown(home, "nobody")
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            port = free.getsockname()[1]
+        run("initdb", "-U", "shop", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
+        options = f"-k {home} -p {port} -c listen_addresses=127.0.0.1"
+        # Left open, the pipe of its output would be waited for.
+        run("pg_ctl", "-w", "-l", f"{home}/log", "-o", options, "start")
+        try:
+            yield f"postgresql://shop@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-m", "immediate", "stop")
