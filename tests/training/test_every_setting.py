@@ -36,6 +36,7 @@ TRAINING_CHANGES: dict[str, Any] = {
     "beta1": 0.5,
     "beta2": 0.9,
     "eps": 1e-2,
+    "ema": 0.9,
     "seed": 2,
     "precision": "bf16",
     "eval_every": 2,

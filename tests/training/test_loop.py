@@ -21,7 +21,7 @@ from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.early_stopping import EarlyStopping
 from foretaste.training.loop import fit
-from foretaste.training.optimizer import GroupOptimizer
+from foretaste.training.optimizer import GroupOptimizer, average_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
 from foretaste.training.step import Step
@@ -119,6 +119,7 @@ class Watched:
     model: FakeModel = field(default_factory=FakeModel)
     batches: FakeBatches = field(default_factory=FakeBatches)
     reports: list[EpochReport] = field(default_factory=list)
+    evaluated: list[float] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     was_training_at_evaluation: list[bool] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
@@ -140,6 +141,7 @@ class Watched:
 
         def evaluate() -> Evaluation:
             self.was_training_at_evaluation.append(self.model.training)
+            self.evaluated.append(self.model.weight.item())
             return evaluation_of(next(remaining))
 
         class Watching(Callback):
@@ -151,8 +153,9 @@ class Watched:
 
         optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
         precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
+        average = average_of(self.model, self.state.plan)
         reason = fit(
-            Step(self.model, [GroupOptimizer("all", True, optimizer)], precision),
+            Step(self.model, [GroupOptimizer("all", True, optimizer)], precision, average),
             self.batches,
             self.state,
             evaluate=None if values is None else evaluate,
@@ -218,6 +221,26 @@ def test_the_weights_of_the_best_epoch_are_kept(watched: Watched) -> None:
     assert watched.kept == pytest.approx(weights_by_hand(4)[:2])
     assert (selection.best_epoch, selection.best_value) == (2, 0.4)
     assert [report.is_best for report in watched.reports] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("decay", [0.15, 0.9])
+def test_averaged_weights_are_evaluated_and_kept(watched: Watched, decay: float) -> None:
+    watched.fit([0.1, 0.3, 0.2], epochs=3, ema=decay)
+    weights = [weight for _, num_done, weight in watched.checkpoints if num_done]
+    average, averages = 0.0, []
+    for number, weight in enumerate(weights):
+        kept = min(decay, number / (number + 9))
+        average = kept * average + (1 - kept) * weight
+        averages.append(average)
+    assert weights[1::2] == pytest.approx(weights_by_hand(3))
+    assert watched.evaluated == pytest.approx(averages[1::2])
+    assert watched.kept == pytest.approx(averages[1:4:2])
+
+
+def test_the_last_average_is_kept_without_evaluation(watched: Watched) -> None:
+    watched.fit(None, epochs=1, ema=0.9)
+    first, last = (weight for _, num_done, weight in watched.checkpoints if num_done)
+    assert watched.kept == pytest.approx([0.1 * first + 0.9 * last])
 
 
 def test_evaluation_comes_every_so_many_epochs_and_at_the_end(watched: Watched) -> None:

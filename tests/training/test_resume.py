@@ -119,6 +119,19 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
         assert numbers_of(copy) == numbers_of(whole), moment
 
 
+@pytest.mark.parametrize("name", ["gmf", "recvae"])
+def test_a_killed_training_goes_on_with_its_average(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    path, album = tmp_path / "run", tmp_path / "album"
+    camera = Photographs(path, album)
+    whole = train_small(name, dataset, path, ema=0.9, checkpoint_every_s=0.0, callback=camera)
+    for moment in ("start", "step-1-2", "step-2-3", "validation-1", "epoch-2"):
+        copy = resume(album / moment)
+        assert weights_of(copy) == weights_of(whole), moment
+        assert numbers_of(copy) == numbers_of(whole), moment
+
+
 def test_saving_changes_nothing(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
     often = train_small("gmf", dataset, tmp_path / "often", checkpoint_every_s=0.0)
     assert weights_of(often) == weights_of(whole)

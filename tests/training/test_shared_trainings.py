@@ -205,6 +205,18 @@ def test_a_later_family_is_shared_out_through_the_same_seam(
     assert numbers_of(runs[2, 2]) == numbers_of(runs[2, 0])
 
 
+@pytest.mark.parametrize("name", ["neumf", "vae"])
+def test_ranks_average_the_weights_of_one_process(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    alone = run_by(1, name, dataset, tmp_path / "alone", ema=0.9)
+    shared = run_by(2, name, dataset, tmp_path / "shared", ema=0.9)
+    assert_alike(shared, alone, 1e-3)
+    run_by(2, name, dataset, tmp_path / "run", stop_after=1, ema=0.9)
+    run_ranks(resumed, 2, tmp_path / "run")
+    assert weights_of(Run.open(tmp_path / "run")) == weights_of(shared)
+
+
 def test_fewer_users_than_ranks(tmp_path: Path) -> None:
     """Some ranks have no row of the user tables, and the state of all is saved."""
     pairs = [(user, item, item) for user in (1, 2) for item in range(user, 20, 2)]

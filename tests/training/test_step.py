@@ -28,7 +28,7 @@ from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
 from foretaste.training.config import Kernels, TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
-from foretaste.training.optimizer import GroupOptimizer, adam
+from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step, check_compiler
 from foretaste.training.trainer import make_batches, make_step
@@ -96,15 +96,22 @@ def losses(step: Step, batches: Batches, num_epochs: int = 3) -> list[float]:
     return [step(batch).item() for epoch in range(num_epochs) for batch in batches.epoch(epoch)]
 
 
-def step_of(name: str, precision: str = "fp32", recorder: Rerunner | None = None) -> Step:
+def step_of(
+    name: str,
+    precision: str = "fp32",
+    recorder: Rerunner | None = None,
+    ema: float | None = None,
+) -> Step:
     model = make_model(name)
     policy = PrecisionPolicy(precision=precision, device=CPU)
     model.compute_dtype = policy.compute_dtype
-    optimizers = [GroupOptimizer("all", True, adam(model.parameters(), make_plan()))]
+    plan = make_plan(ema=ema)
+    optimizers = [GroupOptimizer("all", True, adam(model.parameters(), plan))]
+    average = average_of(model, plan)
     if recorder is None:
-        return Step(model, optimizers, policy)
+        return Step(model, optimizers, policy, average)
     num_samples = 200 if name in ("neumf", "gmf") else 7
-    return RecordedStep(model, optimizers, policy, recorder, num_samples)
+    return RecordedStep(model, optimizers, policy, recorder, num_samples, average)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -120,6 +127,17 @@ def test_a_recorded_step_learns_the_same(
         assert torch.equal(one, other)
     assert recorder.num_run + recorder.num_replayed == 3 * batches.num_batches
     assert (straight.begins_cold, recorded.begins_cold) == (False, True)
+
+
+def test_a_recorded_step_averages_the_same(histories: HistoryTensors) -> None:
+    recorder, batches = Rerunner(), batches_of("gmf", histories)
+    straight, recorded = step_of("gmf", ema=0.9), step_of("gmf", recorder=recorder, ema=0.9)
+    assert losses(straight, batches) == losses(recorded, batches)
+    assert recorder.num_replayed > 1
+    found = recorded.state_dict()
+    assert found["average.num_updates"] == 3 * batches.num_batches
+    for name, value in straight.state_dict().items():
+        assert torch.equal(found[name], value), name
 
 
 def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> None:

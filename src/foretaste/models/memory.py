@@ -33,12 +33,17 @@ def check_model_fits(
     *,
     share: Share | None = None,
     to_train: bool = False,
+    ema: float | None = None,
 ) -> None:
-    """UnsupportedError where ``device`` has no room for a model, or for training it."""
+    """UnsupportedError where ``device`` has no room for a model, or for training it.
+
+    Training with an average of the weights, of decay ``ema``, has them once more.
+    """
     try:
         with torch.device("meta"):
             model = build_model(name, config, num_users, num_items, share)
         needed = model.training_bytes(device) if to_train else model.weight_bytes()
+        needed += 0 if ema is None else model.weight_bytes()
     except RuntimeError as error:
         if "overflow" not in str(error):
             raise

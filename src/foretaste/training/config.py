@@ -40,6 +40,10 @@ class TrainingConfig:
     eps: Annotated[float, Range(above=0)] = 1e-8
     """Added to the root of Adam's second moment."""
 
+    ema: Annotated[float | None, Range(above=0, below=1)] = None
+    """Decay, such as 0.999, of an exponential moving average of the weights, which is evaluated and
+    kept in place of the weights themselves; none unless given."""
+
     seed: Seed = 1
     """Decides initial weights, order, negatives, dropout and noise."""
 
@@ -112,7 +116,7 @@ class TrainingConfig:
 
 _HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
 _OF_STEPS = (
-    *("batch_size", "learning_rate", "beta1", "beta2", "eps"),
+    *("batch_size", "learning_rate", "beta1", "beta2", "eps", "ema"),
     *("compile", "kernels", "cuda_graphs"),
 )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from foretaste.models.base import NeuralModel
 from foretaste.models.batches import Batch
 from foretaste.ops.spans import span
-from foretaste.training.optimizer import GroupOptimizer
+from foretaste.training.optimizer import GroupOptimizer, WeightAverage
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
@@ -74,8 +74,9 @@ class RecordedStep(Step):
         precision: PrecisionPolicy,
         recorder: Recorder,
         num_samples: int,
+        average: WeightAverage | None = None,
     ) -> None:
-        super().__init__(model, optimizers, precision)
+        super().__init__(model, optimizers, precision, average)
         self.num_samples = num_samples
         self.recorder: Recorder | None = recorder
         self._num_seen: Counter[tuple[torch.Size, ...]] = Counter()

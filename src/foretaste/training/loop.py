@@ -52,13 +52,14 @@ def fit(
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)
         evaluation, value = None, None
-        if evaluate is not None and plan.evaluates(epoch):
-            model.eval()
-            evaluation = state.clock.counted(evaluate(), epoch)
-            value = step.ranks.agreed(evaluation[plan.select_by])
-        is_best = state.early_stopping.update(epoch, value)
-        if is_best:
-            keep()
+        with step.evaluated_weights():
+            if evaluate is not None and plan.evaluates(epoch):
+                model.eval()
+                evaluation = state.clock.counted(evaluate(), epoch)
+                value = step.ranks.agreed(evaluation[plan.select_by])
+            is_best = state.early_stopping.update(epoch, value)
+            if is_best:
+                keep()
         settings = step.scaler.as_event() | model.schedule(state.global_step - 1, num_batches)
         callback.epoch_done(state.report(loss, settings, evaluation, is_best=is_best))
         state.next_epoch()

@@ -1,9 +1,10 @@
-"""Adam, one for each group of parameters, and the loss scale between the loss and its gradients."""
+"""Adam for each group of parameters, the loss scale before it, and the average of the weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -19,6 +20,8 @@ _INITIAL_SCALE = 2.0**16
 _SMALLEST_SCALE = 1.0
 _LARGEST_SCALE = 2.0**32
 _GROWTH_STEPS = 2000
+_LAG = 9
+"""Updates after which an average keeps half of itself."""
 
 
 class GroupOptimizer(NamedTuple):
@@ -63,6 +66,58 @@ def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
     """The parameters that they update, in their order."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return [parameter for group in groups for parameter in group["params"]]
+
+
+class WeightAverage:
+    """Exponential moving average of a model's weights, a term for each update.
+
+    After n updates it keeps ``min(decay, n / (n + 9))`` of what it was. So the weights before the
+    first update do not count, and in short trainings its mean age is a tenth of the updates, as in
+    the power function average of Karras et al. 2024, arXiv 2312.02696, section 3.1.
+    """
+
+    def __init__(self, model: NeuralModel, decay: float) -> None:
+        self.model = model
+        self.decay = decay
+        self.num_updates = torch.zeros((), dtype=torch.int64, device=model.device)
+        named = model.named_parameters()
+        self.average = {name: torch.zeros_like(weight) for name, weight in named}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights as they are; nothing waits for the device."""
+        kept = (self.num_updates / (self.num_updates + _LAG)).clamp_(max=self.decay)
+        for name, weight in self.model.named_parameters():
+            self.average[name].lerp_(weight, 1.0 - kept)
+        self.num_updates.add_(1)  # in place, as a captured step needs it
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the averaged weights while the block runs."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for name, weight in self.model.named_parameters():
+            weight.data, self.average[name] = self.average[name], weight.data
+        self.model.forget()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The average by parameter, and its number of updates."""
+        return {"num_updates": self.num_updates, **self.average}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(state[name])
+
+
+def average_of(model: NeuralModel, plan: TrainingPlan) -> WeightAverage | None:
+    """The average that a plan asks for, or None."""
+    return None if plan.ema is None else WeightAverage(model, plan.ema)
 
 
 class Scaler(Protocol):

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.ranks import union_bytes
 from foretaste.ops.spans import span
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.optimizer import GroupOptimizer, parameters_of
+from foretaste.training.optimizer import GroupOptimizer, WeightAverage, parameters_of
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -40,6 +41,9 @@ class Step:
 
     Among ranks, gradients are summed while a rank updates the rows that it alone has, and while the
     next batch is made: an update is complete after `finish`.
+
+    Args:
+        average: of the weights, to be evaluated and kept in their place.
     """
 
     def __init__(
@@ -47,8 +51,10 @@ class Step:
         model: IterativeModel,
         optimizers: Sequence[GroupOptimizer],
         precision: PrecisionPolicy,
+        average: WeightAverage | None = None,
     ) -> None:
         self.model = model
+        self.average = average
         self.optimizers = optimizers
         self.precision = precision
         self.ranks = model.share.ranks
@@ -68,6 +74,7 @@ class Step:
         with span("step"):
             if self.ranks.size == 1:
                 self.scaler.step([one.optimizer for one in updating])
+                self._add_to_average()
             else:
                 self._step_among_ranks(batch, updating)
         return loss
@@ -79,6 +86,14 @@ class Step:
             with span("step"):
                 rest()
 
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        """The model has the weights to evaluate and keep within: averaged ones, where asked for."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def _add_to_average(self) -> None:
+        if self.average is not None:
+            self.average.update()
+
     def _step_among_ranks(self, batch: Batch, updating: Sequence[GroupOptimizer]) -> None:
         own = [one.optimizer for one in updating if not one.is_summed]
         shared = [one.optimizer for one in updating if one.is_summed]
@@ -89,11 +104,13 @@ class Step:
         if self.scaler.looks_at_gradients:
             wait()
             self.scaler.step([*shared, *own])
+            self._add_to_average()
             return
 
         def rest() -> None:
             wait()
             self.scaler.step(shared)
+            self._add_to_average()
 
         self._rest = rest
         self.scaler.step(own)
@@ -149,6 +166,8 @@ class Step:
             for one in self.optimizers:
                 for kind, value in one.optimizer.state.get(parameter, {}).items():
                     state[f"optimizer.{kind}.{name}"] = value
+        if self.average is not None:
+            state |= {f"average.{n}": value for n, value in self.average.state_dict().items()}
         return state | {f"scaler.{n}": value for n, value in self.scaler.state_dict().items()}
 
     def rows_of(self, name: str) -> range | None:
@@ -162,6 +181,8 @@ class Step:
         """Go on from a `state_dict`; before the first call only."""
         self.model.load_state_dict(_under("model", state))
         self.scaler.load_state_dict(_under("scaler", state))
+        if self.average is not None:
+            self.average.load_state_dict(_under("average", state))
         if isinstance(self.model, NeuralModel):
             device, kept = self.model.device, _under("kept", state)
             self.model.kept = {n: value.to(device, copy=True) for n, value in kept.items()}

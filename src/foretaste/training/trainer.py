@@ -42,7 +42,7 @@ from foretaste.training.interruption import (
 )
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
-from foretaste.training.optimizer import optimizers_of
+from foretaste.training.optimizer import average_of, optimizers_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
 from foretaste.training.step import Step, SweepStep, check_compiler
@@ -83,7 +83,7 @@ class Trainer:
         share = Share.of(config.parallel, *sizes, ranks, dataset.user_bounds)
         self.histories = to_device(dataset.train_part(share.users, share.items), device)
         made_of = (model, model_config, share.num_users, share.num_items)
-        check_model_fits(*made_of, device, share=share, to_train=True)
+        check_model_fits(*made_of, device, share=share, to_train=True, ema=config.ema)
         self.model = build_model(*made_of, share).to(device)
         self.model.count_items(self.histories)
         check_evaluation_fits(self.model, dataset, config)
@@ -322,14 +322,14 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
         return SweepStep(model, (), precision)
     model.compute_dtype = precision.compute_dtype
     model.implementation = "compiled" if plan.compile else plan.kernels
-    optimizers = optimizers_of(model, plan)
+    optimizers, average = optimizers_of(model, plan), average_of(model, plan)
     num_samples = batches.samples_per_batch
     if is_recorded(model, plan, num_samples):
         from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 
         recorder = CudaGraphRecorder(model.device)
-        return RecordedStep(model, optimizers, precision, recorder, num_samples)
-    return Step(model, optimizers, precision)
+        return RecordedStep(model, optimizers, precision, recorder, num_samples, average)
+    return Step(model, optimizers, precision, average)
 
 
 def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:

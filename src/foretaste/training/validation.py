@@ -43,7 +43,8 @@ def check_evaluation_fits(
         return
     kept = 0
     if isinstance(model, IterativeModel):  # gradients and moments come with the first step
-        kept = model.training_bytes(model.device) - model.weight_bytes()
+        kept = model.training_bytes(model.device)
+        kept -= 0 if config.ema is not None else model.weight_bytes()  # the average is kept, too
     check_ranking_fits(batch, manifest.num_users, model.share.most_items, model.device, kept)
 
 
