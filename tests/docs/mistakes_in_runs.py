@@ -122,6 +122,12 @@ TRAINING_SETTINGS = {
     "A number that is not whole": python("foretaste.TrainingConfig(batch_size=0.5)"),
     "Neither True nor False": python("foretaste.TrainingConfig(cuda_graphs='no')"),
     "A choice that is none": python("foretaste.TrainingConfig(precision='fp64')"),
+    "A schedule without its epochs": python(
+        "foretaste.TrainingConfig(learning_rate_schedule='cosine')"
+    ),
+    "A schedule that would be stopped": python(
+        "foretaste.TrainingConfig(learning_rate_schedule='cosine', epochs=9, patience=5)"
+    ),
     "A model that is none": python("foretaste.train('bpr', 'data')"),
     "Settings of another model": python(
         "foretaste.train('vae', 'data', model_config=foretaste.NeuMFConfig())"

@@ -69,7 +69,7 @@ def test_training_keeps_four_numbers_for_each_weight(name: str) -> None:
 def test_an_average_of_the_weights_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model("gmf", config := config_class("gmf")(), 50, 30)
     free = model.training_bytes(CPU) + model.weight_bytes()
-    monkeypatch.setattr("foretaste.models.memory.free_on", lambda device: free - 1)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *where: free - 1)
     check_model_fits("gmf", config, 50, 30, CPU, to_train=True)
     with pytest.raises(UnsupportedError, match="training gmf for 50 users"):
         check_model_fits("gmf", config, 50, 30, CPU, to_train=True, ema=0.9)

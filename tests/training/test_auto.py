@@ -130,6 +130,8 @@ ASKED: dict[str, Any] = {
     "beta1": 0.1,
     "beta2": 0.2,
     "eps": 1e-3,
+    "ema": 0.9,
+    "learning_rate_schedule": "cosine",
     "seed": 9,
     "precision": "bf16",
     "eval_every": 2,
@@ -152,9 +154,14 @@ ASKED: dict[str, Any] = {
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("model", [NeuMF, MultVAE])
 def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
-    config = TrainingConfig(**{name: ASKED[name]})
+    config = TrainingConfig(**{"epochs": 9, name: ASKED[name]})
     plan = plan_of(config, model=model)
     assert getattr(plan, name) == ASKED[name]
+
+
+def test_patience_does_not_cut_a_schedule_short() -> None:
+    assert plan_of(TrainingConfig(epochs=9)).patience > 0
+    assert plan_of(TrainingConfig(epochs=9, learning_rate_schedule="cosine")).patience == 0
 
 
 def test_every_setting_is_planned() -> None:

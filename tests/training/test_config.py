@@ -57,6 +57,15 @@ from foretaste.training import TrainingConfig
             {"checkpoint_every_s": math.inf},
             "checkpoint_every_s is inf; it must be a number of at least 0",
         ),
+        ({"ema": 1.0}, "ema is 1.0; it must be a number above 0 and below 1"),
+        (
+            {"learning_rate_schedule": "cosine"},
+            "learning_rate_schedule is cosine, .* and epochs is auto; say how many",
+        ),
+        (
+            {"learning_rate_schedule": "cosine", "epochs": 9, "patience": 2},
+            "learning_rate_schedule is cosine, .* and patience is 2; leave out --patience",
+        ),
         ({"precision": "fp8"}, "precision is 'fp8'; it must be fp32, tf32, bf16 or fp16"),
         (
             {"candidates": "all"},

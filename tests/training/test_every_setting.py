@@ -26,8 +26,12 @@ from tests.training.trainings import numbers_of, weights_of
 TRAINING = TrainingConfig(
     epochs=3, batch_size=500, learning_rate=0.01, eval_every=1, patience=1, device="cpu"
 )
-IMPATIENT = replace(TRAINING, epochs=40, learning_rate=0.2)
-"""Steps too long to go on improving: patience ends it."""
+BEFORE = {
+    # Steps too long to go on improving: patience ends it.
+    "patience": replace(TRAINING, epochs=40, learning_rate=0.2),
+    "learning_rate_schedule": replace(TRAINING, patience=0),
+}
+"""The settings that others are compared with, where those of `TRAINING` will not do."""
 
 TRAINING_CHANGES: dict[str, Any] = {
     "epochs": 1,
@@ -37,6 +41,7 @@ TRAINING_CHANGES: dict[str, Any] = {
     "beta2": 0.9,
     "eps": 1e-2,
     "ema": 0.9,
+    "learning_rate_schedule": "cosine",
     "seed": 2,
     "precision": "bf16",
     "eval_every": 2,
@@ -181,7 +186,7 @@ def test_unchanged_settings_behave_the_same(trainings: Trainings) -> None:
 @pytest.mark.parametrize("setting", TRAINING_CHANGES)
 @pytest.mark.parametrize("name", ["neumf", "vae"])
 def test_every_training_setting_matters(name: str, setting: str, trainings: Trainings) -> None:
-    before = IMPATIENT if setting == "patience" else TRAINING
+    before = BEFORE.get(setting, TRAINING)
     after = replace(before, **{setting: TRAINING_CHANGES[setting]})
     assert trainings.behaviour(name, config=after) != trainings.behaviour(name, config=before)
 

@@ -151,7 +151,7 @@ class Watched:
             def epoch_done(self, report: EpochReport) -> None:
                 watched.reports.append(report)
 
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=torch.tensor(lr))
         precision = PrecisionPolicy(precision="fp32", device=torch.device("cpu"))
         average = average_of(self.model, self.state.plan)
         reason = fit(
@@ -235,6 +235,18 @@ def test_averaged_weights_are_evaluated_and_kept(watched: Watched, decay: float)
     assert weights[1::2] == pytest.approx(weights_by_hand(3))
     assert watched.evaluated == pytest.approx(averages[1::2])
     assert watched.kept == pytest.approx(averages[1:4:2])
+
+
+def test_the_learning_rate_falls_with_every_update(watched: Watched) -> None:
+    watched.fit([0.1, 0.2], epochs=2, learning_rate_schedule="cosine")
+    weight, weights, rates = 0.0, [], []
+    for number, target in enumerate((1.0, 2.0, 1.0, 2.0)):
+        rates.append(0.1 * (1 + math.cos(math.pi * number / 4)) / 2)
+        weight -= rates[-1] * 2 * (weight - target)
+        weights.append(weight)
+    assert [weight for _, done, weight in watched.checkpoints if done] == pytest.approx(weights)
+    reported = [report.settings["learning_rate"] for report in watched.reports]
+    assert reported == pytest.approx(rates[1::2])
 
 
 def test_the_last_average_is_kept_without_evaluation(watched: Watched) -> None:

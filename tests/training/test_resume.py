@@ -120,12 +120,12 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
 
 
 @pytest.mark.parametrize("name", ["gmf", "recvae"])
-def test_a_killed_training_goes_on_with_its_average(
+def test_a_killed_training_goes_on_with_its_average_and_schedule(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     path, album = tmp_path / "run", tmp_path / "album"
-    camera = Photographs(path, album)
-    whole = train_small(name, dataset, path, ema=0.9, checkpoint_every_s=0.0, callback=camera)
+    settings = {"ema": 0.9, "learning_rate_schedule": "cosine", "checkpoint_every_s": 0.0}
+    whole = train_small(name, dataset, path, callback=Photographs(path, album), **settings)
     for moment in ("start", "step-1-2", "step-2-3", "validation-1", "epoch-2"):
         copy = resume(album / moment)
         assert weights_of(copy) == weights_of(whole), moment

@@ -206,13 +206,14 @@ def test_a_later_family_is_shared_out_through_the_same_seam(
 
 
 @pytest.mark.parametrize("name", ["neumf", "vae"])
-def test_ranks_average_the_weights_of_one_process(
+def test_ranks_follow_the_schedule_and_average_the_weights_of_one_process(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    alone = run_by(1, name, dataset, tmp_path / "alone", ema=0.9)
-    shared = run_by(2, name, dataset, tmp_path / "shared", ema=0.9)
+    settings = {"ema": 0.9, "learning_rate_schedule": "cosine"}
+    alone = run_by(1, name, dataset, tmp_path / "alone", **settings)
+    shared = run_by(2, name, dataset, tmp_path / "shared", **settings)
     assert_alike(shared, alone, 1e-3)
-    run_by(2, name, dataset, tmp_path / "run", stop_after=1, ema=0.9)
+    run_by(2, name, dataset, tmp_path / "run", stop_after=1, **settings)
     run_ranks(resumed, 2, tmp_path / "run")
     assert weights_of(Run.open(tmp_path / "run")) == weights_of(shared)
 

@@ -100,14 +100,14 @@ def step_of(
     name: str,
     precision: str = "fp32",
     recorder: Rerunner | None = None,
-    ema: float | None = None,
+    **plan: Any,
 ) -> Step:
     model = make_model(name)
     policy = PrecisionPolicy(precision=precision, device=CPU)
     model.compute_dtype = policy.compute_dtype
-    plan = make_plan(ema=ema)
-    optimizers = [GroupOptimizer("all", True, adam(model.parameters(), plan))]
-    average = average_of(model, plan)
+    made = make_plan(**plan)
+    optimizers = [GroupOptimizer("all", True, adam(model.parameters(), made))]
+    average = average_of(model, made)
     if recorder is None:
         return Step(model, optimizers, policy, average)
     num_samples = 200 if name in ("neumf", "gmf") else 7
@@ -138,6 +138,24 @@ def test_a_recorded_step_averages_the_same(histories: HistoryTensors) -> None:
     assert found["average.num_updates"] == 3 * batches.num_batches
     for name, value in straight.state_dict().items():
         assert torch.equal(found[name], value), name
+
+
+def test_a_recorded_step_follows_the_learning_rate(histories: HistoryTensors) -> None:
+    recorder, batches = Rerunner(), batches_of("gmf", histories)
+    settings = {"learning_rate_schedule": "cosine"}
+    steps = step_of("gmf", **settings), step_of("gmf", recorder=recorder, **settings)
+    for rate in (0.02, 0.01, 0.001):
+        found = []
+        for step in steps:
+            step.adjust({"learning_rate": rate})
+            found.append(losses(step, batches, num_epochs=1))
+        assert found[0] == found[1]
+    assert recorder.num_replayed > 1
+    before = [weight.detach().clone() for weight in steps[1].model.parameters()]
+    steps[1].adjust({"learning_rate": 0.0})
+    losses(steps[1], batches, num_epochs=1)
+    for weight, one in zip(steps[1].model.parameters(), before, strict=True):
+        assert torch.equal(weight, one)
 
 
 def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> None:

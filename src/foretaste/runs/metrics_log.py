@@ -40,6 +40,7 @@ UNITS = {
     "interactions (ials)",
     "evaluation": "protocol, candidates, counts and metrics of one evaluation",
     "beta": "weight of the KL term, 0 to 1",
+    "learning_rate": "of the epoch's last update (cosine)",
     "unobserved_weight": "weight of the squared score of every pair (ials)",
     "loss_scale": "factor on the loss (fp16)",
     "num_skipped_steps": "optimizer steps left out since the start, gradients not finite (fp16)",

@@ -3,6 +3,7 @@ as a run that is resumed or repeated has it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -46,6 +47,13 @@ class TrainingPlan(TrainingConfig):
         is_due = epoch > self.eval_after and epoch % self.eval_every == 0
         return is_due or epoch == self.epochs
 
+    def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
+        """``learning_rate`` at an update, counted from 0, where it follows a schedule."""
+        if self.learning_rate_schedule == "constant":
+            return {}
+        done = update / (self.epochs * updates_per_epoch)
+        return {"learning_rate": self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))}
+
 
 def resolve(
     config: TrainingConfig,
@@ -58,6 +66,8 @@ def resolve(
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
     chosen: dict[str, Any] = {"parallel": next(iter(model.config_class.parallel), "data")}
     chosen |= model.auto_settings(size, sampling)
+    if config.learning_rate_schedule == "cosine":
+        chosen["patience"] = 0
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
     kernels = config.kernels
     if device == "cpu":

@@ -15,6 +15,7 @@ Auto = Literal["auto"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Parallel = Literal["auto", "users", "data", "items"]
 Kernels = Literal["auto", "chunked", "triton"]
+LearningRateSchedule = Literal["constant", "cosine"]
 LossScale = Annotated[float | None, Range(above=0, at_most=2**32)]
 
 
@@ -30,6 +31,11 @@ class TrainingConfig:
 
     learning_rate: Annotated[float | Auto, Range(above=0)] = "auto"
     """Adam's step size."""
+
+    learning_rate_schedule: LearningRateSchedule = "constant"
+    """constant, or cosine: falls with every update, to 0 at the end of all epochs, so that these
+    are to be given and nothing ends them early but a target (Loshchilov & Hutter 2017, arXiv
+    1608.03983, without restarts)."""
 
     beta1: Annotated[float | Auto, Range(at_least=0, below=1)] = "auto"
     """Adam's decay of the gradient's mean."""
@@ -108,15 +114,29 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         CandidateRule.parse(self.candidates)
+        if self.learning_rate_schedule == "cosine":
+            self._check_schedule()
         if self.compile and self.kernels != "auto":
             raise SettingError(
                 f"kernels is {self.kernels} and compile is on; leave out one or the other"
             )
 
+    def _check_schedule(self) -> None:
+        if self.epochs == "auto":
+            raise SettingError(
+                "learning_rate_schedule is cosine, which falls to 0 over all epochs, and epochs is "
+                "auto; say how many, such as twice the best epoch of a constant rate"
+            )
+        if self.patience not in ("auto", 0):
+            raise SettingError(
+                f"learning_rate_schedule is cosine, which takes all epochs, and patience is "
+                f"{self.patience}; leave out --patience, or take a constant rate"
+            )
+
 
 _HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
 _OF_STEPS = (
-    *("batch_size", "learning_rate", "beta1", "beta2", "eps", "ema"),
+    *("batch_size", "learning_rate", "learning_rate_schedule", "beta1", "beta2", "eps", "ema"),
     *("compile", "kernels", "cuda_graphs"),
 )
 

@@ -43,6 +43,7 @@ def fit(
         model.train()
         state.clock.go()
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):
+            step.adjust(plan.schedule(state.global_step, num_batches))
             state.count(step(batch), batch.num_samples)
             callback.stepped(epoch, state.num_done, num_batches)
             checkpoint()
@@ -60,7 +61,8 @@ def fit(
             is_best = state.early_stopping.update(epoch, value)
             if is_best:
                 keep()
-        settings = step.scaler.as_event() | model.schedule(state.global_step - 1, num_batches)
+        position = state.global_step - 1, num_batches
+        settings = step.scaler.as_event() | model.schedule(*position) | plan.schedule(*position)
         callback.epoch_done(state.report(loss, settings, evaluation, is_best=is_best))
         state.next_epoch()
         checkpoint()

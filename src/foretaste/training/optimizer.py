@@ -36,9 +36,12 @@ class GroupOptimizer(NamedTuple):
 
 def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
     """The optimizer of a plan: Adam, each step in one fused pass."""
+    rate: float | Tensor = plan.learning_rate
+    if plan.learning_rate_schedule != "constant":
+        rate = torch.tensor(rate, device=plan.device)  # which a recorded step reads anew
     return Adam(
         [parameter for parameter in parameters if parameter.shape[1:].numel()],
-        lr=plan.learning_rate,
+        lr=rate,
         betas=(plan.beta1, plan.beta2),
         eps=plan.eps,
         fused=True,

@@ -79,6 +79,15 @@ class Step:
                 self._step_among_ranks(batch, updating)
         return loss
 
+    def adjust(self, settings: Mapping[str, float]) -> None:
+        """Set the ``learning_rate`` of the updates that follow, where a schedule gives one."""
+        if not settings:
+            return
+        self.finish()
+        for one in self.optimizers:
+            for group in one.optimizer.param_groups:
+                group["lr"].fill_(settings["learning_rate"])
+
     def finish(self) -> None:
         """Complete the update under way."""
         rest, self._rest = self._rest, None
