@@ -151,6 +151,10 @@ TRAINING_SETTINGS = {
     "A temperature of no cosines": run(f"{_GMF} --temperature 0.1"),
     "Biases of cosines": run(f"{_GMF} --loss ccl --biases"),
     "An interaction without its negatives": run(f"{_GMF} --loss softmax --batch-layout shuffled"),
+    "Shared negatives of samples on their own": run(
+        f"{_GMF} --shared-negatives --batch-layout shuffled"
+    ),
+    "More shared negatives than items": run(f"{_GMF} --shared-negatives --negatives 5000"),
     "Hidden layers that cannot be": run(f"{_VAE} --hidden 0"),
     "A device that is none": run(f"{_VAE} --device gpu"),
     "No GPU is found": run(f"{_VAE} --device cuda"),
@@ -207,6 +211,7 @@ TRAINING = {
     ),
     "The dataset of a run is another": run("train --resume runs/stopped --dataset heldout"),
     "A start from another model": run("train vae data --from runs/gmf"),
+    "A start from other scores": run(f"{_GMF} --cosine --from runs/gmf"),
     "A start from other sizes": run("train vae data --hidden 9 --latent 3 --from runs/vae"),
     "A start without a common item": run(
         "train vae other.csv --hidden 8 --latent 4 --from runs/vae",

@@ -16,10 +16,12 @@ from torch.nn import functional as F
 
 import foretaste
 from foretaste.ops import dense as dense_module
+from foretaste.ops import torch_internals
 from foretaste.ops.dense import (
     Activation,
     activate_,
     activated,
+    candidate_products,
     dense,
     linear,
     packed,
@@ -207,3 +209,32 @@ def test_a_product_does_not_depend_on_what_else_is_in_the_batch(
     bounds = itertools.pairwise([0, 1, 8, 41, 300])
     parts = [linear(input_SN[start:stop], weight_MN) for start, stop in bounds]
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("samples", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("num_candidates", [0, 1, 30])
+def test_products_with_candidates(
+    samples: bool,
+    dtype: torch.dtype,
+    num_candidates: int,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In any order and with repeats, of parts of larger tensors, a few rows at once."""
+    monkeypatch.setattr(dense_module, "has_sampled_products", lambda: samples)
+    for limit in ("_SAMPLED_AT_ONCE", "_GATHERED_AT_ONCE"):
+        monkeypatch.setattr(dense_module, limit, 120)
+    vector_BD = torch.randn(7, 10, generator=generator).to(dtype)[:, 2:6]
+    table_ID = torch.randn(9, 4, generator=generator).to(dtype)
+    index_BK = torch.randint(9, (7, 40), generator=generator, dtype=torch.int32)
+    index_BK = index_BK[:, 10 : 10 + num_candidates]
+    expected = (table_ID[index_BK].double() * vector_BD[:, None].double()).sum(2)
+    found = candidate_products(vector_BD, table_ID, index_BK)
+    assert found.dtype == dtype
+    tolerance = 3e-2 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_products_at_places_are_probed() -> None:
+    assert torch_internals.has_sampled_products()

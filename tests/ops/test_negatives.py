@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -88,7 +90,7 @@ def test_draws_do_not_depend_on_chunks(
     complement, row_index_N = Complement.of(histories), histories.row_index()
     whole = sample_negatives(complement, row_index_N, 3, key=9)
     items = sample_items(33, row_index_N, 3, key=9)
-    monkeypatch.setattr(negatives, "_DRAWS_AT_ONCE", at_once)
+    monkeypatch.setattr(negatives, "_DRAWS_AT_ONCE", {"cpu": at_once})
     assert torch.equal(sample_negatives(complement, row_index_N, 3, key=9), whole)
     assert torch.equal(sample_items(33, row_index_N, 3, key=9), items)
 
@@ -117,3 +119,18 @@ def test_unverified_items_are_uniform_over_the_catalogue() -> None:
     assert drawn.shape == (30_000, 4)
     assert drawn.dtype == torch.int32
     assert abs(excess_chi_square(drawn.flatten().bincount(minlength=50).numpy())) < 4.0
+
+
+@given(item_sets())
+def test_many_ranks_of_a_row_are_counted_as_they_are_searched(
+    case: tuple[list[set[int]], int],
+) -> None:
+    rows, num_items = case
+    complement = Complement.of(histories_of(rows, num_items))
+    row_B = torch.arange(len(rows)).repeat_interleave(2).flip(0)
+    rank_BK = torch.arange(40).expand(len(row_B), -1) % complement.sizes()[row_B, None].clamp(min=1)
+    found = []
+    for most in (1000, 0):
+        with mock.patch.object(negatives, "_ITEMS_PER_DRAW", {"cpu": most}):
+            found.append(complement.select_many(row_B, rank_BK))
+    assert torch.equal(*found)

@@ -95,3 +95,10 @@ def test_rows_that_were_not_gathered_have_no_gradient() -> None:
     gather(torch.tensor([1, 1, 3]), table)[0].sum().backward()
     assert table.grad is not None
     assert table.grad.tolist() == [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("index", [10, 2**15, 2**16 + 3])
+def test_segments_beyond_the_last_take_no_part(index: int) -> None:
+    segments = Segments(torch.tensor([index, 3, index, 0]), 10)
+    sums_ID = segments.sum(torch.ones(4, 2)[:, :1])
+    assert sums_ID.flatten().tolist() == [1.0, 0.0, 0.0, 1.0, *6 * [0.0]]

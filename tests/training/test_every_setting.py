@@ -149,6 +149,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
 SAMPLING_CHANGES: dict[str, Any] = {
     "negatives": 3,
     "verified_negatives": False,
+    "shared_negatives": True,
     "batch_layout": "shuffled",
 }
 

@@ -287,6 +287,43 @@ def test_halves_must_be_what_they_are_named(
         run_of("neumf", dataset, tmp_path / "run", pretraining=swapped)
 
 
+@pytest.mark.parametrize(
+    ("settings", "learned"),
+    [
+        ({"cosine": True}, "cosine on"),
+        ({"loss": "ccl"}, "cosine on and loss ccl"),
+        ({"biases": True}, "biases on"),
+        ({"loss": "softmax"}, "loss softmax"),
+    ],
+)
+def test_scores_of_another_kind_are_refused(
+    settings: dict[str, Any],
+    learned: str,
+    trained: dict[str, Run],
+    dataset: Dataset,
+    tmp_path: Path,
+) -> None:
+    config = TrainingConfig(epochs=1, device="cpu")
+    place = {"config": config, "run_path": tmp_path / "run"}
+    half = train("gmf", dataset, factors=4, config=config, run_path=tmp_path / "half", **settings)
+    message = rf"half was trained with {learned}, which this neumf .* with the loss bce"
+    with pytest.raises(SettingError, match=message):
+        train("neumf", dataset, model_config=CONFIGS["neumf"], **place,
+              pretraining=pretrained(trained | {"gmf": half}))  # fmt: skip
+    if settings == {"loss": "softmax"}:
+        softmax = NeuMFConfig(factors=4, layers=(8, 8, 4), loss="softmax")
+        with pytest.raises(SettingError, match=r"mlp was trained with loss bce, which this neumf"):
+            train("neumf", dataset, model_config=softmax, **place,
+                  pretraining=pretrained(trained | {"gmf": half}))  # fmt: skip
+        assert train("gmf", dataset, start_from=half, loss="bce", **place).is_finished
+        return
+    with pytest.raises(
+        SettingError, match=r"half was trained with .* on, which this gmf would not"
+    ):
+        train("gmf", dataset, start_from=half, model_config=CONFIGS["gmf"], **place)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
 def test_alpha_is_a_share(alpha: float) -> None:
     with pytest.raises(SettingError, match=r"pretrained_alpha is .* at least 0 and at most 1"):

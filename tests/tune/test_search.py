@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 import signal
 import sqlite3
@@ -30,11 +31,19 @@ from foretaste.training import Callback
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.config import TrainingConfig
 from foretaste.tune import Search, compete, tune_model
+from foretaste.tune.directory import SETTINGS
 from foretaste.tune.study import DATABASE, Study
 from tests.cli.conftest import call
 from tests.tune.test_competition import Trained
 
-GMF: dict[str, Any] = {"epochs": 3, "eval_every": 1, "batch_size": 512, "negatives": 2}
+GMF: dict[str, Any] = {
+    "epochs": 3,
+    "eval_every": 1,
+    "batch_size": 512,
+    "negatives": 2,
+    "loss": "bce",
+    "cosine": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +291,7 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
     config = resolved_config(model, TrainingConfig(), dataset, sampling, "cpu")
     defaults = {**vars(config), **(vars(sampling) if sampling else {}), **vars(kind())}
     for name, values in kind.search_space.items():
-        if defaults[name] == "auto":
+        if defaults[name] in ("auto", None):
             assert isinstance(values, Between)
         elif isinstance(values, Between):
             assert values.low <= defaults[name] <= values.high, name
@@ -299,3 +308,39 @@ def test_models_compete_with_searched_settings(dataset: Dataset, tmp_path: Path)
     assert run == again.best.run
     assert "settings found by 3 trials a model, on the validation part" in board.notes()
     assert (tmp_path / "popularity" / "config.json").exists()
+
+
+SHORT: dict[str, Any] = {"epochs": 1, "factors": 4, "batch_size": 2048, "negatives": 2}
+
+
+def test_settings_that_do_not_act_are_left_out_of_a_trial(dataset: Dataset, tmp_path: Path) -> None:
+    search = tune_model(
+        "gmf", dataset, trials=8, output=tmp_path / "it", callback=Callback(), **SHORT
+    )
+    tried = [one.settings for one in search.trials]
+    divides = [one["cosine"] and one["loss"] != "ccl" for one in tried]
+    assert [("temperature" in one) for one in tried] == divides
+    assert {True, False} <= set(divides)
+    assert len({one["loss"] for one in tried}) > 1
+    for one, trial in zip(tried, search.trials, strict=True):
+        settings = Run.open(trial.run).config.model_config
+        assert {name: settings[name] for name in one if name in settings} == {
+            name: value for name, value in one.items() if name in settings
+        }
+
+
+def test_choices_that_do_not_fit_what_is_given_are_not_tried(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Cosine scores have no biases, and samples on their own no loss that compares them."""
+    for settings, searched in (
+        ({"biases": True}, {"learning_rate", "loss"}),
+        ({"batch_layout": "shuffled"}, {"learning_rate", "cosine", "temperature"}),
+        ({"loss": "ccl", "cosine": True}, {"learning_rate"}),
+    ):
+        path = tmp_path / "-".join(settings)
+        search = tune_model(
+            "gmf", dataset, trials=1, output=path, callback=Callback(), **SHORT, **settings
+        )
+        assert json.loads((path / SETTINGS).read_text())["space"].keys() == searched
+        assert search.trials[0].state == "complete"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from foretaste._util.settings import Count, Range, check_settings
+from foretaste.errors import SettingError
 
 BatchLayout = Literal["grouped", "shuffled"]
 Widths = Annotated[tuple[int, ...], Range(at_least=1)]
@@ -24,6 +25,8 @@ class Between:
     high: float
     log: bool = False
     """A factor counts alike everywhere in the range."""
+    only: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    """Other settings, and the values of theirs beside which this one is given."""
 
 
 SearchSpace = dict[str, Between | tuple[Any, ...]]
@@ -55,6 +58,14 @@ class ModelConfig:
     search_space: ClassVar[SearchSpace] = {}
     """Settings worth a search, of the model, its negatives or its training."""
 
+    @property
+    def scoring(self) -> dict[str, bool]:
+        """Settings that weights were learned with and make other scores without."""
+        return {}
+
+    def check_sampling(self, sampling: "SamplingConfig") -> None:
+        """SettingError for negatives that it cannot learn from."""
+
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -69,12 +80,21 @@ class SamplingConfig:
     verified_negatives: bool = True
     """Check that sampled items are not among the user's own; False is the reference's shortcut."""
 
+    shared_negatives: bool = False
+    """Draw one set of items for each batch, the negatives of all its interactions: faster where
+    there are hundreds."""
+
     batch_layout: BatchLayout = "grouped"
     """`grouped`: an interaction stays with its negatives in one batch, which is faster;
     `shuffled`: every sample is drawn on its own."""
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.shared_negatives and self.batch_layout == "shuffled":
+            raise SettingError(
+                "shared_negatives is on and batch_layout is shuffled, which parts interactions "
+                "from their negatives; leave out one of them"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

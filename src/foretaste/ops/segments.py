@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from foretaste.ops.buffers import Buffers
 
 _BYTES_AT_ONCE = 10 * 2**20
+_MOST_SHORT = 2**15 - 1
 
 
 class Segments:
@@ -31,8 +32,11 @@ class Segments:
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:
+        if index_S.device.type == "cpu" and num_segments <= _MOST_SHORT:
+            # sorted by two bytes, which takes half as long as by four and a quarter of eight
+            index_S = index_S.clamp(max=num_segments).short()
         sorted_S, self.order_S = torch.sort(index_S, stable=True)
-        bounds = torch.arange(num_segments + 1, dtype=index_S.dtype, device=index_S.device)
+        bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
         self.offsets = torch.searchsorted(sorted_S, bounds)
 
     def sum(

@@ -118,8 +118,8 @@ def check_settings_act(
     if sampling is not None and not kind.samples_negatives:
         sampling_models = [name for name in MODELS if config_class(name).samples_negatives]
         raise SettingError(
-            f"{model} samples no negatives: negatives, verified_negatives and batch_layout belong "
-            f"to {', '.join(sampling_models)}"
+            f"{model} samples no negatives: negatives, verified_negatives, shared_negatives and "
+            f"batch_layout belong to {', '.join(sampling_models)}"
         )
     heeded = heeded_settings(kind)
     for name in by_name.keys() & ({field.name for field in fields(TrainingConfig)} - set(heeded)):

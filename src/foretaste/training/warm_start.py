@@ -22,6 +22,8 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODELS, config_class
+from foretaste.runs.loading import model_config
+from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.config import PretrainingConfig
 
@@ -116,6 +118,29 @@ class Origin:
                 "the run, or none: --from (start_from=... in Python) takes them from it"
             )
 
+    def check_scores(self, model: IterativeModel, role: str) -> None:
+        """SettingError where the weights would make other scores in the model than in the run.
+
+        Its halves are to be of its own loss, and bring neither cosines nor biases.
+        """
+        theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
+        expected = ours.scoring if role == _SAME else dict.fromkeys(theirs.scoring, False)
+        differing = [
+            f"{name} {'on' if value else 'off'}"
+            for name, value in theirs.scoring.items()
+            if value != expected[name]
+        ]
+        advice = "give its settings, or none: --from (start_from=... in Python) takes them from it"
+        if role != _SAME:
+            if theirs.loss != ours.loss:
+                differing.append(f"loss {theirs.loss}")
+            advice = f"train it again with the loss {ours.loss}, without cosines and biases"
+        if differing:
+            raise SettingError(
+                f"{self.run.path} was trained with {' and '.join(differing)}, which this "
+                f"{model.name} would not take over; {advice}"
+            )
+
     @torch.no_grad()
     def copy(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
         """Copy the parameters whose names so begin, row by row where rows are users or items."""
@@ -204,6 +229,7 @@ class WarmStart:
                 )
             origins[role] = origin
         for role, origin in origins.items():
+            origin.check_scores(model, role)
             origin.check_sizes(model, _prefixes(model, role))
         for role, origin in origins.items():
             origin.copy(model, _prefixes(model, role))

@@ -15,7 +15,7 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import parse_metric
-from foretaste.models.config import Between, ModelConfig, SamplingConfig
+from foretaste.models.config import Between, ModelConfig, SamplingConfig, SearchSpace
 from foretaste.models.registry import MODELS, config_class
 from foretaste.ops.device import resolve_device
 from foretaste.report.evaluate_runs import evaluate_run
@@ -98,7 +98,7 @@ def tune_model(
         callback=callback,
     )
     given = task.given() | {name: settings[name] for name in settings if name in task.values()}
-    space = {name: values for name, values in kind.search_space.items() if name not in given}
+    space = task.space(given)
     if not space:
         able = [name for name in MODELS if config_class(name).search_space]
         why = "every setting worth it is given" if kind.search_space else f"of {', '.join(able)}"
@@ -156,6 +156,47 @@ class _Task:
         values = self.values() | asdict(resolved_config(*arguments)) | asdict(self.model_config)
         return {name: values[name] for name in space}
 
+    def space(self, given: Mapping[str, Any]) -> SearchSpace:
+        """The settings to search: ranges that may act, and choices that fit, beside those given."""
+        whole, fixed = config_class(self.model).search_space, {**self.values(), **given}
+        choices = {
+            name: tuple(one for one in values if name not in given and self._fits({name: one}))
+            for name, values in whole.items()
+            if not isinstance(values, Between)
+        }
+        space: SearchSpace = {}
+        for name, values in whole.items():
+            if name in given:
+                continue
+            if not isinstance(values, Between):
+                if len(choices[name]) > 1:
+                    space[name] = choices[name]
+            elif all(
+                {*(choices.get(other) or (fixed[other],))} & {*allowed}
+                for other, allowed in values.only
+            ):
+                space[name] = values
+        return space
+
+    def _fits(self, settings: Mapping[str, Any]) -> bool:
+        try:
+            configs = self._arguments(settings)
+            if configs["sampling"] is not None:
+                configs["model_config"].check_sampling(configs["sampling"])
+        except SettingError:
+            return False
+        return True
+
+    def acting(self, searched: Mapping[str, Any]) -> dict[str, Any]:
+        """The searched settings of a trial without those that the others leave no effect."""
+        values, space = {**self.values(), **searched}, config_class(self.model).search_space
+        conditions = {name: getattr(space[name], "only", ()) for name in searched}
+        return {
+            name: searched[name]
+            for name, only in conditions.items()
+            if all(values[other] in allowed for other, allowed in only)
+        }
+
     def run_path(self, number: int) -> Path:
         return self.path / f"trial-{number:03}"
 
@@ -172,7 +213,7 @@ class _Task:
                     self.model,
                     self.dataset,
                     Callbacks(shown, Pruning(trial, self.select_by)),
-                    **self._arguments(study.settings(trial)),
+                    **self._arguments(self.acting(study.settings(trial))),
                 )
             study.complete(trial, self._value(run))
         except Pruned:
@@ -226,7 +267,7 @@ class _Task:
             trials=tuple(
                 Trial(
                     number=one.number,
-                    settings=study.settings(one),
+                    settings=self.acting(study.settings(one)),
                     state={"FAIL": "failed"}.get(one.state.name, one.state.name.lower()),
                     value=next(reversed(one.intermediate_values.values()), None)
                     if one.value is None

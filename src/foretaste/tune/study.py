@@ -36,8 +36,9 @@ _EPOCHS_NOT_PRUNED = 5
 """Epochs of a trial before the first validation that may prune it: early ones say little."""
 
 _AUTO = "auto"
-"""Setting that the model chooses itself: only the first trial has it, and its place in the range is
-not known. Also the name of the list of these in that trial's record."""
+"""Setting that the model chooses itself, as it does one that is None: only the first trial has it,
+and its place in the range is not known. Also the name of the list of these in that trial's record.
+"""
 
 _DIGITS = 4
 """Of a number that is tried: more would only make command lines long."""
@@ -48,7 +49,7 @@ class Study:
 
     def __init__(self, path: Path, space: SearchSpace, seed: int, first: Mapping[str, Any]) -> None:
         """Open the trials of ``path`` or begin them, with the settings ``first`` to try first."""
-        self._space, self._seed = space, seed
+        self._space, self._seed, self._first = space, seed, first
         self._distributions = {name: _distribution(values) for name, values in space.items()}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         # As a URI: an ordinary name would end at its first question mark.
@@ -64,7 +65,7 @@ class Study:
         if not self._study.get_trials(deepcopy=False):
             self._study.enqueue_trial(
                 {name: _position(values, first[name]) for name, values in space.items()},
-                user_attrs={_AUTO: [name for name in space if first[name] == _AUTO]},
+                user_attrs={_AUTO: [name for name in space if first[name] in (_AUTO, None)]},
             )
 
     def close(self) -> None:
@@ -100,7 +101,7 @@ class Study:
         for name, values in self._space.items():
             value = trial.params[name]
             if name in trial.user_attrs.get(_AUTO, ()):
-                found[name] = _AUTO
+                found[name] = self._first[name]
                 continue
             is_real = isinstance(values, Between) and isinstance(value, float)
             choice = value if isinstance(values, Between) else values[value]
@@ -163,7 +164,7 @@ def _position(values: Between | tuple[Any, ...], value: Any) -> Any:
     The middle of the range stands for auto.
     """
     if isinstance(values, Between):
-        if value == _AUTO:
+        if value in (_AUTO, None):
             low, high = values.low, values.high
             value = (low * high) ** 0.5 if values.log else (low + high) / 2
             return int(value) if isinstance(low, int) and isinstance(high, int) else value

@@ -52,6 +52,8 @@ class Search:
         words = ["foretaste", "train", self.model, str(self.dataset)]
         for name, value in {**self.fixed, **self.best.settings}.items():
             option = name.replace("_", "-")
+            if value is None:
+                continue  # its default
             if isinstance(value, bool):
                 words.append(f"--{option}" if value else f"--no-{option}")
             else:
@@ -60,12 +62,16 @@ class Search:
 
     def grid(self) -> Grid:
         """A row for each trial, the searched settings and the metric in columns."""
-        names = list(self.best.settings)
+        names = self._names()
         rows = [
-            (str(one.number), (*(_cell(one.settings[name]) for name in names), *_end(one)))
+            (str(one.number), (*(_cell(one.settings.get(name)) for name in names), *_end(one)))
             for one in self.trials
         ]
         return Grid(headings=("trial", *names, self.select_by, ""), rows=tuple(rows))
+
+    def _names(self) -> list[str]:
+        """Settings that any trial was given."""
+        return list(dict.fromkeys(name for one in self.trials for name in one.settings))
 
     def notes(self) -> list[str]:
         """Lines to print below the table."""
@@ -84,7 +90,7 @@ class Search:
         return [
             {
                 "trial": one.number,
-                **{name: _plain(value) for name, value in one.settings.items()},
+                **{name: _plain(one.settings.get(name)) for name in self._names()},
                 "state": one.state,
                 self.select_by: one.value,
                 "run": str(one.run),
@@ -108,6 +114,8 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Cell:
+    if value is None:
+        return Cell("-")
     return Cell(f"{value:.4g}" if isinstance(value, float) else str(_plain(value)))
 
 

@@ -53,8 +53,10 @@ def make_model(config: Config) -> NeuMF:
     return model
 
 
-def batch_of(model: NeuMF, histories: HistoryTensors, batch_size: int = 10**6) -> InteractionBatch:
-    sampling = SamplingConfig(negatives=4)
+def batch_of(
+    model: NeuMF, histories: HistoryTensors, batch_size: int = 10**6, **settings: bool
+) -> InteractionBatch:
+    sampling = SamplingConfig(negatives=4, **settings)  # type: ignore[arg-type]
     batches = model.make_batches(histories, batch_size=batch_size, seed=5, sampling=sampling)
     return next(iter(batches.epoch(1)))
 
@@ -97,13 +99,15 @@ def plain_loss(model: NeuMF, batch: InteractionBatch) -> Tensor:
     return loss + 0.5 * config.l2_rows * torch.stack(squares).sum(0).mean()
 
 
+@pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("batch_size", [20, 10**6], ids=["distinct items", "whole table"])
 def test_loss_and_gradients_are_the_plain_ones(
-    model: NeuMF, rng: np.random.Generator, batch_size: int
+    model: NeuMF, rng: np.random.Generator, batch_size: int, shares: bool
 ) -> None:
     histories = random_histories(rng, NUM_USERS, NUM_ITEMS - 1, share=0.2)  # nobody has all
     histories = HistoryTensors(histories.offsets, histories.item_index, NUM_ITEMS)
-    batch = batch_of(model, histories, batch_size)
+    settings = {"shared_negatives": shares, "verified_negatives": not shares}
+    batch = batch_of(model, histories, batch_size, **settings)
     parameters = [one for one in model.parameters() if one.requires_grad and one.numel()]
     loss, expected = model.train()(batch), plain_loss(model, batch)
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)

@@ -56,6 +56,7 @@ class Case:
     precision: str = "fp32"
     batch_size: int = 300
     verified: bool = True
+    shared: bool = False
     num_users: int = NUM_USERS
 
     def bounds(self, size: int) -> list[int]:
@@ -96,7 +97,11 @@ def updates(
     model = model_of(ranks, case)
     users = model.share.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
-    sampling = SamplingConfig(batch_layout=case.layout, verified_negatives=case.verified)  # type: ignore[arg-type]
+    sampling = SamplingConfig(
+        batch_layout=case.layout,  # type: ignore[arg-type]
+        verified_negatives=case.verified,
+        shared_negatives=case.shared,
+    )
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
     batches = make_batches(model, histories, sampling, plan)
     step = make_step(model.train(), batches, plan)
@@ -185,6 +190,7 @@ OTHERS = [
 ]
 OTHERS += [Case(name="gmf", batch_size=batch_size) for batch_size in (1, 30, 10**6)]
 OTHERS += [Case(name=name, batch_size=30) for name in CONFIGS if " " in name]
+OTHERS += [Case(name=name, shared=True, shares="no user") for name in ("gmf by ccl", "neumf")]
 OTHERS += [Case(verified=False), Case(verified=False, layout="shuffled", shares="no user")]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.ops.neumf_loss import chunked, reference
+from foretaste.ops.neumf_loss import chunked, product, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from tests.ops.cases import rms
 
@@ -93,6 +93,7 @@ def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     for limit in ("_SAMPLES_AT_ONCE", "_PAIRS_AT_ONCE"):
         monkeypatch.setattr(chunked, limit, {"cpu": size, "cuda": size})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 2 * size, "cuda": 2 * size})
+    monkeypatch.setattr(product, "_SAMPLES_AT_ONCE", {"cpu": size, "cuda": size})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
     return size
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from foretaste.errors import UnsupportedError
 from foretaste.ops import neumf_loss
-from foretaste.ops.neumf_loss import chunked, reference
+from foretaste.ops.neumf_loss import chunked, product, reference
 from foretaste.ops.neumf_loss.inputs import BCE, Objective, Samples
 from tests.ops.neumf_loss.test_chunked import Shape, gradients, make_inputs, make_samples
 
@@ -44,6 +44,12 @@ def test_ccl_by_hand() -> None:
     assert found.item() == pytest.approx(expected)
 
 
+def test_ccl_is_a_mean_over_the_negatives_that_count() -> None:
+    cosines = torch.tensor([[0.9, 0.5, 0.8, 0.3]], dtype=torch.float64)
+    weight_BK = torch.tensor([[0.4, 0.3, 0.0, 0.3]], dtype=torch.float64)
+    assert CCL.loss(cosines, LABEL, weight_BK).item() == pytest.approx(0.1 + 20.0 / 2 * 0.2)
+
+
 @pytest.mark.parametrize("objective", [BCE, SOFTMAX, CCL], ids=lambda each: each.name)
 @pytest.mark.parametrize("kind", ["one for all", "some zero"])
 def test_slopes_are_the_gradient(
@@ -62,20 +68,30 @@ def test_slopes_are_the_gradient(
         assert slope_BK[4].eq(0.0).all()
 
 
-@pytest.mark.parametrize("objective", [SOFTMAX, CCL], ids=lambda each: each.name)
-@pytest.mark.parametrize("shape", [Shape(), Shape(widths=(0,)), Shape(candidates=1)], ids=str)
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("objective", [BCE, SOFTMAX, CCL], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "shape",
+    [Shape(), *(Shape(widths=(0,), candidates=k) for k in (1, 2, 5)), Shape(candidates=1)],
+    ids=str,
+)
 def test_chunks_have_the_plain_loss_and_gradients(
     objective: Objective,
     shape: Shape,
+    shares: bool,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": 15})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 30})
+    monkeypatch.setattr(product, "_SAMPLES_AT_ONCE", {"cpu": 30})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
     inputs = make_inputs(shape, generator, dtype=torch.float64)
     made = make_samples(shape, generator)
-    samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, objective)
+    index_BK = made.item_index_BK
+    if shares:
+        index_BK[:, 1:] = torch.randperm(shape.items, generator=generator)[: shape.candidates - 1]
+    samples = Samples(index_BK, made.label_BK, made.weight_BK, objective, shares)
     expected, found = reference.loss(inputs, samples), neumf_loss.loss(inputs, samples)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))

@@ -7,12 +7,13 @@ negatives, or one sample), K candidates per row, S samples, I items, D the width
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from foretaste._util.memory import require_memory
+from foretaste.errors import SettingError
 from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import free_on
 from foretaste.ops.dropout import keep_mask, keep_rate
@@ -46,13 +47,16 @@ class InteractionBatch:
     first_row: Tensor
     """Rows of the whole batch before this one's, int64 []."""
 
+    shares_negatives: bool = field(default=False, kw_only=True)
+    """All rows have the same candidates, but for the first."""
+
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in the order of the fields."""
         return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
         """Such a batch of other `tensors`."""
-        return InteractionBatch(self.num_samples, *tensors)
+        return InteractionBatch(self.num_samples, *tensors, shares_negatives=self.shares_negatives)
 
     def __getitem__(self, rows: slice) -> InteractionBatch:
         """Some rows, to compute on their own: losses of the slices of a batch add up to its own."""
@@ -97,11 +101,17 @@ class InteractionBatches:
         self.seed = seed
         self.first_interaction = first_interaction
         self.rows_before = rows_before
+        self.histories = histories
         self.item_index_N = histories.item_index
         self.user_index_N = histories.row_index().int()
         self.complement = Complement.of(histories)
         self.has_negatives_U = self.complement.sizes() > 0
         self.all_have_negatives = bool(self.has_negatives_U.all())
+        if sampling.shared_negatives and sampling.negatives > histories.num_items:
+            raise SettingError(
+                f"negatives is {sampling.negatives:,}, shared by all interactions of a batch and "
+                f"no two alike, and there are {histories.num_items:,} items; give as many at most"
+            )
         self.group_size = 1 + sampling.negatives
         if num_interactions is None:
             num_interactions = num_here
@@ -128,18 +138,26 @@ class InteractionBatches:
         row_N, num_rows = self._rows(number)
         first_rows = self.rows_before(num_rows)
         rows = torch.split(row_N, num_rows.tolist())  # sync: once per epoch
-        negatives_key = stream_key(self.seed, Purpose.NEGATIVES, number)
+        key = stream_key(self.seed, Purpose.NEGATIVES, number)
         first_update = number * self.num_batches
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
+        shares = self.sampling.shared_negatives
         make = self._grouped if self.sampling.batch_layout == "grouped" else self._shuffled
         for batch in range(first_batch, self.num_batches):
             num_left = self.num_samples - batch * self.samples_per_batch
             num_samples = min(self.samples_per_batch, num_left)
-            user_index_B, item_index_BK, label_BK = make(rows[batch], negatives_key)
-            weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
-            tensors = user_index_B, item_index_BK, label_BK, weight_BK
-            yield InteractionBatch(num_samples, *tensors, keys[batch], first_rows[batch])
+            if shares:
+                user_index_B, item_index_BK, weight_BK = self._shared(
+                    rows[batch], stream_key(self.seed, Purpose.NEGATIVES, number, batch)
+                )
+                label_BK, weight_BK = self.label_K, weight_BK / num_samples
+            else:
+                user_index_B, item_index_BK, label_BK = make(rows[batch], key)
+                weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
+            samples = user_index_B, item_index_BK, label_BK, weight_BK
+            place = keys[batch], first_rows[batch]
+            yield InteractionBatch(num_samples, *samples, *place, shares_negatives=shares)
 
     def _rows(self, number: int) -> tuple[Tensor, Tensor]:
         """The rows here, batch after batch of an epoch, and how many each batch has; both int64.
@@ -173,6 +191,29 @@ class InteractionBatches:
         negatives_BK = self._negatives(user_B, key, number_B, self.sampling.negatives)
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_BK], dim=1)
         return user_B, items_BK, self.label_K
+
+    def _shared(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Users, items and weights: an interaction in column 0, then items drawn for all rows.
+
+        These differ from one another. Where they are verified, those that a user has weigh nothing
+        and the others as much as all.
+        """
+        num_items, num_drawn = self.complement.num_items, self.sampling.negatives
+        user_B, device = self.user_index_N[row_B], row_B.device
+        draw_N = torch.arange(num_drawn, device=device)
+        item_N = Permutation.keyed(key, num_items, device)(draw_N)
+        shared_BN = item_N.int().expand(len(row_B), -1)
+        items_BK = torch.cat([self.item_index_N[row_B, None], shared_BN], dim=1)
+        if not self.sampling.verified_negatives:
+            return user_B, items_BK, torch.ones(1, 1, device=device)
+        column_I = torch.full((num_items,), num_drawn, device=device).index_copy_(0, item_N, draw_N)
+        own = self.histories.rows(user_B)  # sync: their number
+        place_N = column_I.index_select(0, own.item_index) + own.row_index() * (1 + num_drawn)
+        counts_BN = torch.ones(len(row_B), 1 + num_drawn, device=device)
+        counts_BN.view(-1).index_fill_(0, place_N, 0.0)
+        counts_BN = counts_BN[:, :num_drawn]
+        counts_BN = counts_BN * (num_drawn / counts_BN.sum(1, keepdim=True).clamp_(min=1.0))
+        return user_B, items_BK, torch.cat([counts_BN.new_ones(len(row_B), 1), counts_BN], dim=1)
 
     def _shuffled(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""

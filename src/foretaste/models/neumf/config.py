@@ -9,16 +9,32 @@ from typing import Annotated, Any, Literal
 
 from foretaste._util.settings import Count, Range, wrong
 from foretaste.errors import SettingError
-from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
+from foretaste.models.config import (
+    Between,
+    Dropout,
+    ModelConfig,
+    SamplingConfig,
+    SearchSpace,
+    Widths,
+)
 
 _STEPS: SearchSpace = {
-    "learning_rate": Between(3e-4, 1e-2, log=True),
-    "negatives": Between(2, 16, log=True),
+    "learning_rate": Between(1e-4, 1e-2, log=True),
+    "negatives": Between(2, 128, log=True),
+    "loss": ("bce", "softmax"),
 }
 _WIDTHS: SearchSpace = {"factors": Between(8, 128, log=True)}
 _TOWERS: SearchSpace = {
     "layers": ((64, 32, 16), (128, 64, 32), (256, 128, 64), (256, 256, 128, 64)),
     "dropout": Between(0.0, 0.7),
+}
+
+_COSINES: SearchSpace = {
+    "loss": ("bce", "softmax", "ccl"),
+    "cosine": (False, True),
+    "temperature": Between(
+        0.05, 0.5, log=True, only=(("cosine", (True,)), ("loss", ("bce", "softmax")))
+    ),
 }
 
 _MARGIN = 0.4
@@ -61,6 +77,17 @@ class _FromNegatives(ModelConfig):
         """The loss by name, with its settings."""
         return {"name": self.loss}
 
+    @property
+    def scoring(self) -> dict[str, bool]:
+        return {"cosine": self.scores_cosines, "biases": self.biases}
+
+    def check_sampling(self, sampling: SamplingConfig) -> None:
+        if self.loss != "bce" and sampling.batch_layout == "shuffled":
+            raise SettingError(
+                f"loss is {self.loss}, which compares an interaction with its negatives, and "
+                "batch_layout is shuffled, which parts them; use grouped or the loss bce"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Factors(ModelConfig):
@@ -92,7 +119,7 @@ class GMFConfig(_FromNegatives, _Factors):
     """The factorisation half of NeuMF alone."""
 
     has_large_products = False
-    search_space = {**_STEPS, **_WIDTHS}  # noqa: RUF012 (a ClassVar of the parent)
+    search_space = {**_STEPS, **_WIDTHS, **_COSINES}  # noqa: RUF012 (a ClassVar of the parent)
 
     loss: Literal["bce", "softmax", "ccl"] = "bce"  # type: ignore[assignment]
     """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.errors import SettingError
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
 from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
@@ -116,11 +115,7 @@ class NeuMF(NeuralModel):
         padded: bool = False,
     ) -> InteractionBatches:
         assert sampling is not None
-        if self.objective.name != "bce" and sampling.batch_layout == "shuffled":
-            raise SettingError(
-                f"loss is {self.objective.name}, which compares an interaction with its negatives, "
-                "and batch_layout is shuffled, which parts them; use grouped or the loss bce"
-            )
+        self.config.check_sampling(sampling)
         self.sampling = sampling
         if not self.share.shards_users:
             return InteractionBatches(histories, sampling, batch_size, seed)
@@ -187,7 +182,8 @@ class NeuMF(NeuralModel):
             if rate := self.config.embedding_dropout:
                 kept_rows = dropped(user_rows, rate, batch.dropout_key, batch.first_row)
         inputs = self._inputs(kept_rows, item_rows, self.compute_dtype)
-        samples = Samples(item_index_BK, batch.label_BK, batch.weight_BK, self.objective)
+        labelled = item_index_BK, batch.label_BK, batch.weight_BK
+        samples = Samples(*labelled, self.objective, batch.shares_negatives)
         loss = neumf_loss.loss(
             inputs,
             samples,

@@ -3,7 +3,8 @@
 Nothing is kept for backward: each chunk of rows runs forward and backward by hand, and its
 [samples, width] activations stay in the cache. Gradients of the gathered item rows are the
 exception: they are stored for a block of chunks and then summed item by item, which is several
-times faster than scattering each chunk, and always adds in the same order.
+times faster than scattering each chunk, and always adds in the same order. Without a tower there
+are no activations, and `product` computes it all.
 
 Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths;
 c for a chunk (of rows or items), b for a block of chunks.
@@ -48,7 +49,16 @@ def loss(
     """
     dtype = compute_dtype or inputs.item_tower_IH.dtype
     with torch.no_grad():
-        value, gradients = _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
+        if inputs.item_tower_IH.shape[1]:
+            value, total = _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
+        else:
+            from foretaste.ops.neumf_loss import product
+
+            value, total = product.value_and_gradients(inputs, samples)
+    gradients = [
+        gradient if tensor.requires_grad else None
+        for tensor, gradient in zip(inputs.tensors(), total.tensors(), strict=True)
+    ]
     return with_gradients(value, inputs.tensors(), gradients)
 
 
@@ -158,19 +168,16 @@ class _Pass:
         self.loss = self.total.output_bias_1.new_zeros(())
         self.loss_scale_2 = loss_scale_of(samples.weight_BK) if dtype == torch.float16 else None
 
-    def run(self) -> tuple[Tensor, list[Tensor | None]]:
+    def run(self) -> tuple[Tensor, InteractionInputs]:
         block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
         by_items = min(_SAMPLES_PER_ITEM * self.inputs.num_items, _MOST_SAMPLES_PER_BLOCK)
         block_samples = max(block_samples, by_items)
         for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
             self._block(rows)
-        tensors = zip(self.inputs.tensors(), self.total.tensors(), strict=True)
         if self.loss_scale_2 is not None:
             for total in self.total.tensors():
                 total.mul_(self.loss_scale_2[1])
-        return self.loss, [
-            gradient if tensor.requires_grad else None for tensor, gradient in tensors
-        ]
+        return self.loss, self.total
 
     def _block(self, rows: slice) -> None:
         """Run the chunks of a block, then sum what they wrote down by user row and by item."""

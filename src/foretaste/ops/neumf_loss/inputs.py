@@ -112,7 +112,8 @@ class Objective:
     row's positive with its negatives, and the weights of a row add up to that of its loss:
     ``softmax`` is the cross-entropy of the positive among the row's candidates, ``ccl`` the cosine
     contrastive loss ``1 - s + negative_weight * mean(max(0, s_negative - margin))`` of logits that
-    are cosines (Mao et al. 2021, arXiv 2109.12613). Negatives of weight zero are left out.
+    are cosines (Mao et al. 2021, arXiv 2109.12613). Negatives of weight zero are left out, of the
+    mean too.
     """
 
     name: Literal["bce", "softmax", "ccl"] = "bce"
@@ -134,33 +135,33 @@ class Objective:
             loss_B = torch.logsumexp(logits_BK, dim=1) - positive_B
         else:
             excess_BN = F.relu(negative_BN - self.margin).masked_fill(is_left_out_BN, 0.0)
-            num_negatives = max(1, negative_BN.shape[1])
-            loss_B = 1.0 - positive_B + excess_BN.sum(1) * (self.negative_weight / num_negatives)
+            num_negatives_B = (~is_left_out_BN).sum(1).clamp(min=1)
+            loss_B = 1.0 - positive_B + excess_BN.sum(1) * (self.negative_weight / num_negatives_B)
         return (weight_BK.sum(1) * loss_B).sum()
 
     def with_slopes(
         self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """`loss` and its gradient by the logits [B, K], which is written over them."""
+        """`loss` and its gradient by the logits [B, K], which are written over."""
         if self.name == "bce":
             losses_BK = F.softplus(logits_BK) - logits_BK * label_BK
             slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
             return (weight_BK * losses_BK).sum(), slope_BK
         row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
-        positive_B, negative_BN = logits_BK[:, 0].clone(), logits_BK[:, 1:]
-        is_left_out_BN = weight_BK[:, 1:] == 0.0
+        negative_BN, is_left_out_BN = logits_BK[:, 1:], weight_BK[:, 1:] == 0.0
         if self.name == "softmax":
-            negative_BN.masked_fill_(is_left_out_BN, float("-inf"))
-            log_sum_B = torch.logsumexp(logits_BK, dim=1)
-            loss_B = log_sum_B - positive_B
-            logits_BK.sub_(log_sum_B[:, None]).exp_()
-            logits_BK[:, 0] -= 1.0
+            if weight_BK.stride(1):  # else a row's weights are all alike, and only count together
+                negative_BN.masked_fill_(is_left_out_BN, float("-inf"))
+            logits_BK = torch.log_softmax(logits_BK, dim=1)
+            loss_B = -logits_BK[:, 0]
+            logits_BK.exp_()[:, 0] -= 1.0
         else:
-            share = self.negative_weight / max(1, negative_BN.shape[1])
+            num_negatives_B1 = (~is_left_out_BN).sum(1, keepdim=True).clamp_(min=1)
+            share_B1 = self.negative_weight / num_negatives_B1
             excess_BN = negative_BN.sub_(self.margin).clamp_(min=0.0)
             excess_BN.masked_fill_(is_left_out_BN, 0.0)
-            loss_B = 1.0 - positive_B + excess_BN.sum(1) * share
-            excess_BN.sign_().mul_(share)
+            loss_B = 1.0 - logits_BK[:, 0] + (excess_BN * share_B1).sum(1)
+            excess_BN.sign_().mul_(share_B1)
             logits_BK[:, 0] = -1.0
         return (row_weight_B * loss_B).sum(), logits_BK.mul_(row_weight_B[:, None])
 
@@ -174,13 +175,15 @@ class Samples:
 
     ``item_index_BK`` integer; ``label_BK`` in {0, 1} and ``weight_BK`` float32, both of that shape
     or broadcast to it. The loss is the weighted *sum* over samples: give 1 / count for a mean.
-    ``objective`` is what is made of their logits.
+    ``objective`` is what is made of their logits. ``shares_negatives`` promises that all rows have
+    the same items, no two alike, in all columns but the first.
     """
 
     item_index_BK: Tensor
     label_BK: Tensor
     weight_BK: Tensor
     objective: Objective = BCE
+    shares_negatives: bool = False
 
 
 @dataclass(frozen=True)
