@@ -22,30 +22,39 @@ def noise(generator: torch.Generator) -> Tensor:
     return torch.randn(7, 5, generator=generator, dtype=torch.float64)
 
 
-def plain(code: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+USERS = torch.tensor([0.0, 1.0, 0.5, 3.0, 0.1, 2.0, 7.0], dtype=torch.float64)
+
+
+def plain(code: Tensor, noise: Tensor, weight_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
     mean_BL, log_variance_BL = code.chunk(2, dim=1)
     posterior = Normal(mean_BL, (0.5 * log_variance_BL).exp())
     divergence_BL = kl_divergence(posterior, Normal(0.0, 1.0))
+    if weight_B is not None:
+        divergence_BL = weight_B[:, None] * divergence_BL
     return mean_BL + noise * posterior.stddev, divergence_BL.sum()
 
 
-def test_values(code: Tensor, noise: Tensor) -> None:
-    torch.testing.assert_close(reparameterize(code, noise), plain(code, noise))
+@pytest.mark.parametrize("weight_B", [None, USERS], ids=["alike", "weighted"])
+def test_values(code: Tensor, noise: Tensor, weight_B: Tensor | None) -> None:
+    found = reparameterize(code, noise, weight_B)
+    torch.testing.assert_close(found, plain(code, noise, weight_B))
 
 
+@pytest.mark.parametrize("weight_B", [None, USERS], ids=["alike", "weighted"])
 @pytest.mark.parametrize("weights", [(1.0, 0.3), (1.0, 0.0), (0.0, 2.0)])
 @pytest.mark.parametrize("uses", [("vectors", "divergence"), ("vectors",), ("divergence",)])
 def test_gradients(
     code: Tensor,
     noise: Tensor,
     generator: torch.Generator,
+    weight_B: Tensor | None,
     weights: tuple[float, float],
     uses: tuple[str, ...],
 ) -> None:
     upstream_BL = torch.randn(7, 5, generator=generator, dtype=torch.float64)
     gradients = []
     for form in (reparameterize, plain):
-        latent_BL, divergence = form(code, noise)
+        latent_BL, divergence = form(code, noise, weight_B)
         parts = {
             "vectors": weights[0] * (latent_BL * upstream_BL).sum(),
             "divergence": weights[1] * divergence,

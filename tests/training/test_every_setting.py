@@ -111,6 +111,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "anneal_cap": 0.5,
             "anneal_steps": 2000,
             "anneal_epochs": 1000.0,
+            "kl_weight": 0.5,
             "l2": 0.1,
             "sampled_softmax": 3,
         },

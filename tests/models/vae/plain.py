@@ -34,12 +34,12 @@ class PlainVAE(nn.Module):
         for number in range(self.depth - 1):
             hidden = self._activate(self._linear("encoder", number, hidden))
         latent = code = self._linear("encoder", self.depth - 1, hidden)
-        divergence = torch.zeros((), dtype=torch.float64)
+        divergence_B = torch.zeros(len(seen_BI), dtype=torch.float64)
         if self.is_variational:
             mean, log_variance = code[:, : self.config.latent], code[:, self.config.latent :]
             posterior = torch.distributions.Normal(mean, (0.5 * log_variance).exp())
             prior = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
-            divergence = torch.distributions.kl_divergence(posterior, prior).sum()
+            divergence_B = torch.distributions.kl_divergence(posterior, prior).sum(1)
             noise = latent_noise(batch, self.config.latent)
             latent = mean + noise * posterior.stddev * training
         else:
@@ -48,13 +48,16 @@ class PlainVAE(nn.Module):
             latent = self._activate(self._linear("decoder", number, latent))
         logits_BI = F.linear(latent, self.output_weight, self.output_bias)
         likelihood = (F.log_softmax(logits_BI, dim=1) * seen_BI).sum()
-        loss = (self.kl_weight(batch) * divergence - likelihood) / len(seen_BI)
+        divergence = (self.kl_weight(batch) * divergence_B).sum()
+        loss = (divergence - likelihood) / len(seen_BI)
         matrices = (parameter for parameter in self.parameters() if parameter.dim() == 2)
         return loss + self.config.l2 * sum(matrix.pow(2).sum() for matrix in matrices)
 
-    def kl_weight(self, batch: HistoryBatch) -> float:
+    def kl_weight(self, batch: HistoryBatch) -> float | Tensor:
         if not self.is_variational:
             return 0.0
+        if self.config.kl_weight is not None:
+            return self.config.kl_weight * batch.histories.lengths()
         if self.config.anneal_epochs is None:
             return min(self.config.anneal_cap, batch.update.item() / self.config.anneal_steps)
         epochs = batch.update.item() / batch.updates_per_epoch

@@ -124,6 +124,7 @@ def assert_steps_agree(case: Case, parallel: Sharing, size: int, tolerance: floa
 CONFIGS: dict[str, VAEConfig | DAEConfig] = {
     "vae": VAE,
     "vae, deeper": VAEConfig(hidden=(9, 6), latent=4, dropout=0.3, activation="relu", l2=0.02),
+    "vae, KL by history": VAEConfig(hidden=(9,), latent=4, kl_weight=0.3),
     "vae, no dropout": VAEConfig(hidden=(9,), latent=3, dropout=0.0, anneal_cap=0.0),
     "dae": DAEConfig(hidden=(9,), latent=4),
     "dae, deeper": DAEConfig(hidden=(9, 6), latent=4, l2=0.1, activation="relu"),

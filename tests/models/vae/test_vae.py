@@ -24,6 +24,7 @@ CONFIGS = {
     "vae, deeper": VAEConfig(hidden=(9, 6), latent=4, dropout=0.3, activation="relu"),
     "vae, l2": VAEConfig(hidden=(9,), latent=4, l2=0.02, anneal_cap=0.7, anneal_steps=3),
     "vae, annealed by epochs": VAEConfig(hidden=(9,), latent=4, anneal_cap=0.9, anneal_epochs=0.7),
+    "vae, KL by history": VAEConfig(hidden=(9,), latent=4, kl_weight=0.3),
     "vae, every item sampled": VAEConfig(hidden=(9,), latent=4, sampled_softmax=NUM_ITEMS),
     "vae, no dropout": VAEConfig(hidden=(9,), latent=4, dropout=0.0, anneal_cap=0.0),
     "dae": DAEConfig(hidden=(9,), latent=4),
@@ -92,6 +93,7 @@ def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
     assert model.schedule(1500, 8) == {"beta": pytest.approx(0.1)}
     assert model.schedule(15_000, 4) == {"beta": 0.1}
     assert MultDAE(DAEConfig(), 2, 3).schedule(5000, 4) == {}
+    assert MultVAE(VAEConfig(kl_weight=0.005), 2, 3).schedule(5000, 4) == {}
 
 
 @pytest.mark.parametrize("updates_per_epoch", [1, 4, 250])
@@ -169,7 +171,9 @@ def test_scores_are_the_plain_logits(model: MultVAE, histories: HistoryTensors) 
     likelihood = -(log_share_BI * seen_BI).sum() / (NUM_USERS - 1)
     rest = histories[1:]
     plain = PlainVAE(model)
-    plain.config = type(model.config)(**{**vars(model.config), "l2": 0.0})
+    likelihood_alone = {"l2": 0.0, "kl_weight": None}
+    settings = {n: likelihood_alone.get(n, value) for n, value in vars(model.config).items()}
+    plain.config = type(model.config)(**settings)
     expected = plain.loss(batch_of(rest, update=0), training=False)
     torch.testing.assert_close(likelihood, expected.detach(), rtol=1e-6, atol=1e-6)
 

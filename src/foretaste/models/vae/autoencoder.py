@@ -128,6 +128,11 @@ class HistoryAutoencoder(NeuralModel):
         noise_BW2 = normals(key, (row_B1 << 32) + column_W)
         return noise_BW2.flatten(1)[:, : self.config.latent]
 
+    def _kl_weights(self, batch: HistoryBatch, weight: float, dtype: torch.dtype) -> Tensor:
+        """Weights [B] of the users' KL terms, by the length of the history (Shenbin et al. 2020,
+        section 3.5), as parts of a mean over the batch's users."""
+        return batch.histories.whole_lengths().to(dtype) * (weight / batch.num_samples)
+
     def _likelihood_loss(
         self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
     ) -> Tensor:

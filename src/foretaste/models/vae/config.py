@@ -54,6 +54,10 @@ class _Annealing(ModelConfig):
     anneal_epochs: Annotated[float | None, Range(above=0)] = None
     """The same in epochs, in place of anneal_steps: the batch size then does not matter."""
 
+    kl_weight: Weight | None = None
+    """Weight of the KL term for each item of a user's history, from the first update on, in place
+    of the annealed one; RecVAE's is 0.005."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Norm(ModelConfig):

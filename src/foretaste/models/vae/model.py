@@ -86,7 +86,12 @@ class MultVAE(HistoryAutoencoder):
             fill_uniform_(parameter, key, bound, first_row)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """``beta``, the weight of the KL term: ``min(anneal_cap, update / anneal_steps)``."""
+        """``beta``, the weight of the KL term: ``min(anneal_cap, update / anneal_steps)``.
+
+        Nothing where it follows the length of the history.
+        """
+        if self.config.kl_weight is not None:
+            return {}
         anneal_steps = self._anneal_steps(updates_per_epoch)
         return {"beta": min(self.config.anneal_cap, update / anneal_steps)}
 
@@ -114,9 +119,13 @@ class MultVAE(HistoryAutoencoder):
         return total
 
     def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:
-        """The latent vector [B, L], reparameterized with noise in training, and beta KL."""
+        """The latent vector [B, L], reparameterized with noise in training, and the weighted KL."""
         code_BC = code_BC.to(self.encoder_table.dtype)
-        latent_BL, divergence = reparameterize(code_BC, self._noise(batch, code_BC))
+        noise_BL = self._noise(batch, code_BC)
+        if self.config.kl_weight is not None:
+            weight_B = self._kl_weights(batch, self.config.kl_weight, code_BC.dtype)
+            return reparameterize(code_BC, noise_BL, weight_B)
+        latent_BL, divergence = reparameterize(code_BC, noise_BL)
         if self.config.anneal_cap == 0.0:
             return latent_BL, None
         anneal_steps = self._anneal_steps(batch.updates_per_epoch)

@@ -122,8 +122,7 @@ class RecVAE(HistoryAutoencoder):
             return loss
         with torch.no_grad():
             earlier_BC = self._encode(histories, weights=self.kept)
-        length_B = histories.whole_lengths().to(code_BC.dtype)
-        weight_B = length_B * (self.config.kl_weight / batch.num_samples)
+        weight_B = self._kl_weights(batch, self.config.kl_weight, code_BC.dtype)
         divergence = divergence_from_mixture(latent_BL, code_BC, noise_BL, earlier_BC, weight_B)
         return loss + self._counted_once(divergence)
 
