@@ -63,6 +63,17 @@ def test_one_process_answers_reloads_and_drains(place: Path, runs: Path, dataset
     assert {line["path"] for line in asked} == {"/readyz", "/v1/recommend"}
 
 
+def test_a_head_without_end_is_cut_off(runs: Path) -> None:
+    with processes.serve(runs / "popularity") as served:
+        for chunk in (b"x" * 1000, b"x-some: header\r\n" * 60):
+            with socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S) as sender:
+                sender.sendall(b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-long: ")
+                with pytest.raises(OSError, match=r"reset|roken pipe"):
+                    sender.sendall(chunk * 10_000)
+        long = {"users": [{"history": ["x" * 1000] * 900}]}
+        assert served.ask("POST", "/v1/recommend", long)[0] == 200
+
+
 def test_sigterm_lets_requests_under_way_end(runs: Path) -> None:
     with processes.serve(runs / "gmf", "--max-users", 2000) as served:
         many = {"users": [{"history": [n % 12, n % 7]} for n in range(2000)], "k": 5}

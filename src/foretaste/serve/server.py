@@ -44,6 +44,7 @@ def serve(
             directory = stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-"))
             # Read as the library of the metrics is imported, which workers then share.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
+            stack.callback(os.environ.pop, "PROMETHEUS_MULTIPROC_DIR")
         try:
             from foretaste.serve.models import ModelStore
             from foretaste.serve.process import Process
