@@ -7,9 +7,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.databases import write_sqlite
 from tests.docs.mistakes import Mistake, run
 
 
@@ -38,6 +40,10 @@ def copy_run() -> None:
     shutil.copytree("runs/vae", "old/vae")
 
 
+def make_other_events() -> None:
+    write_sqlite(Path("shop.db"), "CREATE TABLE events (id, user_id, item_id, time)")
+
+
 SERVING = {
     "An address that others can reach": run("serve runs/vae --host 0.0.0.0"),
     "A token that is none": run(
@@ -47,5 +53,10 @@ SERVING = {
     "A port that is taken": Mistake(command="serve runs/vae", within=taken_port),
     "No run to serve": run("serve"),
     "Two runs of one name": run("serve runs/vae old/vae", copy_run),
+    "A place of events that cannot be": run("serve runs/vae --events mysql://host/shop"),
+    "Events in a folder that is not there": run("serve runs/vae --events none/events.db"),
+    "Events in a database of something else": run(
+        "serve runs/vae --events shop.db", make_other_events
+    ),
     "Serving without the extra": Mistake(command="serve runs/vae", within=without_uvicorn),
 }

@@ -42,6 +42,8 @@ def serving(*paths: Path, **settings: Any) -> Iterator[tuple[TestClient, Service
     config = ServeConfig(**{"device": "cpu", "access_log": False} | settings)
     store = ModelStore(paths, "cpu")
     service = Service(store, config)
+    if service.event_store is not None:
+        service.event_store.create()
     with TestClient(_started(service), raise_server_exceptions=False) as client:
         client.headers["host"] = "127.0.0.1"
         if token := config.token():
@@ -58,19 +60,20 @@ def _started(service: Service) -> Any:
             await app(scope, receive, send)
             return
         await receive()
-        service.batcher.start()
+        service.start()
         await service.reload()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await service.batcher.close()
+        await service.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     return with_lifespan
 
 
 @pytest.fixture(scope="session")
-def client(runs: Path) -> Iterator[TestClient]:
-    """A client of ease, the default, and of vae, gmf and popularity."""
+def client(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of ease, the default, and of vae, gmf and popularity; events are kept."""
     names = ("ease", "vae", "gmf", "popularity")
-    with serving(*(runs / name for name in names)) as (client, _):
+    events = tmp_path_factory.mktemp("events") / "events.db"
+    with serving(*(runs / name for name in names), events=str(events)) as (client, _):
         yield client

@@ -239,6 +239,7 @@ def test_the_limits_of_a_service_are_its_own_and_in_its_document(runs: Path) -> 
 
 RESPONSES = {
     "/v1/recommend": schemas.RecommendResponse,
+    "/v1/events": schemas.EventsResponse,
     "/v1/similar": schemas.SimilarResponse,
     "/v1/items": schemas.ItemsResponse,
     "/v1/models": schemas.ModelsResponse,

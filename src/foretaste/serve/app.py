@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from foretaste.errors import ForetasteError
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
-from foretaste.serve.errors import HANDLERS, ServiceError, not_ready
+from foretaste.serve.errors import HANDLERS, ServiceError, not_ready, overloaded
+from foretaste.serve.events import Event, EventStore
 from foretaste.serve.models import ModelStore
 from foretaste.serve.openapi import document
 from foretaste.serve.schemas import Bodies
@@ -40,6 +41,7 @@ class Service:
 
     def __init__(self, store: ModelStore, config: ServeConfig) -> None:
         self.store = store
+        self.event_store = None if config.events is None else EventStore(config.events)
         self.config = config
         self.metrics = Metrics(store)
         self.batcher = Batcher(
@@ -56,10 +58,23 @@ class Service:
         self._openapi = to_json(document(self._bodies))
         self._reloading = asyncio.Lock()
 
+    def start(self) -> None:
+        """Begin to answer; called once, in the event loop of the requests."""
+        self.batcher.start()
+        if self.event_store is not None:
+            self.event_store.start()
+
+    async def close(self) -> None:
+        """Answer what waits and keep what is to be kept, then end the threads."""
+        await self.batcher.close()
+        if self.event_store is not None:
+            await asyncio.to_thread(self.event_store.close)
+
     def app(self) -> ASGIApp:
         """The application, with the token checked and every request counted."""
         routes = [
             _route("/v1/recommend", self.recommend, "POST"),
+            _route("/v1/events", self.events, "POST"),
             _route("/v1/similar", self.similar, "POST"),
             _route("/v1/items", self.items),
             _route("/v1/models", self.models),
@@ -77,9 +92,35 @@ class Service:
     async def recommend(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, self._bodies.recommend)
-            content, lists = await self._answer(request, "recommend", body, len(body.users))
+            content, lists = await self._answer(
+                request, "recommend", body, len(body.users), events=self.event_store
+            )
         self.metrics.note_lists(lists)
         return Response(content, media_type=_JSON)
+
+    async def events(self, request: Request) -> Response:
+        store = self.event_store
+        if store is None:
+            raise ServiceError(404, "no_events", "no events are kept here: start with --events")
+        async with _deadline(self.config.deadline_s):
+            body = await self._read(request, self._bodies.events)
+            if store.num_waiting >= self.config.queue_requests:
+                raise overloaded()
+            now = time()
+            events = [
+                Event(
+                    str(one.event_id),
+                    str(one.user_id),
+                    str(one.item_id),
+                    now if one.time is None else one.time,
+                )
+                for one in body.events
+            ]
+            num_unknown = self.store.get(None).count_unknown([one.item_id for one in body.events])
+            num_new = await asyncio.wrap_future(store.add(events))
+        counts = {"new": num_new, "repeated": len(events) - num_new}
+        self.metrics.note_events(counts)
+        return _response(counts | {"unknown_items": num_unknown})
 
     async def similar(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
@@ -159,13 +200,15 @@ class Service:
                 raise too_long
         return _valid(partial(kind.model_validate_json, b"".join(chunks)))
 
-    async def _answer(self, request: Request, verb: str, body: Any, num_users: int) -> Any:
+    async def _answer(
+        self, request: Request, verb: str, body: Any, num_users: int, **options: Any
+    ) -> Any:
         served = self.store.get(body.model)
         request.scope["foretaste"].update(model=served.name, digest=served.digest, users=num_users)
         return await self.batcher.submit(
             Job(
                 group=(served, verb),
-                answer=getattr(served, verb),
+                answer=partial(getattr(served, verb), **options),
                 body=body,
                 num_users=num_users,
                 deadline=monotonic() + self.config.deadline_s,

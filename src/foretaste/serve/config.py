@@ -34,6 +34,10 @@ class ServeConfig:
     workers: Threads = 1
     """Processes that answer; they share the weights in memory, and the cores."""
 
+    events: str | None = None
+    """File of SQLite (events.db), or URL of PostgreSQL (postgresql://user@host/database), that
+    keeps the events that requests bring; none are taken unless given."""
+
     max_k: Count = 500
     """Largest k of a request."""
 
@@ -45,6 +49,9 @@ class ServeConfig:
 
     max_items: Count = 50_000
     """Items that a request may exclude, and that it may name as candidates."""
+
+    max_events: Count = 1000
+    """Events in a request."""
 
     max_body_bytes: Count = 1_048_576
     """Bytes of a request's body."""

@@ -53,6 +53,10 @@ def overloaded() -> ServiceError:
     return ServiceError(503, "overloaded", "too many requests wait; try again")
 
 
+def events_unavailable() -> ServiceError:
+    return ServiceError(503, "events_unavailable", "the events cannot be read or kept; try again")
+
+
 def not_ready() -> ServiceError:
     return ServiceError(503, "not_ready", "the runs are still being loaded; try again")
 

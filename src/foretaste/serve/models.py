@@ -22,6 +22,7 @@ from foretaste.recommend.mixed import AskedUser, Listed, ListRequest, answer_req
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError, not_ready
+from foretaste.serve.events import EventStore
 from foretaste.serve.schemas import ItemsQuery, RecommendBody, SimilarBody, User
 
 DIGEST_LENGTH = 16
@@ -63,11 +64,21 @@ class ServedModel:
             "loaded_at": self.loaded_at.isoformat(timespec="seconds"),
         }
 
-    def recommend(self, bodies: Sequence[RecommendBody]) -> list[tuple[bytes, list[Listed]]]:
-        """The response to each body, scored together, and the lists in it."""
+    def recommend(
+        self, bodies: Sequence[RecommendBody], events: EventStore | None = None
+    ) -> list[tuple[bytes, list[Listed]]]:
+        """The response to each body, scored together, and the lists in it.
+
+        Items of ``events`` that the users have by now are in their histories.
+        """
+        named = {user.kept_id for body in bodies for user in body.users if user.kept_id is not None}
+        further = events.items_of(named) if events is not None and named else {}
         requests = [
             ListRequest(
-                users=[AskedUser(user.user_id, user.history) for user in body.users],
+                users=[
+                    AskedUser(user.user_id, [*user.history, *further.get(user.kept_id or "", ())])
+                    for user in body.users
+                ],
                 k=body.k,
                 exclude=body.exclude,
                 candidates=body.candidates,
@@ -92,6 +103,11 @@ class ServedModel:
             )
             for lists in answer_requests(self.recommender, requests)
         ]
+
+    def count_unknown(self, item_ids: Sequence[int | str]) -> int:
+        """The number of items that training never saw."""
+        index = self.recommender.items.lookup(item_ids)
+        return int(((index < 0) | (index >= self.recommender.model.num_items)).sum())
 
     def similar(self, bodies: Sequence[SimilarBody]) -> list[bytes]:
         """The response to each body; UnsupportedError where the model compares no items."""

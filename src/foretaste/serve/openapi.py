@@ -18,12 +18,14 @@ _ERRORS = {
     413: "The body is too long.",
     415: "The body is not said to be JSON.",
     422: "The body or a parameter is not what it must be; error.field has the place.",
+    404: "The service keeps no events.",
     503: "Too many requests wait, or the runs are still being loaded; Retry-After has seconds.",
     504: "The deadline passed.",
 }
 _ANSWERING = (413, 415, 422, 503, 504)
 
 RECOMMEND_EXAMPLE = {"users": [{"user_id": 7}, {"history": [1, 5]}], "k": 2}
+EVENTS_EXAMPLE = {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]}
 SIMILAR_EXAMPLE = {"item_ids": [1], "k": 2}
 
 
@@ -32,6 +34,7 @@ def document(bodies: Bodies) -> dict[str, Any]:
     responses: list[type[BaseModel]] = [
         schemas.RecommendResponse,
         schemas.SimilarResponse,
+        schemas.EventsResponse,
         schemas.ItemsResponse,
         schemas.ModelsResponse,
         schemas.Status,
@@ -40,6 +43,7 @@ def document(bodies: Bodies) -> dict[str, Any]:
     described: list[tuple[type[BaseModel], Any]] = [
         (bodies.recommend, "validation"),
         (bodies.similar, "validation"),
+        (bodies.events, "validation"),
         (bodies.items, "validation"),
         *((kind, "serialization") for kind in responses),
     ]
@@ -55,6 +59,13 @@ def document(bodies: Bodies) -> dict[str, Any]:
                 bodies.recommend,
                 schemas.RecommendResponse,
                 RECOMMEND_EXAMPLE,
+            ),
+            "/v1/events": _post(
+                "Keep interactions, which the next lists of their users reflect",
+                bodies.events,
+                schemas.EventsResponse,
+                EVENTS_EXAMPLE,
+                (404, *_ANSWERING),
             ),
             "/v1/similar": _post(
                 "List the items most similar to items",

@@ -55,10 +55,10 @@ class Process:
             self._be_one_of_several(server)
 
         async def main() -> None:
-            self._service.batcher.start()
+            self._service.start()
             self._spawn(self.load(server, announce))
             await server.serve(sockets=[self._listener])
-            await self._service.batcher.close()
+            await self._service.close()
 
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(main())

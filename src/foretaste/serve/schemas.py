@@ -30,6 +30,13 @@ AnyId = (
     Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
     | Annotated[str, StringConstraints(strict=True, max_length=_MAX_ID)]
 )
+_KeptId = (
+    Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
+    | Annotated[
+        str,
+        StringConstraints(strict=True, min_length=1, max_length=_MAX_ID, pattern=r"^[^\x00]+$"),
+    ]
+)
 _K = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -45,6 +52,11 @@ class User(_Body):
         list[AnyId],
         Field(description="Items the user has, beside those that the run has of the id."),
     ] = []
+
+    @property
+    def kept_id(self) -> str | None:
+        """The id as events have it."""
+        return None if self.user_id is None else str(self.user_id)
 
     @model_validator(mode="after")
     def _is_someone(self) -> User:
@@ -83,6 +95,37 @@ class ItemsQuery(_Body):
     model: str | None = None
     query: Annotated[str, Field(max_length=200)] = ""
     k: Annotated[int, Field(ge=1)] = 10
+
+
+class EventBody(_Body):
+    """An interaction that happened."""
+
+    event_id: Annotated[_KeptId, Field(description="Id of the event; one is kept once.")]
+    user_id: _KeptId
+    item_id: _KeptId
+    time: Annotated[
+        float | None,
+        Field(
+            allow_inf_nan=False,
+            description="Time as in the data of the run; seconds since 1970, now, unless given.",
+        ),
+    ] = None
+
+
+class EventsBody(_Body):
+    """Interactions to keep."""
+
+    events: list[EventBody]
+
+
+class EventsResponse(BaseModel):
+    """All events are on the disk."""
+
+    new: Annotated[int, Field(description="Events whose id was not known before.")]
+    repeated: Annotated[int, Field(description="Events that were kept before, and are as then.")]
+    unknown_items: Annotated[
+        int, Field(description="Events of items the first run does not know, for a later training.")
+    ]
 
 
 class ListedItem(BaseModel):
@@ -188,6 +231,7 @@ class Bodies:
     recommend: type[RecommendBody]
     similar: type[SimilarBody]
     items: type[ItemsQuery]
+    events: type[EventsBody]
 
     @classmethod
     def within(cls, config: ServeConfig) -> Bodies:
@@ -198,7 +242,11 @@ class Bodies:
         k: Any = (Annotated[_K, Field(le=config.max_k)], min(10, config.max_k))
         user: Any = create_model("User", __base__=User, history=(history, []))
         users: Any = Annotated[list[user], Field(min_length=1, max_length=config.max_users)]
+        some_events: Any = Annotated[
+            list[EventBody], Field(min_length=1, max_length=config.max_events)
+        ]
         return cls(
+            events=create_model("EventsRequest", __base__=EventsBody, events=(some_events, ...)),
             recommend=create_model(
                 "RecommendRequest",
                 __base__=RecommendBody,

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,6 +46,7 @@ def serve(
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
             stack.callback(os.environ.pop, "PROMETHEUS_MULTIPROC_DIR")
         try:
+            from foretaste.serve.events import EventStore
             from foretaste.serve.models import ModelStore
             from foretaste.serve.process import Process
         except ModuleNotFoundError as error:
@@ -54,6 +55,9 @@ def serve(
                 'pip install "foretaste[serve]"'
             ) from error
         store = ModelStore(paths, config.device)
+        if config.events is not None:
+            with closing(EventStore(config.events)) as events:
+                events.create()
         listener = stack.enter_context(_listening(config.host, config.port))
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -9,7 +9,7 @@ import random
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -73,6 +73,7 @@ class Metrics:
             registry=registry,
         )
         self.reloads = Counter("foretaste_reloads", "Reloads.", ("outcome",), registry=registry)
+        self.events = Counter("foretaste_events", "Events kept.", ("outcome",), registry=registry)
         self._by_route: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._known = {flag: self.users.labels(str(flag).lower()) for flag in (True, False)}
 
@@ -97,6 +98,11 @@ class Metrics:
         self._known[True].inc(num_known)
         self._known[False].inc(len(lists) - num_known)
         self.popularity.inc(sum(one.is_popularity for one in lists))
+
+    def note_events(self, counts: Mapping[str, int]) -> None:
+        """Count events by what became of them."""
+        for outcome, count in counts.items():
+            self.events.labels(outcome).inc(count)
 
     def text(self) -> bytes:
         """All metrics, as Prometheus reads them."""

@@ -1,0 +1,245 @@
+"""Events: interactions that the service is given, kept in a database before they are answered.
+
+SQLite in a file, or PostgreSQL by its URL; ids are text there. What is read is read anew for every
+batch of requests: a watermark would miss what another process commits late under an earlier number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    create_engine,
+    event,
+    inspect,
+    select,
+)  # fmt: skip
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from foretaste._util.formatting import without_password
+from foretaste.errors import MissingExtraError, SettingError
+from foretaste.serve.errors import events_unavailable
+
+_METADATA = MetaData()
+EVENTS = Table(
+    "events",
+    _METADATA,
+    Column("sequence", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("event_id", Text, nullable=False, unique=True),
+    Column("user_id", Text, nullable=False),
+    Column("item_id", Text, nullable=False),
+    Column("time", Double, nullable=False),
+    Index("events_of_user", "user_id", "item_id"),
+)
+"""The table of events: columns that `foretaste prepare` finds by their names."""
+
+_OF_USERS = (
+    select(EVENTS.c.user_id, EVENTS.c.item_id)
+    .where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
+    .distinct()
+)
+_BUSY_S = 5
+"""Time that a process may wait for another one that writes to the same file."""
+_ON_CONNECT = {
+    # FULL: each commit of the write-ahead log is on the disk before it returns.
+    "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
+    "postgresql": (
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'",
+    ),
+}
+_Found = TypeVar("_Found")
+
+
+class Event(NamedTuple):
+    """One interaction; ``event_id`` is the caller's, and kept once."""
+
+    event_id: str
+    user_id: str
+    item_id: str
+    time: float
+
+
+class _Waiting(NamedTuple):
+    """Events of one request, and its number of them that were new."""
+
+    events: Sequence[Event]
+    num_new: Future[int]
+
+
+class EventStore:
+    """The events in a database, which any number of processes may write to and read."""
+
+    def __init__(self, place: str) -> None:
+        """Open the file of SQLite, or the database of PostgreSQL, at ``place``.
+
+        Raises SettingError where that cannot be, MissingExtraError where its driver is missing.
+        """
+        self._name = without_password(place)
+        self.engine = _engine(place, self._name)
+        insert: Any = postgresql if self.engine.name == "postgresql" else sqlite
+        self._insert = (
+            insert.insert(EVENTS)
+            .on_conflict_do_nothing(index_elements=["event_id"])
+            .returning(EVENTS.c.event_id)
+        )
+        self._reads = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name="events", daemon=True)
+
+    def create(self) -> None:
+        """Make the table unless it is there; SettingError where another one has its name."""
+        try:
+            _METADATA.create_all(self.engine)
+            found = {column["name"] for column in inspect(self.engine).get_columns("events")}
+        except SQLAlchemyError as error:
+            raise SettingError(f"events {self._name} cannot be opened: {_reason(error)}") from None
+        missing = set(EVENTS.columns.keys()) - found
+        if missing:
+            raise SettingError(
+                f"events {self._name} has a table events of other columns, without "
+                f"{', '.join(sorted(missing))}; name another file or database"
+            )
+
+    def start(self) -> None:
+        """Begin to write; called once, in the process that writes."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, then end the thread and the connections."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self.engine.dispose()
+
+    @property
+    def num_waiting(self) -> int:
+        return self._queue.qsize()
+
+    def add(self, events: Sequence[Event]) -> Future[int]:
+        """Keep events: the number of them that were new, once all are on the disk.
+
+        Those whose id is known already are left as they are.
+        """
+        waiting = _Waiting(events, Future())
+        self._queue.put(waiting)
+        return waiting.num_new
+
+    def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
+        """The items of each of these users who has events, as of now."""
+
+        def read() -> dict[str, list[str]]:
+            found: dict[str, list[str]] = {}
+            with self._reads.connect() as connection:
+                for user_id, item_id in connection.execute(_OF_USERS, {"user_ids": [*user_ids]}):
+                    found.setdefault(user_id, []).append(item_id)
+            return found
+
+        return _answered(read)
+
+    def _write(self) -> None:
+        """Write what waits, all of it in one transaction, until there is None."""
+        while (first := self._queue.get()) is not None:
+            group: list[_Waiting | None] = [first]
+            try:
+                while group[-1] is not None:
+                    group.append(self._queue.get_nowait())
+            except Empty:
+                pass
+            requests = [one for one in group if one is not None]
+            try:
+                counts = self._insert_new([one.events for one in requests])
+            except Exception as error:
+                for one in requests:
+                    one.num_new.set_exception(error)
+            else:
+                for one, count in zip(requests, counts, strict=True):
+                    one.num_new.set_result(count)
+            if group[-1] is None:
+                return
+
+    def _insert_new(self, requests: Sequence[Sequence[Event]]) -> list[int]:
+        """The number of new events of each request; all are kept or none."""
+        # In one order, as PostgreSQL's transactions otherwise wait for each other.
+        rows = sorted({one.event_id: one for events in requests[::-1] for one in events}.values())
+
+        def insert() -> set[str]:
+            with self.engine.begin() as connection:
+                return set(connection.scalars(self._insert, [row._asdict() for row in rows]))
+
+        new = _answered(insert)
+        counts = []
+        for events in requests:
+            mine = {one.event_id for one in events} & new
+            new -= mine
+            counts.append(len(mine))
+        return counts
+
+
+def _engine(place: str, name: str) -> Engine:
+    """A pool of connections, none of them open yet."""
+    try:
+        url = make_url(place) if "://" in place else URL.create("sqlite", database=place)
+        driver = {"sqlite": "sqlite+pysqlite", "postgres": "postgresql+psycopg"}
+        driver["postgresql"] = driver["postgres"]
+        url = url.set(drivername=driver[url.drivername])
+        arguments = {"timeout": _BUSY_S} if url.drivername.startswith("sqlite") else {}
+        engine = create_engine(url, connect_args=arguments)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"events {name} needs {error.name}, which is not installed; "
+            'pip install "foretaste[serve]"'
+        ) from None
+    except (ArgumentError, NoSuchModuleError, KeyError, ValueError):
+        raise SettingError(
+            f"events is {name}; it must be a file such as events.db, or the URL of a database, "
+            "postgresql://user@host/database"
+        ) from None
+
+    @event.listens_for(engine, "connect")
+    def _(connection: Any, record: object) -> None:
+        cursor = connection.cursor()
+        for statement in _ON_CONNECT[engine.name]:
+            cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+    return engine
+
+
+def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
+    """The result; of a second try where the server had closed the connection meanwhile.
+
+    Raises ServiceError where there is none; the log says why.
+    """
+    try:
+        return work()
+    except SQLAlchemyError as error:
+        if tries > 1 and isinstance(error, DBAPIError) and error.connection_invalidated:
+            return _answered(work, tries - 1)
+        from foretaste.serve.telemetry import log  # apart, as it imports the models
+
+        log("events_failed", message=_reason(error))
+        raise events_unavailable() from error
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """The database's own words."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return str(cause).partition("\n")[0]

@@ -1,0 +1,210 @@
+"""Events are on the disk before they are acknowledged, once each, and every process reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from foretaste.errors import SettingError
+from tests.databases import postgresql_server, write_sqlite
+
+pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
+from foretaste.serve.events import Event, EventStore
+
+WRITER = """
+import os, sys
+from foretaste.serve.events import Event, EventStore
+store = EventStore(sys.argv[1])
+store.create()
+store.start()
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    store.add([Event(f"event {number}", "ana", str(number), 0.0)]).result()
+    os.write(1, f"acknowledged {number}\\n".encode())
+store.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with postgresql_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    url: str = request.getfixturevalue("server")
+    with closing(EventStore(url)) as store, store.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS events")
+    return url
+
+
+@pytest.fixture
+def store(place: str) -> Iterator[EventStore]:
+    with closing(EventStore(place)) as store:
+        store.create()
+        store.start()
+        yield store
+
+
+def events(*ids: str, user: str = "ana", item: str = "nocturne") -> list[Event]:
+    return [Event(one, user, item, 1.7e9) for one in ids]
+
+
+def test_an_event_is_kept_once(store: EventStore) -> None:
+    assert store.add(events("a", "b", "a")).result() == 2
+    assert store.add(events("b", "c", item="bolero")).result() == 1
+    (found,) = store.items_of(["ana", "ben"]).values()
+    assert sorted(found) == ["bolero", "nocturne"]
+
+
+def test_threads_that_send_the_same_events_count_each_once(store: EventStore) -> None:
+    def send(start: int) -> int:
+        ids = [f"{(start + n) % 50}" for n in range(50)]
+        return sum(store.add(events(*ids[at : at + 5])).result() for at in range(0, 50, 5))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(send, [0, 7, 20, 33])) == 50
+
+
+def test_what_is_acknowledged_is_read_by_others_at_once(store: EventStore, place: str) -> None:
+    with closing(EventStore(place)) as other:
+        assert other.items_of(["ana"]) == {}
+        for number in range(5):
+            store.add(events(str(number), item=f"item {number}")).result()
+            assert f"item {number}" in other.items_of(["ana"])["ana"]
+
+
+def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with closing(EventStore(str(place))) as store:
+        store.create()
+        store.start()
+        with closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            waiting = [store.add(events("first"))]
+            while store.num_waiting:
+                pass
+            waiting += [store.add(events(f"{number}")) for number in range(20)]
+            assert not any(one.done() for one in waiting)
+            other.execute("COMMIT")
+        assert [one.result() for one in waiting] == [1] * 21
+        with closing(sqlite3.connect(place)) as reader:
+            # Each commit ends with a frame of its own that has the size of the database.
+            frames = commits_in(Path(f"{place}-wal"))
+            assert reader.execute("SELECT count(*) FROM events").fetchone() == (21,)
+    assert len(frames) <= 4
+
+
+def commits_in(log: Path) -> list[int]:
+    """The frames of a write-ahead log that end a transaction."""
+    content = log.read_bytes()
+    page = int.from_bytes(content[8:12], "big")
+    starts = range(32, len(content), 24 + page)
+    return [at for at in starts if int.from_bytes(content[at + 4 : at + 8], "big")]
+
+
+def run_writer(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    command = [*before, sys.executable, "-c", WRITER, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path)
+    })  # fmt: skip
+
+
+def test_the_log_is_synchronised_before_the_answer(tmp_path: Path) -> None:
+    if (
+        shutil.which("strace") is None
+        or subprocess.run(["strace", "-o", "/dev/null", "true"]).returncode
+    ):
+        pytest.skip("strace is not installed, or may not trace here")
+    trace = tmp_path / "trace"
+    calls = "trace=pwrite64,fsync,fdatasync,write"
+    before = ("strace", "-f", "-y", "-s", "100", "-e", calls, "-o", str(trace))
+    writer = run_writer(str(tmp_path / "events.db"), "0", "3", before=before)
+    _, _ = writer.communicate(timeout=60)
+    assert writer.returncode == 0
+    lines = [
+        line for line in trace.read_text().splitlines() if "events.db" in line or "ackn" in line
+    ]
+    number, last = 0, ""
+    for line in lines:
+        if "write(1" in line and f"acknowledged {number}" in line:
+            assert re.search(r"f(data)?sync\(.*events\.db-wal", last), last
+            number += 1
+        elif "-wal" in line:
+            last = line
+    assert number == 3
+
+
+def test_no_acknowledged_event_is_lost_to_a_kill(place: str) -> None:
+    acknowledged: list[int] = []
+    with closing(EventStore(place)) as reader:
+        for kill in range(3):
+            start = len(acknowledged) // 2
+            writer = run_writer(place, str(start), "1000000")
+            assert writer.stdout is not None
+            lines = [writer.stdout.readline() for _ in range(20 + 7 * kill)]
+            writer.send_signal(signal.SIGKILL)
+            # Those that were printed meanwhile count too.
+            lines += [line for line in writer.stdout if line.endswith(b"\n")]
+            acknowledged += [int(line.split()[1]) for line in lines]
+            writer.wait(timeout=30)
+            writer.stdout.close()
+            kept = reader.items_of(["ana"])["ana"]
+            assert {str(number) for number in acknowledged} <= set(kept)
+        with reader.engine.begin() as connection:
+            counts = connection.exec_driver_sql(
+                "SELECT count(*), count(DISTINCT event_id), count(DISTINCT item_id) FROM events"
+            ).one()
+        assert len(set(counts)) == 1
+
+
+def test_a_server_that_was_restarted_is_asked_again(server: str) -> None:
+    with closing(EventStore(server)) as store, closing(EventStore(server)) as other:
+        store.create()
+        store.start()
+        store.add(events("before", user="zoe")).result()
+        with other.engine.begin() as connection:
+            connection.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+        assert store.items_of(["zoe"]) == {"zoe": ["nocturne"]}
+        assert store.add(events("after", user="zoe", item="bolero")).result() == 1
+
+
+def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    def refused(place: str, message: str) -> None:
+        with pytest.raises(SettingError, match=message), closing(EventStore(place)) as store:
+            store.create()
+
+    refused("mysql://host/shop", "must be a file such as events.db, or the URL")
+    refused(str(tmp_path / "none" / "events.db"), "cannot be opened: unable to open database file")
+    write_sqlite(tmp_path / "shop.db", "CREATE TABLE events (id, item_id, user_id)")
+    refused(str(tmp_path / "shop.db"), "other columns, without event_id, sequence, time")
+    (tmp_path / "text.db").write_text("no database at all, but text" * 99)
+    refused(str(tmp_path / "text.db"), "cannot be opened: file is not a database")
+
+
+def test_a_password_is_not_shown() -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with (
+        closing(EventStore("postgresql://shop:secret@127.0.0.1:9/shop")) as store,
+        pytest.raises(SettingError, match=r"postgresql://shop@127.0.0.1:9/shop") as error,
+    ):
+        store.create()
+    assert "secret" not in str(error.value)

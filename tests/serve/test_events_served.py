@@ -1,0 +1,173 @@
+"""Events through the service: kept before the answer, and in the next list of any worker."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from foretaste.errors import SettingError
+from foretaste.recommend import load
+from foretaste.serve import ServeConfig, serve
+from tests.databases import write_sqlite
+from tests.runs.tiny import FIRST_USER
+from tests.serve import processes
+from tests.serve.conftest import serving
+
+KNOWN = FIRST_USER
+NUMBERS = itertools.count()
+
+
+def kept(client: TestClient, *pairs: tuple[Any, Any], **fields: Any) -> Any:
+    """The answer to events of users and items, each of them new."""
+    events = [
+        {"event_id": f"event {next(NUMBERS)}", "user_id": user, "item_id": item} | fields
+        for user, item in pairs
+    ]
+    response = client.post("/v1/events", json={"events": events})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def lists(client: TestClient, model: str, *users: object, k: int = 4) -> Any:
+    asked = [{"user_id": user} for user in users]
+    body = {"model": model, "users": asked, "k": k}
+    return client.post("/v1/recommend", json=body).json()["answers"]
+
+
+def items(answer: Any) -> list[object]:
+    return [item["item_id"] for item in answer["items"]]
+
+
+@pytest.mark.parametrize("model", ["ease", "vae", "gmf", "popularity"])
+def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -> None:
+    """Of a user who is new, and of one whose history grows."""
+    with serving(runs / model, events=str(tmp_path / "events.db")) as (client, _):
+        (before,) = lists(client, model, KNOWN)
+        liked = items(before)[0]
+        assert kept(client, (KNOWN, liked), ("zoe", 1), ("zoe", 5)) == {
+            "new": 3, "repeated": 0, "unknown_items": 0
+        }  # fmt: skip
+        grown, new, nobody = lists(client, model, str(KNOWN), "zoe", "nobody")
+        asked = {"users": [{"user_id": KNOWN, "history": [liked]}, {"history": [1, 5]}], "k": 4}
+        expected = client.post("/v1/recommend", json=asked).json()["answers"]
+        assert [one["items"] for one in (grown, new)] == [one["items"] for one in expected]
+        assert liked not in items(grown)
+        assert not {1, 5} & set(items(new))
+        assert (new["known"], nobody["known"]) == (False, False)
+        assert nobody["reason"] == "popularity order: the run does not know this user"
+        assert new["reason"] is None
+
+
+def test_events_are_of_their_user_alone(runs: Path, tmp_path: Path) -> None:
+    with serving(runs / "ease", events=str(tmp_path / "events.db")) as (client, _):
+        kept(client, ("None", 1))
+        users = [{"user_id": "None"}, {"history": []}, {"user_id": ""}]
+        answers = client.post("/v1/recommend", json={"users": users}).json()["answers"]
+        assert [one["reason"] is None for one in answers] == [True, False, False]
+
+
+def test_events_of_items_that_are_unknown_are_kept(runs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with serving(runs / "ease", events=str(place)) as (client, _):
+        counts = kept(client, ("zoe", "brand new"), ("zoe", 1), time=12.5)
+        assert counts == {"new": 2, "repeated": 0, "unknown_items": 1}
+        event = {"event_id": "event 0", "user_id": 9, "item_id": 9}
+        first, second = (
+            client.post("/v1/events", json={"events": [event, event | {"event_id": "x"}]}).json()
+            for _ in range(2)
+        )
+        assert (first["new"] + first["repeated"], second) == (2, second | {"new": 0})
+        text = client.get("/metrics").text
+        assert 'foretaste_events_total{outcome="repeated"}' in text
+        (listed,) = lists(client, "ease", "zoe")
+        assert items(listed) == items_of_history(runs / "ease", 1)
+    with closing(sqlite3.connect(place)) as connection:
+        rows = connection.execute("SELECT user_id, item_id, time FROM events").fetchall()
+    assert ("zoe", "brand new", 12.5) in rows
+
+
+def items_of_history(run: Path, item: int) -> list[int | str]:
+    return list(load(run, "cpu").recommend_for([[item]], 4)[0].item_ids)
+
+
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [
+        ({"event_id": "", "user_id": 1, "item_id": 1}, "events.0.event_id"),
+        ({"event_id": "a", "user_id": "b\0", "item_id": 1}, "events.0.user_id"),
+        ({"event_id": "a", "user_id": 1.5, "item_id": 1}, "events.0.user_id"),
+        ({"event_id": "a", "user_id": 1}, "events.0.item_id"),
+        ({"event_id": "a", "user_id": 1, "item_id": 1, "time": "now"}, "events.0.time"),
+    ],
+)
+def test_events_that_cannot_be_kept_are_refused(
+    runs: Path, tmp_path: Path, event: dict[str, object], field: str
+) -> None:
+    with serving(runs / "ease", events=str(tmp_path / "events.db"), max_events=2) as (client, _):
+        response = client.post("/v1/events", json={"events": [event]})
+        assert (response.status_code, response.json()["error"]["field"]) == (422, field)
+        assert client.post("/v1/events", json={"events": []}).status_code == 422
+        good = {"event_id": "a", "user_id": 1, "item_id": 1}
+        assert client.post("/v1/events", json={"events": [good] * 3}).status_code == 422
+
+
+def test_a_service_without_events_says_so(runs: Path) -> None:
+    event = {"event_id": "a", "user_id": 1, "item_id": 1}
+    with serving(runs / "ease") as (client, _):
+        response = client.post("/v1/events", json={"events": [event]})
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "no_events")
+
+
+def test_a_database_that_fails_is_no_silent_loss(runs: Path, tmp_path: Path) -> None:
+    """Nothing is acknowledged, and no list is given that lacks events."""
+    place = tmp_path / "events.db"
+    with serving(runs / "ease", events=str(place)) as (client, _):
+        kept(client, ("zoe", 1))
+        with closing(sqlite3.connect(place)) as connection:
+            connection.execute("DROP TABLE events")
+        event = {"event_id": "a", "user_id": 1, "item_id": 1}
+        for path, body in (
+            ("/v1/events", {"events": [event]}),
+            ("/v1/recommend", {"users": [{"user_id": "zoe"}]}),
+        ):
+            response = client.post(path, json=body)
+            code = response.json()["error"]["code"]
+            assert (response.status_code, code) == (503, "events_unavailable")
+        assert client.post("/v1/recommend", json={"users": [{"history": [1]}]}).status_code == 200
+
+
+def test_a_file_that_is_something_else_is_refused(runs: Path, tmp_path: Path) -> None:
+    write_sqlite(tmp_path / "shop.db", "CREATE TABLE events (id)")
+    with pytest.raises(SettingError, match="has a table events of other columns"):
+        serve([runs / "ease"], ServeConfig(events=str(tmp_path / "shop.db"), port=0))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers")
+def test_workers_agree_at_once_and_after_a_restart(runs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    body = {"users": [{"user_id": "zoe"}], "k": 3}
+    arguments = (runs / "ease", "--workers", 2, "--events", place)
+    with processes.serve(*arguments) as served:
+        for number in (1, 5):
+            event = {"event_id": number, "user_id": "zoe", "item_id": number}
+            status, _ = served.ask("POST", "/v1/events", {"events": [event]})
+            assert status == 200
+            # On connections of their own, which either worker accepts.
+            found = [served.ask("POST", "/v1/recommend", body)[1]["answers"] for _ in range(12)]
+            assert all(answer == found[0] for answer in found)
+            assert number not in items(found[0][0])
+        assert served.ended(signal.SIGTERM)[0] == 0
+    with processes.serve(*arguments) as served:
+        assert served.ask("POST", "/v1/recommend", body)[1]["answers"] == found[0]
+        event = {"event_id": 5, "user_id": "zoe", "item_id": 5}
+        _, counts = served.ask("POST", "/v1/events", {"events": [event]})
+        assert counts == {"new": 0, "repeated": 1, "unknown_items": 0}

@@ -1,0 +1,72 @@
+"""The script of the page on serving: what was collected trains the model that answers next."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import call
+from tests.databases import require_adbc
+from tests.docs.pages import page
+from tests.serve import processes
+
+ROWS = "".join(f"{user},{(user * 5 + step * step) % 12},{step}\n" for user in range(40)
+               for step in range(4))  # fmt: skip
+TRAIN = "train vae ratings.csv --protocol none --hidden 8 --latent 4 --epochs 2 --device cpu"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the script uses GNU mv")
+def test_what_is_collected_is_trained_on_and_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_adbc()
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    (script,) = (block for block in page("serving.md").blocks if block.title == "nightly.sh")
+    Path("nightly.sh").write_text(script.text)
+    Path("bin").mkdir()
+    Path("bin/foretaste").write_text(f'#!/bin/sh\nexec {sys.executable} -m foretaste "$@"\n')
+    Path("bin/foretaste").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path('bin').absolute()}:{os.environ['PATH']}")
+    Path("ratings.csv").write_text("user_id,item_id,timestamp\n" + ROWS)
+    assert call(*TRAIN.split(), "--run", "runs/first").status == 0
+    Path("runs/current").symlink_to("first")
+    with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
+        events = [
+            {"event_id": item, "user_id": 77, "item_id": item, "time": item} for item in (1, 2, 99)
+        ]
+        _, counts = served.ask("POST", "/v1/events", {"events": events})
+        assert counts == {"new": 3, "repeated": 0, "unknown_items": 1}
+        body = {"users": [{"user_id": 77}], "k": 3}
+        found = [served.ask("POST", "/v1/recommend", body)]
+        is_done = threading.Event()
+
+        def ask() -> None:
+            while not is_done.wait(0.02):
+                found.append(served.ask("POST", "/v1/recommend", body))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            command = ["sh", "nightly.sh", f"http://127.0.0.1:{served.port}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        finally:
+            is_done.set()
+            asking.join()
+        assert done.returncode == 0, done.stderr
+        found.append(served.ask("POST", "/v1/recommend", body))
+        assert {status for status, _ in found} == {200}
+        first, last = found[0][1], found[-1][1]
+        assert len({answer["digest"] for _, answer in found}) == 2
+        assert (first["answers"][0]["known"], last["answers"][0]["known"]) == (False, True)
+        _, items = served.ask("GET", "/v1/items?query=99")
+        assert [item["item_id"] for item in items["items"]] == [99]
