@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -28,8 +29,12 @@ def histories(generator: torch.Generator) -> HistoryTensors:
     return histories_of([set(row.nonzero()[:, 0].tolist()) for row in drawn_UI], NUM_ITEMS)
 
 
-def model_of(histories: HistoryTensors, **settings: float | int) -> IALS:
-    given = {"factors": 6, "unobserved_weight": 0.3, "regularization": 0.02} | settings
+def model_of(histories: HistoryTensors, **settings: float | str) -> IALS:
+    given: dict[str, Any] = {
+        "factors": 6,
+        "unobserved_weight": 0.3,
+        "regularization": 0.02,
+    } | settings
     model = IALS(IALSConfig(**given), NUM_USERS, NUM_ITEMS)
     model.count_items(histories)
     model.reset_parameters(1)
@@ -101,6 +106,20 @@ def test_the_automatic_weight_goes_by_density(histories: HistoryTensors) -> None
     assert weight == pytest.approx(20.0 / NUM_ITEMS)
     given = model_of(sparse, unobserved_weight=weight)
     assert sweep(automatic, sparse) == sweep(given, sparse)
+
+
+def test_the_automatic_regularization_goes_by_popularity() -> None:
+    """It is highest where one item has all interactions."""
+    for items, expected in (({3}, 0.1), ({3, 5, 6, 7}, 0.05)):
+        alike = histories_of([items] * NUM_USERS, NUM_ITEMS)
+        automatic = model_of(alike, regularization="auto")
+        assert automatic.schedule(0, 1)["regularization"] == pytest.approx(expected)
+        assert sweep(automatic, alike) == sweep(
+            model_of(alike, regularization=automatic.regularization), alike
+        )
+
+
+def test_the_automatic_weight_is_at_most_one(histories: HistoryTensors) -> None:
     assert model_of(histories, unobserved_weight="auto").unobserved_weight == 1.0
 
 

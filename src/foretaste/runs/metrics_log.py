@@ -42,6 +42,7 @@ UNITS = {
     "beta": "weight of the KL term, 0 to 1",
     "learning_rate": "of the epoch's last update (cosine)",
     "unobserved_weight": "weight of the squared score of every pair (ials)",
+    "regularization": "weight of the squared vectors (ials)",
     "loss_scale": "factor on the loss (fp16)",
     "num_skipped_steps": "optimizer steps left out since the start, gradients not finite (fp16)",
     "metrics": "by name@k: value with its 95 % interval (low, high), 0 to 1",

@@ -116,8 +116,9 @@ class IALSConfig(ModelConfig):
     weight 1. auto goes by the density of the interactions. (`alpha` of other programs is about its
     inverse.)"""
 
-    regularization: _Weight = 0.003
-    """Weight of the squared vectors, each times its row's number of pairs to the power of `nu`."""
+    regularization: _Weight | Literal["auto"] = "auto"
+    """Weight of the squared vectors, each times its row's number of pairs to the power of `nu`.
+    auto, for a `nu` of 1, goes by the items' popularity: higher where few items have most of it."""
 
     nu: Annotated[float, Range(at_least=0, at_most=1)] = 1.0
     """Power of the regularization's growth with the row's interactions, and unobserved pairs by

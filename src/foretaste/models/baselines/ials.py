@@ -28,6 +28,9 @@ _START_STD = 0.1
 _AUTO_WEIGHT = 20.0
 """Weight of all pairs together against that of all interactions; a pair's is 1 at most."""
 
+_AUTO_REGULARIZATION = 0.1
+"""Times the 2-norm of the items' shares of all interactions: 1 over the root of as many items."""
+
 
 @dataclass(frozen=True, eq=False)
 class BothSides(WholeData):
@@ -114,8 +117,11 @@ class IALS(SweepModel):
             fill_normal_(parameter, key, std, 0 if number else first)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """``unobserved_weight``, which may have been ``auto``; it stays as it is."""
-        return {"unobserved_weight": self.unobserved_weight}
+        """The weights that may have been ``auto``; they stay as they are."""
+        return {
+            "unobserved_weight": self.unobserved_weight,
+            "regularization": self.regularization,
+        }
 
     @property
     def unobserved_weight(self) -> float:
@@ -125,6 +131,16 @@ class IALS(SweepModel):
             return weight
         density = self.item_count_I.double().sum().item() / (self.num_users * self.num_items)
         return min(max(_AUTO_WEIGHT * density, 1e-12), 1.0)
+
+    @property
+    def regularization(self) -> float:
+        """The weight of squared vectors: as set or, for ``auto``, by the items' popularity."""
+        if self.config.regularization != "auto":
+            weight: float = self.config.regularization
+            return weight
+        count_I = self.item_count_I.double()
+        share: float = (count_I.norm() / count_I.sum().clamp(min=1.0)).item()
+        return max(_AUTO_REGULARIZATION * share, 1e-12)
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
@@ -148,7 +164,7 @@ class IALS(SweepModel):
         """Weight of each row's squared vector, float64 [R]."""
         num_pairs = self.unobserved_weight * histories.num_items
         count_R = histories.lengths().double() + num_pairs
-        ridge_R: Tensor = self.config.regularization * count_R**self.config.nu
+        ridge_R: Tensor = self.regularization * count_R**self.config.nu
         return ridge_R
 
     def item_vectors(self) -> Tensor:
