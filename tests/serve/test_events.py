@@ -29,7 +29,7 @@ store = EventStore(sys.argv[1])
 store.create()
 store.start()
 for number in range(int(sys.argv[2]), int(sys.argv[3])):
-    store.add([Event(f"event {number}", "ana", str(number), 0.0)]).result()
+    store.add([Event(f"event {number}", "ana", str(number), 0.0)]).result(30)
     os.write(1, f"acknowledged {number}\\n".encode())
 store.close()
 """
@@ -66,8 +66,8 @@ def events(*ids: str, user: str = "ana", item: str = "nocturne") -> list[Event]:
 
 
 def test_an_event_is_kept_once(store: EventStore) -> None:
-    assert store.add(events("a", "b", "a")).result() == 2
-    assert store.add(events("b", "c", item="bolero")).result() == 1
+    assert store.add(events("a", "b", "a")).result(30) == 2
+    assert store.add(events("b", "c", item="bolero")).result(30) == 1
     (found,) = store.items_of(["ana", "ben"]).values()
     assert sorted(found) == ["bolero", "nocturne"]
 
@@ -75,7 +75,7 @@ def test_an_event_is_kept_once(store: EventStore) -> None:
 def test_threads_that_send_the_same_events_count_each_once(store: EventStore) -> None:
     def send(start: int) -> int:
         ids = [f"{(start + n) % 50}" for n in range(50)]
-        return sum(store.add(events(*ids[at : at + 5])).result() for at in range(0, 50, 5))
+        return sum(store.add(events(*ids[at : at + 5])).result(30) for at in range(0, 50, 5))
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(send, [0, 7, 20, 33])) == 50
@@ -85,7 +85,7 @@ def test_what_is_acknowledged_is_read_by_others_at_once(store: EventStore, place
     with closing(EventStore(place)) as other:
         assert other.items_of(["ana"]) == {}
         for number in range(5):
-            store.add(events(str(number), item=f"item {number}")).result()
+            store.add(events(str(number), item=f"item {number}")).result(30)
             assert f"item {number}" in other.items_of(["ana"])["ana"]
 
 
@@ -102,12 +102,30 @@ def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
             waiting += [store.add(events(f"{number}")) for number in range(20)]
             assert not any(one.done() for one in waiting)
             other.execute("COMMIT")
-        assert [one.result() for one in waiting] == [1] * 21
+        assert [one.result(30) for one in waiting] == [1] * 21
         with closing(sqlite3.connect(place)) as reader:
             # Each commit ends with a frame of its own that has the size of the database.
             frames = commits_in(Path(f"{place}-wal"))
             assert reader.execute("SELECT count(*) FROM events").fetchone() == (21,)
     assert len(frames) <= 4
+
+
+def test_what_is_given_up_while_it_waits_is_not_written(tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with closing(EventStore(str(place))) as store:
+        store.create()
+        store.start()
+        with closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            first = store.add(events("first"))
+            while not first.running():
+                pass
+            second = store.add(events("second", item="bolero"))
+            assert (first.cancel(), second.cancel()) == (False, True)
+            other.execute("COMMIT")
+        assert first.result(10) == 1
+        assert store.add(events("third")).result(10) == 1
+        assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
 
 
 def commits_in(log: Path) -> list[int]:
@@ -177,14 +195,14 @@ def test_a_server_that_was_restarted_is_asked_again(server: str) -> None:
     with closing(EventStore(server)) as store, closing(EventStore(server)) as other:
         store.create()
         store.start()
-        store.add(events("before", user="zoe")).result()
+        store.add(events("before", user="zoe")).result(30)
         with other.engine.begin() as connection:
             connection.exec_driver_sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
         assert store.items_of(["zoe"]) == {"zoe": ["nocturne"]}
-        assert store.add(events("after", user="zoe", item="bolero")).result() == 1
+        assert store.add(events("after", user="zoe", item="bolero")).result(30) == 1
 
 
 def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:

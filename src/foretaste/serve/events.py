@@ -162,9 +162,10 @@ class EventStore:
                     group.append(self._queue.get_nowait())
             except Empty:
                 pass
-            requests = [one for one in group if one is not None]
+            # From here on nobody can cancel them; whose deadline has passed already is left out.
+            requests = [one for one in group if one and one.num_new.set_running_or_notify_cancel()]
             try:
-                counts = self._insert_new([one.events for one in requests])
+                counts = self._insert_new([one.events for one in requests]) if requests else []
             except Exception as error:
                 for one in requests:
                     one.num_new.set_exception(error)
@@ -177,7 +178,9 @@ class EventStore:
     def _insert_new(self, requests: Sequence[Sequence[Event]]) -> list[int]:
         """The number of new events of each request; all are kept or none."""
         # In one order, as PostgreSQL's transactions otherwise wait for each other.
-        rows = sorted({one.event_id: one for events in requests[::-1] for one in events}.values())
+        rows = sorted(
+            {one.event_id: one for events in requests[::-1] for one in events[::-1]}.values()
+        )
 
         def insert() -> set[str]:
             with self.engine.begin() as connection:
