@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data.content import is_in_order
+from foretaste.data.content import content_digest, is_in_order
+from foretaste.data.preparation.writing import write_parts
+from tests.data.partitions import few_open_files
 
 Columns = dict[str, list[object]]
 
@@ -48,3 +51,32 @@ def test_files_that_came_out_unsorted_are_found(
 )
 def test_sorted_files_pass(columns: Columns, rows_each: int, tmp_path: Path) -> None:
     assert in_order(columns, tmp_path / "part.parquet", rows_each)
+
+
+class ManyFiles:
+    """An engine that writes the training part in forty files."""
+
+    def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
+        (directory / "train").mkdir()
+        names = [f"train/part-{user:05d}.parquet" for user in range(40)]
+        for user, name in enumerate(names):
+            pairs = {"user_index": pa.array([user], pa.int32()), "item_index": [user]}
+            pq.write_table(pa.table(pairs), directory / name)
+        return names
+
+    def write(self, query: str, path: Path) -> None:
+        role = path.stem.removesuffix("s")
+        pq.write_table(pa.table({f"{role}_index": [0], f"{role}_id": ["a"]}), path)
+
+
+def test_a_training_part_may_have_more_files_than_can_be_open(tmp_path: Path) -> None:
+    with few_open_files():
+        engine = cast(Any, ManyFiles())
+        parts, digest = write_parts(
+            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (), 40
+        )
+    files = sorted((tmp_path / "train").iterdir())
+    assert len(parts) == len(files) + 2
+    whole = pa.concat_tables(pq.read_table(file) for file in files)
+    pq.write_table(whole, tmp_path / "whole.parquet")
+    assert digest == content_digest(tmp_path / "whole.parquet")

@@ -20,6 +20,7 @@ from foretaste.data.content import content_digest
 from foretaste.data.manifest import Part
 from foretaste.errors import DatasetError
 from tests.data.conftest import PrepareText
+from tests.data.partitions import few_open_files, in_partitions
 
 
 @pytest.fixture
@@ -44,12 +45,11 @@ def rewrite(dataset: Dataset, name: str, columns: dict[str, Any], **manifest: An
     """Give a part other rows, and the manifest the digests of these."""
     path = dataset.path / name
     pq.write_table(pa.table(columns), path)
-    with pq.ParquetFile(path) as file:
-        part = Part(
-            num_rows=file.metadata.num_rows,
-            sha256=file_sha256(path),
-            content_digest=content_digest(file),
-        )
+    part = Part(
+        num_rows=pq.read_metadata(path).num_rows,
+        sha256=file_sha256(path),
+        content_digest=content_digest(path),
+    )
     parts = {**dataset.manifest.parts, name: part}
     replace(dataset.manifest, parts=parts, **manifest).write(dataset.path)
 
@@ -249,3 +249,10 @@ def test_a_file_that_is_no_parquet(dataset: Dataset) -> None:
 def test_the_manifest_is_read_as_it_was_written(dataset: Dataset) -> None:
     assert Manifest.read(dataset.path) == dataset.manifest
     assert PrepareConfig(**Manifest.read(dataset.path).config) == PrepareConfig()
+
+
+def test_more_training_files_than_can_be_open(dataset: Dataset, tmp_path: Path) -> None:
+    split = in_partitions(dataset, tmp_path / "split", range(dataset.num_users))
+    assert len(split.manifest.train_files) == 30
+    with few_open_files():
+        assert verify_dataset(split.path).problems == []

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste._util.files import real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.part_files import PAIR_COLUMNS
 
@@ -35,20 +36,23 @@ def is_in_order(file: pq.ParquetFile) -> bool:
     return True
 
 
-def content_digest(*files: pq.ParquetFile) -> str:
+def content_digest(*files: Path | pa.NativeFile) -> str:
     """A sha256 of column names and values in row order, whatever engine holds them, in however
-    many files of the same columns."""
+    many files of the same columns; one of them is open at a time."""
     sha256 = hashlib.sha256()
-    schema, num_rows = files[0].schema_arrow, sum(file.metadata.num_rows for file in files)
+    found = [(file.schema_arrow, file.metadata.num_rows) for file in _opened(files)]
+    schema, num_rows = found[0][0], sum(count for _, count in found)
     for name in schema.names:
         sha256.update(f"{name}:{num_rows}\n".encode())
         if pa.types.is_integer(schema.field(name).type):
-            arrays: Iterable[Any] = chain.from_iterable(_values(file, name) for file in files)
+            arrays: Iterable[Any] = (
+                values for file in _opened(files) for values in _values(file, name)
+            )
         else:
             import pyarrow.compute as pc
 
             # Of text, the length of each value, -1 for none, then all bytes.
-            tables = [file.read(columns=[name]) for file in files]
+            tables = [file.read(columns=[name]) for file in _opened(files)]
             texts = pa.concat_tables(tables).column(0).cast(pa.large_binary())
             lengths = pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
             content = np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)
@@ -56,6 +60,13 @@ def content_digest(*files: pq.ParquetFile) -> str:
         for values in arrays:
             sha256.update(np.ascontiguousarray(values).data)
     return sha256.hexdigest()
+
+
+def _opened(files: Iterable[Path | pa.NativeFile]) -> Iterator[pq.ParquetFile]:
+    """Each file, closed before the next is opened."""
+    for file in files:
+        with pq.ParquetFile(real_path(file) if isinstance(file, Path) else file) as opened:
+            yield opened
 
 
 def _values(file: pq.ParquetFile, name: str) -> Iterator[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,15 @@ def write_parts(
     with _naming(directory / TRAIN_FILE):
         train = steps.PAIRS_FILE.format(rows="train")
         train_files = engine.write_train(train, directory, num_rows)
-    parts, train_digest = _described(directory, train_files)
+    parts = {name: _described(directory / name) for name in train_files}
+    train_digest = ""
+    if train_files != [TRAIN_FILE]:
+        train_digest = content_digest(*(directory / name for name in train_files))
     for name, query in queries.items():
         with _naming(directory / f"{name}.parquet"):
             engine.write(query, directory / f"{name}.parquet")
-        parts |= _described(directory, [f"{name}.parquet"])[0]
-    return parts, "" if train_files == [TRAIN_FILE] else train_digest
+        parts[f"{name}.parquet"] = _described(directory / f"{name}.parquet")
+    return parts, train_digest
 
 
 @contextmanager
@@ -61,19 +64,9 @@ def _naming(path: Path) -> Iterator[None]:
         raise DatasetError(f"{path}: cannot be written: {error}") from None
 
 
-def _described(directory: Path, names: Iterable[str]) -> tuple[dict[str, Part], str]:
-    """Files that make one part, by name, and the digest of their content together."""
-    parts = {}
-    with ExitStack() as stack:
-        files = {
-            name: stack.enter_context(pq.ParquetFile(real_path(directory / name))) for name in names
-        }
-        for name, file in files.items():
-            # The engine was caught not to sort, and a reader would refuse the file.
-            assert is_in_order(file), f"{name} came out unsorted"
-            parts[name] = Part(
-                num_rows=file.metadata.num_rows,
-                sha256=file_sha256(directory / name),
-                content_digest=content_digest(file),
-            )
-        return parts, content_digest(*files.values())
+def _described(path: Path) -> Part:
+    with pq.ParquetFile(real_path(path)) as file:
+        # The engine was caught not to sort, and a reader would refuse the file.
+        assert is_in_order(file), f"{path.name} came out unsorted"
+        num_rows = file.metadata.num_rows
+    return Part(num_rows=num_rows, sha256=file_sha256(path), content_digest=content_digest(path))
