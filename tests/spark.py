@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,8 +44,9 @@ def require_spark() -> None:
 
 
 @contextmanager
-def quick_session() -> Iterator[Any]:
-    """Yield a session; the test is skipped where PySpark or Java is not installed."""
+def quick_session(settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Yield a session with some more settings; the test is skipped where PySpark or Java is not
+    installed."""
     require_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def quick_session() -> Iterator[Any]:
     # Its workers need what is installed beside this Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for name, value in QUICK.items():
+    for name, value in (QUICK | dict(settings or {})).items():
         builder = builder.config(name, value)
     with tempfile.TemporaryDirectory() as warehouse, warnings.catch_warnings():
         builder = builder.config("spark.sql.warehouse.dir", warehouse)

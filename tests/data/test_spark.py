@@ -1,4 +1,5 @@
-"""Spark prepares the dataset that DuckDB prepares, from the same files and settings."""
+"""Spark prepares the dataset that DuckDB prepares, from the same files and settings, and refuses
+what it would read wrongly."""
 
 from __future__ import annotations
 
@@ -26,8 +27,14 @@ ROWS = hostile_rows()
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session for all tests of this file: starting one takes most of their time."""
-    with quick_session() as session:
+    """A session for all tests of this file, as starting one takes most of their time; its own
+    settings are to change nothing."""
+    own = {"spark.sql.files.maxRecordsPerFile": "50", "spark.sql.files.ignoreCorruptFiles": "true"}
+    with quick_session(own) as session:
+        from foretaste.data.preparation import spark_session
+
+        for name, value in spark_session._SETTINGS.items():
+            session.conf.set(name, value)
         yield session
 
 
@@ -40,6 +47,8 @@ class Case:
     items: Callable[[Path], Path] | None = None
     num_partitions: int = 2
     rows_of_file: int = 1 << 20
+    is_usual: bool = False
+    """Compiled by Spark and planned anew as it runs, as where nothing is set for tests."""
 
 
 def text(folder: Path) -> Path:
@@ -53,6 +62,16 @@ def folders(folder: Path) -> Path:
     write_csv(folder / "logs" / "shop=two" / "b.tsv", ROWS[half:-9])
     write_csv(folder / "logs" / "shop=two" / "c.tsv", ROWS[-9:])
     return folder / "logs"
+
+
+def latin_without_times(folder: Path) -> Path:
+    """Text in another encoding, with a line break within a field."""
+    path = folder / "latin.csv"
+    rows = [row[:3] for row in ROWS if all(ord(char) < 256 for char in "".join(row))]
+    rows.append(("naïve\nname", '"ÿ"', "5"))
+    write_csv(path, rows, COLUMNS[:3])
+    path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
+    return path
 
 
 def json_lines(folder: Path) -> Path:
@@ -98,6 +117,17 @@ CASES = {
         rows_of_file=100,
     ),
     "given": Case(split, {"target_in_candidates": "drop"}, num_partitions=3, rows_of_file=40),
+    "random": Case(
+        latin_without_times,
+        {"protocol": "leave-one-out", "validation": "none", "encoding": "latin-1"},
+        is_usual=True,
+    ),
+    "none": Case(split, {"protocol": "none"}, rows_of_file=90),
+}
+_USUAL = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
 }
 
 
@@ -114,12 +144,17 @@ def test_both_engines_prepare_the_same(
     """However Spark shares the rows out, over tasks and over files."""
     from foretaste.data.preparation import spark_engine, spark_session
 
+    usual = spark_session._SETTINGS
     for name, case in CASES.items():
         folder = tmp_path / name
         folder.mkdir()
         source, items = case.source(folder), case.items and case.items(folder)
-        partitions = {"spark.sql.shuffle.partitions": str(case.num_partitions)}
-        monkeypatch.setattr(spark_session, "_SETTINGS", spark_session._SETTINGS | partitions)
+        settings = {
+            **usual,
+            **(_USUAL if case.is_usual else {}),
+            "spark.sql.shuffle.partitions": str(case.num_partitions),
+        }
+        monkeypatch.setattr(spark_session, "_SETTINGS", settings)
         monkeypatch.setattr(spark_engine, "_ROWS_OF_FILE", case.rows_of_file)
         with subtests.test(name):
             first, second = (
@@ -138,8 +173,8 @@ def test_both_engines_prepare_the_same(
 
 
 def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
-    """A folder of files by its URL, and a table of the catalogue."""
-    from foretaste.data.preparation.spark_sources import open_named
+    """A folder of files by its URL, and tables of the catalogue."""
+    from foretaste.data.preparation.spark_names import open_named
 
     write_csv(tmp_path / "plays" / "a.csv", ROWS[:200])
     path = write_csv(tmp_path / "plays" / "b.csv", ROWS[200:])
@@ -163,6 +198,93 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
         assert storage == {"user": "text", "rating": "real"}
         assert table.locate("user", "Zoë") == name
         assert table.sha256() == open_named(spark, name, FileFormat()).sha256()
+
+
+def test_a_table_is_known_by_its_rows(spark: Any) -> None:
+    """Views of one table are others, and a view that is altered is another, as its rows are."""
+    from foretaste.data.preparation.spark_names import open_named
+
+    states = set()
+    rows = "VALUES ('a', NULL, map(1, 2)), ('b', 'c', NULL) AS t"
+    spark.sql(f"CREATE TABLE three USING parquet AS SELECT * FROM {rows}(user, item, extra)")
+    queries = [
+        *("user, item FROM three", "item AS user, user AS item FROM three", "user FROM three"),
+        *("item, user FROM three", "user, item, extra FROM three"),
+        "coalesce(item, user) AS user, nullif(item, user) AS item FROM three WHERE item IS NULL",
+        "coalesce(item, user) AS item, nullif(item, user) AS user FROM three WHERE item IS NULL",
+    ]
+    for name in ("shop_eu", "shop_us"):
+        for query in queries:
+            spark.sql(f"CREATE OR REPLACE VIEW {name} AS SELECT {query}")
+            states.add(open_named(spark, f"table:{name}", FileFormat()).sha256())
+    assert len(states) == 2 * len(queries)
+
+
+def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
+    """Whether or not they are columns, as those of a local folder are."""
+    from foretaste.data.preparation.spark_names import open_named
+
+    folders = ("", "2024/01", "shop=Zo%C3%AB 1+1", "shop=__HIVE_DEFAULT_PARTITION__/x", "item_id=7")
+    for number, folder in enumerate(folders, start=1):
+        write_csv(tmp_path / "a [b] é" / "shop=above" / folder / "x.csv", ROWS[:number])
+        table = pa.table({"item_id": ["1"] * number})
+        place = tmp_path / "parquet" / "shop=above" / folder
+        place.mkdir(parents=True)
+        pq.write_table(table, place / "x.parquet")
+    for url in (
+        f"file://{tmp_path}/a \\[b\\] é/shop=above",
+        f"file://{tmp_path}/parquet/*",
+    ):
+        named = open_named(spark, url, FileFormat())
+        assert named.overruled == ("item_id=7",)
+        shop = f"SELECT {named.columns['shop'].sql} AS shop FROM {named.relation}"
+        found = spark.sql(f"SELECT shop, count(*) FROM ({shop}) GROUP BY shop").collect()
+        above = "above" if url.endswith("*") else ""
+        expected = {above: 1 + 2 + 5, "Zoë 1+1": 3, None: 4}
+        assert dict(map(tuple, found)) == expected
+        assert named.locate("shop", "Zoë 1+1") == url
+
+
+def test_files_behind_one_name_have_one_header(spark: Any, tmp_path: Path) -> None:
+    """Columns in another order are refused; named one by one, files are read by their own."""
+    rows = [(f"Zoë {n % 3}", f"é{n}", "", "") for n in range(9)]
+    folder = tmp_path / "plays"
+    paths = [
+        write_csv(folder / "a.csv", rows, ("user id", "item_id")),
+        write_csv(folder / "b.csv", rows[3:], ("item_id", "user id")),
+    ]
+    for path in paths:
+        path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
+    settings: dict[str, Any] = {"protocol": "none", "encoding": "latin-1"}
+    with pytest.raises(InputError, match=r"plays/b\.csv: its header is not that of the first file"):
+        prepare(folder.as_uri(), tmp_path / "x", engine="spark", **settings)
+    urls = [path.as_uri() for path in paths]
+    one_by_one = prepare(urls, tmp_path / "spark", engine="spark", **settings)
+    local = prepare(folder, tmp_path / "duckdb", **settings)
+    assert one_by_one.manifest.digest == local.manifest.digest
+
+
+def test_encodings_of_what_spark_names(spark: Any, tmp_path: Path) -> None:
+    """Characters whose bytes look like ends of lines among them."""
+    from foretaste.data.preparation.spark_names import open_named
+
+    users = ["Zoë", "\u010a\u0a0d", "日本"]
+    text = "user,item\r\n" + "".join(f"{user},é\r\n" for user in users)
+    objects = "".join(f'{{"user": "{user}"}}\r\n' for user in ("Zoë", "ÿ"))
+    for name, content, encoding in (
+        ("wide.csv", text, "utf-16"),
+        ("latin.jsonl", objects, "latin-1"),
+        ("wide.jsonl", objects, "utf-16"),
+    ):
+        (tmp_path / name).write_bytes(content.encode(encoding))
+    wide = open_named(spark, (tmp_path / "wide.csv").as_uri(), FileFormat(encoding="utf-16"))
+    assert list(wide.columns) == ["user", "item"]
+    assert [row[0] for row in spark.table(wide.relation).collect()] == users
+    url = (tmp_path / "latin.jsonl").as_uri()
+    latin = open_named(spark, url, FileFormat(encoding="latin-1"))
+    assert [row[0] for row in spark.table(latin.relation).collect()] == ["Zoë", "ÿ"]
+    with pytest.raises(InputError, match=r"wide\.jsonl: is JSON lines in UTF-16"):
+        open_named(spark, (tmp_path / "wide.jsonl").as_uri(), FileFormat(encoding="utf-16"))
 
 
 @pytest.mark.parametrize(

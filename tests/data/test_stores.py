@@ -10,7 +10,9 @@ import pytest
 
 from foretaste.data import Dataset, open_dataset, prepare
 from foretaste.data.config import FileFormat
+from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.sources import open_sources
+from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError
 from tests.data.partitions import in_partitions
 
@@ -46,6 +48,18 @@ def test_a_store_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_text(ROWS)
     with pytest.raises(DatasetError, match=r"s3a:/.*is no folder; write to one"):
         prepare(tmp_path / "raw.csv", "s3a://bucket/plays")
+
+
+def test_a_dataset_of_a_table_has_its_whole_name(tmp_path: Path) -> None:
+    class Table(Source):
+        def sha256(self) -> str:
+            return "0" * 64
+
+    def opener(name: str, format: FileFormat) -> Source:
+        return Table(name=name, relation="", columns={}, size=0)
+
+    inputs = Inputs.open("table:shop.eu", None, None, None, lambda _: None, opener)
+    assert inputs.default_output(tmp_path).name.startswith("shop.eu-")
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])

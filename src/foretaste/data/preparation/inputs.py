@@ -16,7 +16,7 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
-from foretaste.data.sources import Opener, check_format_acts, open_sources
+from foretaste.data.sources import TABLE, Opener, check_format_acts, open_sources
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError, SettingError
 
@@ -195,7 +195,7 @@ class Inputs:
                 for part, sources in opened.items()
                 for found in sources
             ],
-            name=Path(interactions[0].name).name.split(".")[0] if named is None else named.name,
+            name=_name_of(interactions[0]) if named is None else named.name,
             config=config,
         )
 
@@ -221,6 +221,13 @@ class Inputs:
         described = [] if self.items is None else [self.items]
         for source in (*self.interactions, *self.candidates, *described):
             source.check_unchanged()
+
+
+def _name_of(source: Source) -> str:
+    """The name of a dataset of it: a file's without its suffixes, a table's with its schema."""
+    if source.name.startswith(TABLE):
+        return Path(source.name.removeprefix(TABLE)).name
+    return Path(source.name).name.split(".")[0]
 
 
 def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:

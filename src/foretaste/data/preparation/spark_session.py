@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 from foretaste._util.formatting import shown
 from foretaste._util.memory import free_bytes
 from foretaste.data.config import FileFormat, PrepareConfig, memory_bytes
-from foretaste.data.preparation.spark_sources import open_named
+from foretaste.data.preparation.spark_names import open_named
 from foretaste.data.sources.source import Source
 from foretaste.errors import InputError, MissingExtraError, SettingError
 
@@ -40,13 +41,16 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Times to the nanosecond, for which Spark has no type.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
-    # Folders named COLUMN=VALUE are columns of text.
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # A cluster's own would split files, or leave out what it cannot read.
+    "spark.sql.files.maxRecordsPerFile": "0",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
     # Otherwise fields that are missing are only missed where they are read.
     "spark.sql.csv.parser.columnPruning.enabled": "false",
 }
 
 _MALFORMED = re.compile(r"Malformed records are detected in record parsing: (.+)\.$", re.MULTILINE)
+_OTHER_HEADER = re.compile(r"CSV header.*?^CSV file: (.+?)$", re.MULTILINE | re.DOTALL)
 _NO_CONNECTOR = re.compile(
     r'Class org\.apache\.hadoop\.fs\.[\w.]+ not found|No FileSystem for scheme "?[\w.+-]+"?'
 )
@@ -170,6 +174,11 @@ def translated() -> Iterator[None]:
             ) from None
         if found := _MALFORMED.search(message):
             raise InputError(f"a row cannot be parsed: {shown(found[1][:300])}") from None
+        if found := _OTHER_HEADER.search(message):
+            raise InputError(
+                f"{unquote(found[1])}: its header is not that of the first file, by which all "
+                "files of a name are read; name them one by one, and each is read by its own"
+            ) from None
         if found := _NO_CONNECTOR.search(message):
             raise InputError(
                 f"Spark has no connector for it ({found[0]}); name the connector's package in "

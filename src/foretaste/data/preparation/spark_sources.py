@@ -1,49 +1,31 @@
-"""Sources as Spark reads them, temporary views: of local files that are written alike, and of what
-Spark names."""
+"""Sources as Spark reads them, temporary views of files that are written alike."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from urllib.parse import unquote, urlparse
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from foretaste._util.files import real_path
 from foretaste.data.config import FileFormat
 from foretaste.data.preparation.spark_sql import with_backslashes
-from foretaste.data.sources import PARQUET_SUFFIXES, TABLE, open_sources
 from foretaste.data.sources.json_lines import JsonLinesFile
 from foretaste.data.sources.source import (
-    READ_COMPRESSIONS,
     Column,
     Source,
     Storage,
-    identifier,
     names_of,
     quoted,
 )
 from foretaste.data.sources.text import TextFile, not_utf8
 from foretaste.errors import InputError
 
-_FILE = "_metadata.file_path AS file_of_row"
-_LINES_OF_HEAD = 1001
-_STORAGE: dict[str, Storage] = {
-    **dict.fromkeys(("string", "varchar", "char"), "text"),
-    **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
-    **dict.fromkeys(("float", "double"), "real"),
-    **dict.fromkeys(("date", "timestamp_ntz"), "moment"),
-    "decimal": "decimal",
-    "timestamp": "instant",
-}  # fmt: skip
+FILE_OF_ROW = "url_decode(replace(_metadata.file_path, '+', '%2B')) AS file_of_row"
 _WITHOUT_NANOSECONDS: dict[Storage, Storage] = {"moment_ns": "moment", "instant_ns": "instant"}
 _ENCODINGS = {"utf-8": "UTF-8", "latin-1": "ISO-8859-1", "utf-16": "UTF-16"}
 
@@ -77,24 +59,6 @@ class View(Source):
         return _named(place) if file is None else file.locate(column, value)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Named(View):
-    """Rows of files or of a table that Spark names; lines of them are not known."""
-
-    state: str
-    """Digest of the names, sizes and times of change of the files."""
-
-    written_as: str = ""
-
-    @property
-    def read_as(self) -> str:
-        return self.written_as
-
-    def sha256(self) -> str:
-        """The digest of what the files are known by; their bytes are read once only."""
-        return self.state
-
-
 def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
     """Views of the sources: one of all local files that are written alike, as each takes Spark jobs
     of its own.
@@ -103,10 +67,11 @@ def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]
     """
     alike: dict[Hashable, list[Source]] = {}
     for source in sources:
-        look = source.relation if isinstance(source, Named) else _look(source)
+        # What Spark names is a view already.
+        look = source.relation if isinstance(source, View) else _look(source)
         alike.setdefault(look, []).append(source)
     return [
-        files[0] if isinstance(files[0], Named) else _together(session, files)
+        files[0] if isinstance(files[0], View) else _together(session, files)
         for files in alike.values()
     ]
 
@@ -129,14 +94,14 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
             raise InputError(f"{source.name}: Spark leaves out files named so; rename it")
     first = sources[0]
     files = {real_path(source.path): source for source in sources if source.path}
-    paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
+    paths = [f"file://{literal(real_path(source.path))}" for source in sources if source.path]
     columns = first.columns
     if isinstance(first, JsonLinesFile):
-        rows, columns = _json_lines(session, first, paths)
+        rows, columns = json_rows(session, first, paths)
     elif isinstance(first, TextFile):
-        rows = _text(session, first, paths, files)
+        rows = text_rows(session, first, paths, files)
     else:
-        rows = session.read.parquet(*paths).select("*", f.expr(_FILE))
+        rows = reader_of(session).parquet(*paths).select("*", f.expr(FILE_OF_ROW))
         types = {field.name: field.dataType.typeName() for field in rows.schema}
         # Nanoseconds of INT96 are read as a time, which has none.
         columns = {
@@ -146,92 +111,19 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
             for name, column in columns.items()
         }
     return View(
-        name=names_of(sources), relation=_view(rows), columns=columns, files=files,
+        name=names_of(sources), relation=view_of(rows), columns=columns, files=files,
         size=sum(source.size for source in sources), folders=first.folders,
         part_number=first.part_number, first_line=first.header, session=session,
     )  # fmt: skip
 
 
-def open_named(session: SparkSession, name: str, format: FileFormat) -> Named:
-    """The table of Spark's catalogue, or the files, that a name such as ``table:shop.plays`` or
-    ``s3a://bucket/plays`` stands for.
-
-    Of several files of text the first says how all are written. Raises InputError where there are
-    none, or none that can be read.
-    """
-    if name.startswith(TABLE):
-        rows = session.table(name.removeprefix(TABLE))
-        files = rows.inputFiles()
-        return _typed(session, name, rows, _listed(session, files) if files else _summed(rows))
-    listed = _listed(session, [name])
-    first = Path(urlparse(listed[0][0]).path)
-    if first.suffix.lower() in PARQUET_SUFFIXES:
-        rows = session.read.parquet(name).select("*", f.expr(_FILE))
-        return _typed(session, name, rows, listed)
-    # Its first lines, decompressed, show what the whole would.
-    lines = session.read.text(listed[0][0]).limit(_LINES_OF_HEAD).collect()
-    with TemporaryDirectory() as folder:
-        packed = first.suffix.lower() in READ_COMPRESSIONS
-        head = Path(folder) / (first.stem if packed else first.name)
-        head.write_text("".join(f"{line}\n" for (line,) in lines), encoding=format.encoding)
-        try:
-            (source,) = open_sources(head, format)
-        except InputError as error:
-            raise InputError(str(error).replace(str(head), name)) from None
-    assert isinstance(source, TextFile)
-    source, columns = replace(source, name=name), source.columns
-    if isinstance(source, JsonLinesFile):
-        rows, columns = _json_lines(session, source, [name])
-    else:
-        rows = _text(session, source, [name], {})
-    return Named(
-        name=name, relation=_view(rows), columns=columns, size=sum(size for _, size, _ in listed),
-        state=_digest(listed), written_as=source.read_as, first_line=source.header, session=session,
-    )  # fmt: skip
+def reader_of(session: SparkSession) -> DataFrameReader:
+    """A reader of all files below a folder, of which Spark makes no columns: it would then leave
+    some files out."""
+    return session.read.option("recursiveFileLookup", True)
 
 
-def _typed(
-    session: SparkSession, name: str, rows: DataFrame, listed: list[tuple[str, int, str]]
-) -> Named:
-    """A source of rows whose columns have types."""
-    columns = {
-        field.name: Column(
-            sql=identifier(field.name),
-            storage=_STORAGE.get(field.dataType.typeName(), "other"),
-            type_name=field.dataType.simpleString(),
-        )
-        for field in rows.schema
-        if field.name != "file_of_row"
-    }
-    return Named(
-        name=name, relation=_view(rows), columns=columns, size=sum(size for _, size, _ in listed),
-        state=_digest(listed), session=session,
-    )  # fmt: skip
-
-
-def _listed(session: SparkSession, names: list[str]) -> list[tuple[str, int, str]]:
-    """Path, size and time of change of the files behind these names, in order."""
-    reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = reader.load(names).selectExpr("path", "length", "CAST(modificationTime AS STRING)")
-    found = sorted(tuple(file) for file in files.collect())
-    if not found:
-        raise InputError(f"{names[0]}: there are no files in it")
-    return found
-
-
-def _summed(rows: DataFrame) -> list[tuple[str, int, str]]:
-    """A sum over the content of a table that is in no files."""
-    num_rows, total = rows.select(
-        f.count("*"), f.sum(f.xxhash64(*rows.columns).cast("decimal(38, 0)"))
-    ).collect()[0]
-    return [("", num_rows, str(total))]
-
-
-def _digest(listed: list[tuple[str, int, str]]) -> str:
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
-
-
-def _view(rows: DataFrame) -> str:
+def view_of(rows: DataFrame) -> str:
     """The name of a new temporary view of these rows."""
     name = f"source_{uuid4().hex}"
     rows.createOrReplaceTempView(name)
@@ -239,16 +131,16 @@ def _view(rows: DataFrame) -> str:
 
 
 def _named(place: str) -> str:
-    """The path of a local file, or the name of another, that Spark has as a URL."""
-    return re.sub("^file:(//)?(?=/)", "", unquote(place))
+    """The path of a local file, or the name of another, as Spark has it."""
+    return re.sub("^file:(//)?(?=/)", "", place)
 
 
-def _literal(path: str) -> str:
+def literal(path: str) -> str:
     """A path that Spark takes as itself and not as a pattern."""
     return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
 
 
-def _text(
+def text_rows(
     session: SparkSession, first: TextFile, paths: list[str], files: Mapping[str, Source]
 ) -> DataFrame:
     """Columns ``c0``, ``c1``, ... of text, in files that are written as the first is."""
@@ -256,11 +148,15 @@ def _text(
     has_breaks = first.format.encoding == "utf-16"
     if not has_breaks:
         has_breaks = _check_lines(session, first, paths, files)
+    fields = names if first.header is None else first.names
     rows = (
-        session.read.schema(", ".join(f"{name} STRING" for name in names))
-        # A row with too few or too many fields ends the query that meets it.
+        reader_of(session)
+        .schema(StructType([StructField(name, StringType()) for name in fields]))
+        # A row with too few or too many fields ends the query that meets it, as does a header
+        # that is not the first file's.
         .option("mode", "FAILFAST")
         .option("header", first.header is not None)
+        .option("enforceSchema", False)
         .option("sep", first.delimiter)
         .option("quote", '"' if first.has_quotes else "")
         .option("escape", '"' if first.has_quotes else "")
@@ -268,7 +164,7 @@ def _text(
         .option("multiLine", has_breaks)
         .csv(paths)
     )
-    return rows.select("*", f.expr(_FILE))
+    return rows.toDF(*names).select("*", f.expr(FILE_OF_ROW))
 
 
 def _check_lines(
@@ -276,8 +172,9 @@ def _check_lines(
 ) -> bool:
     """True where a quoted field may have line breaks; InputError for a line that is not text."""
     is_text = "true" if first.format.encoding != "utf-8" else "is_valid_utf8(value)"
-    num_quotes = "length(value) - length(replace(value, '\"', ''))"
-    lines = session.read.text(paths).select("value", f.expr(_FILE))
+    # In bytes: in another encoding the characters are others.
+    num_quotes = "octet_length(value) - octet_length(replace(value, '\"', ''))"
+    lines = reader_of(session).text(paths).select("value", f.expr(FILE_OF_ROW))
     bad, has_odd = lines.select(
         f.expr(f"min(CASE WHEN NOT {is_text} THEN file_of_row END)"),
         f.expr(f"coalesce(bool_or(({num_quotes}) % 2 = 1), false)"),
@@ -290,20 +187,24 @@ def _check_lines(
     return bool(has_odd) and first.has_quotes
 
 
-def _json_lines(
+def json_rows(
     session: SparkSession, first: JsonLinesFile, paths: list[str]
 ) -> tuple[DataFrame, dict[str, Column]]:
     """A column of text for each key, of numbers as they are written."""
+    if first.format.encoding == "utf-16":
+        raise InputError(
+            f"{first.name}: is JSON lines in UTF-16, which Spark does not read; convert it, for "
+            "example with iconv -f UTF-16 -t UTF-8"
+        )
     columns = {
         key: column if key in first.folders else replace(column, rounded=None)
         for key, column in first.columns.items()
     }
     keys = [key for key in columns if key not in first.folders]
-    rows = (
-        session.read.schema(StructType([StructField(key, StringType()) for key in keys]))
-        .option("mode", "FAILFAST")
-        .option("encoding", _ENCODINGS[first.format.encoding])
-        .json(paths)
-    )
+    reader = reader_of(session).option("mode", "FAILFAST")
+    if first.format.encoding == "latin-1":
+        # Spark asks for the end of lines in all encodings but UTF-8.
+        reader = reader.option("encoding", _ENCODINGS["latin-1"]).option("lineSep", "\n")
+    rows = reader.schema(StructType([StructField(key, StringType()) for key in keys])).json(paths)
     named = [rows[f"`{key}`"].alias(columns[key].sql) for key in keys]
-    return rows.select(*named, f.expr(_FILE)), columns
+    return rows.select(*named, f.expr(FILE_OF_ROW)), columns

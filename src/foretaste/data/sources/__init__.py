@@ -36,8 +36,8 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
 # Folders named COLUMN=VALUE, as Spark writes them.
-_NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
-_EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
+NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
+EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TABLE = "table:"
 _NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
 # A Path has left of s3a://bucket.
@@ -103,7 +103,7 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
         raise SettingError(
             f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
         )
-    if not format.is_default and not any(isinstance(source, TextFile) for source in sources):
+    if not format.is_default and not any(source.read_as for source in sources):
         options = ", ".join(map(format.option, ("delimiter", "columns", "encoding")))
         raise SettingError(
             f"{options} and {format.option('quote')} are for text files, and {sources[0].name} is "
@@ -206,13 +206,13 @@ def _with_folder_columns(source: Source, path: Path) -> Source:
     own = {name.lower() for name in source.columns}
     columns, folders, overruled = {}, {}, []
     for folder in path.parts[:-1]:
-        if (found := _NAMED_FOLDER.fullmatch(folder)) is None:
+        if (found := NAMED_FOLDER.fullmatch(folder)) is None:
             continue
         name, value = map(unquote, found.groups())
         if name.lower() in own:
             overruled.append(folder)
             continue
-        text = "" if value == _EMPTY_VALUE else value
+        text = "" if value == EMPTY_VALUE else value
         columns[name] = Column(sql=quoted(text), storage="text", type_name="text")
         folders[name] = folder
     return replace(
