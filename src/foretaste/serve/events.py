@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Double,
     Engine,
     Index,
@@ -100,6 +101,7 @@ class EventStore:
             .returning(EVENTS.c.event_id)
         )
         self._reads = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._reader: Connection | None = None
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="events", daemon=True)
 
@@ -126,6 +128,8 @@ class EventStore:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
+        if self._reader is not None:
+            self._reader.close()
         self.engine.dispose()
 
     @property
@@ -142,13 +146,19 @@ class EventStore:
         return waiting.num_new
 
     def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
-        """The items of each of these users who has events, as of now."""
+        """The items of each of these users who has events, as of now; for one thread to ask."""
 
         def read() -> dict[str, list[str]]:
+            # Kept, as taking one from the pool and giving it back takes longer than the query.
+            self._reader = reader = self._reader or self._reads.connect()
             found: dict[str, list[str]] = {}
-            with self._reads.connect() as connection:
-                for user_id, item_id in connection.execute(_OF_USERS, {"user_ids": [*user_ids]}):
+            try:
+                for user_id, item_id in reader.execute(_OF_USERS, {"user_ids": [*user_ids]}):
                     found.setdefault(user_id, []).append(item_id)
+            except SQLAlchemyError:
+                self._reader = None
+                reader.close()
+                raise
             return found
 
         return _answered(read)
