@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import shutil
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -55,10 +57,10 @@ def held(service: Service, verb: str = "recommend") -> tuple[threading.Event, th
     for served in service.store.models:
         score = getattr(served, verb)
 
-        def slowly(bodies: Any, score: Any = score) -> Any:
+        def slowly(bodies: Any, score: Any = score, **named: Any) -> Any:
             begun.release()
             assert go.wait(LIMIT_S)
-            return score(bodies)
+            return score(bodies, **named)
 
         setattr(served, verb, slowly)
     return go, begun
@@ -107,9 +109,9 @@ def test_a_deadline_that_passes_is_said_and_the_work_not_done(runs: Path) -> Non
         served = service.store.get(None)
         score = served.recommend
 
-        def counting(bodies: Any) -> Any:
+        def counting(bodies: Any, **named: Any) -> Any:
             scored.append(len(bodies))
-            return score(bodies)
+            return score(bodies, **named)
 
         served.recommend = counting  # type: ignore[method-assign]
         go, begun = held(service)
@@ -204,6 +206,17 @@ def test_a_batch_under_way_keeps_the_run_it_began_with(
         assert client.post("/v1/recommend", json=body).json()["digest"] == model["digest"]
 
 
+def test_a_run_that_was_swapped_is_let_go(replaced: tuple[Path, list[Path]]) -> None:
+    link, places = replaced
+    with serving(link) as (client, service):
+        client.post("/v1/recommend", json={"users": [{"user_id": FIRST_USER}]})
+        before = weakref.ref(service.store.get(None).recommender)
+        lead(link, places[1])
+        assert client.post("/v1/reload", json={}).status_code == 200
+        gc.collect()
+        assert before() is None
+
+
 def test_a_run_that_cannot_be_loaded_changes_nothing(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "ease", tmp_path / "ease")
     body = {"users": [{"user_id": FIRST_USER}]}
@@ -292,10 +305,11 @@ def test_a_mistake_of_ours_is_answered_and_logged(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(runs / "ease") as (client, service):
-        service.store.get(None).recommend = None  # type: ignore[method-assign,assignment]
+        served: Any = service.store.get(None)
+        served.recommend = lambda bodies, events: 1 / 0
         response = client.post("/v1/recommend", json={"users": [{"user_id": 1}]})
         assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
-        assert "NoneType" not in response.text
+        assert "zero" not in response.text
         line = json.loads(capsys.readouterr().err.splitlines()[-1])
-        assert "TypeError: 'NoneType' object is not callable" in line["error"]
+        assert "ZeroDivisionError: division by zero" in line["error"]
         assert counted(client.get("/metrics").text, "foretaste_requests_total", status="500") == 1

@@ -94,6 +94,7 @@ class Batcher:
             answers = self._answered(jobs)
             self._loop.call_soon_threadsafe(deliver, jobs, answers)
             num_last, ended = len(jobs), monotonic()
+            del jobs, answers  # a thread that waits must not keep a run that was swapped
 
     def _await_jobs(self, number: int, timeout_s: float | None) -> None:
         """Wait until so many jobs are there; for ever where no time is given."""
