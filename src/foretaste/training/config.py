@@ -33,9 +33,7 @@ class TrainingConfig:
     """Adam's step size."""
 
     learning_rate_schedule: LearningRateSchedule = "constant"
-    """constant, or cosine: falls with every update, to 0 at the end of all epochs, so that these
-    are to be given and nothing ends them early but a target (Loshchilov & Hutter 2017, arXiv
-    1608.03983, without restarts)."""
+    """constant, or cosine: falls to 0 over epochs, and patience does not end it."""
 
     beta1: Annotated[float | Auto, Range(at_least=0, below=1)] = "auto"
     """Adam's decay of the gradient's mean."""
@@ -47,8 +45,7 @@ class TrainingConfig:
     """Added to the root of Adam's second moment."""
 
     ema: Annotated[float | None, Range(above=0, below=1)] = None
-    """Decay, such as 0.999, of an exponential moving average of the weights, which is evaluated and
-    kept in place of the weights themselves; none unless given."""
+    """Decay, such as 0.999, of an average of the weights, kept in their place."""
 
     seed: Seed = 1
     """Decides initial weights, order, negatives, dropout and noise."""

@@ -55,8 +55,7 @@ class _Annealing(ModelConfig):
     """The same in epochs, in place of anneal_steps: the batch size then does not matter."""
 
     kl_weight: Weight | None = None
-    """Weight of the KL term for each item of a user's history, from the first update on, in place
-    of the annealed one; RecVAE's is 0.005."""
+    """Weight of the KL term for each item of a history, in place of annealing, such as 0.005."""
 
 
 @dataclass(frozen=True, kw_only=True)
