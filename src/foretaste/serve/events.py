@@ -28,7 +28,7 @@ from sqlalchemy import (
     event,
     inspect,
     select,
-)  # fmt: skip
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
