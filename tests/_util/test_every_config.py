@@ -69,6 +69,7 @@ INTERNAL = {
     "Between",
     "DatasetReference",
     "RunConfig",
+    "TrainingSize",
     "WrittenFile",
     "BlendConfig",
     "Member",
