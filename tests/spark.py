@@ -28,7 +28,7 @@ QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Half of the time of a short program goes into classes that are read and verified.
     "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
         "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     ),
     # Each file would have a file of checksums, and a process that sets its permissions.

@@ -116,6 +116,7 @@ def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
         for argument in app[verb].assemble_argument_collection(default_parameter=DEFAULTS)
         if argument.hint in (tuple[str, ...], list[str])
         for name in argument.names
+        if name.startswith("-")
     }
     has_metrics = verb in ("compare", "compete", "evaluate")
     known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if has_metrics else frozenset())

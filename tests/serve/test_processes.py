@@ -86,6 +86,16 @@ def test_sigterm_lets_requests_under_way_end(runs: Path) -> None:
     assert [(one[0], len(one[1]["answers"])) for one in found] == [(200, 2000)] * 4
 
 
+def num_recommended(served: processes.Served) -> float:
+    """Requests for recommendations, of all workers."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(served.text("/metrics"))
+        for sample in family.samples
+        if sample.name == "foretaste_requests_total" and sample.labels["route"] == "/v1/recommend"
+    )
+
+
 def test_workers_answer_from_one_socket_and_reload_together(place: Path, dataset: Dataset) -> None:
     with processes.serve(place, "--workers", 2) as served:
         first = processes.children(served.process.pid)
@@ -99,6 +109,8 @@ def test_workers_answer_from_one_socket_and_reload_together(place: Path, dataset
         processes.wait_for(lambda: sum(line["event"] == "reload" for line in served.log()) == 3)
         digests = [served.ask("POST", "/v1/recommend", BODY)[1]["digest"] for _ in range(20)]
         assert set(digests) == {after}
+        # A request is counted once it was answered.
+        processes.wait_for(lambda: num_recommended(served) == 1 + 20)
         os.kill(min(first), signal.SIGKILL)
         ended = processes.wait_for(
             lambda: [line for line in served.log() if line["event"] == "worker_ended"]
@@ -110,14 +122,7 @@ def test_workers_answer_from_one_socket_and_reload_together(place: Path, dataset
         assert len(first & second) == 1
         processes.wait_for(lambda: sum(line["event"] == "load" for line in served.log()) == 3)
         assert served.ask("POST", "/v1/recommend", BODY)[0] == 200
-        requests = sum(
-            sample.value
-            for family in text_string_to_metric_families(served.text("/metrics"))
-            for sample in family.samples
-            if sample.name == "foretaste_requests_total"
-            and sample.labels["route"] == "/v1/recommend"
-        )
-        assert requests == 1 + 20 + 1
+        processes.wait_for(lambda: num_recommended(served) == 1 + 20 + 1)
         status, _ = served.ended(signal.SIGTERM)
     assert status == 0
     assert not any(map(processes.is_running, second))
