@@ -14,6 +14,7 @@ must be the same and lack what the user has. A line of JSON for each kill is app
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import random
@@ -22,7 +23,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class Service:
         try:
             with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
                 return json.load(response)
-        except (urllib.error.URLError, OSError, ValueError):
+        except (http.client.HTTPException, OSError, ValueError):
             return None
 
 
