@@ -51,12 +51,13 @@ class Process:
         logger = logging.getLogger("uvicorn")
         logger.handlers, logger.propagate = [LogLines(logging.WARNING)], False
         server = _Server(self._uvicorn_config(), lambda: self._spawn(self.reload()))
-        if self._config.workers > 1:
-            self._be_one_of_several(server)
 
         async def main() -> None:
             self._service.start()
-            self._spawn(self.load(server, announce))
+            loading = self._spawn(self.load(server, announce))
+            if self._config.workers > 1:
+                self._be_one_of_several(server)
+                server.loading = loading
             await server.serve(sockets=[self._listener])
             await self._service.close()
 
@@ -97,7 +98,7 @@ class Process:
         )
 
     async def load(self, server: uvicorn.Server, announce: Callable[[], None]) -> None:
-        """Load the runs; meanwhile probes are answered and everything else is refused."""
+        """Load the runs; where this process is alone, it answers probes and refuses the rest."""
         try:
             await self._service.reload()
             # PyTorch's objects, which live for ever, take .2 s of every full search for garbage.
@@ -115,10 +116,11 @@ class Process:
         except Exception as error:  # what was loaded before goes on answering
             log("reload_failed", message=str(error))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 class _Protocol(HttpToolsProtocol):
@@ -145,9 +147,17 @@ class _Protocol(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """Uvicorn's server with the signals of this service."""
 
-    def __init__(self, config: uvicorn.Config, reload: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, reload: Callable[[], object]) -> None:
         super().__init__(config)
         self._actions = {"SIGTERM": self._drain, "SIGINT": self._drain, "SIGHUP": reload}
+        self.loading: asyncio.Task[None] | None = None
+        """Ends before connections are accepted, which other workers can answer meanwhile."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.loading is not None:
+            await self.loading
+        if not self.should_exit:
+            await super().startup(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
