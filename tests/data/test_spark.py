@@ -221,7 +221,7 @@ def test_a_table_is_known_by_its_rows(spark: Any) -> None:
 
 
 def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
-    """Whether or not they are columns, as those of a local folder are."""
+    """Folders are read whether or not they are columns, as those of a local folder."""
     from foretaste.data.preparation.spark_names import open_named
 
     folders = ("", "2024/01", "shop=Zo%C3%AB 1+1", "shop=__HIVE_DEFAULT_PARTITION__/x", "item_id=7")

@@ -132,7 +132,7 @@ def _start_service(arguments: Sequence[str], services: contextlib.ExitStack) -> 
 
 
 def _curl(words: Sequence[str]) -> Done:
-    """What curl prints of a response: ``curl -s [--json BODY] URL``."""
+    """The output of ``curl -s [--json BODY] URL``."""
     assert words[0] == "-s"
     url = urlsplit(words[-1])
     assert (url.hostname, url.port) == ("127.0.0.1", SERVICE_PORT), words[-1]

@@ -223,8 +223,7 @@ def test_products_with_candidates(
 ) -> None:
     """In any order and with repeats, of parts of larger tensors, a few rows at once."""
     monkeypatch.setattr(dense_module, "has_sampled_products", lambda: samples)
-    for limit in ("_SAMPLED_AT_ONCE", "_GATHERED_AT_ONCE"):
-        monkeypatch.setattr(dense_module, limit, 120)
+    monkeypatch.setattr(dense_module, "_CANDIDATES_AT_ONCE", 120)
     vector_BD = torch.randn(7, 10, generator=generator).to(dtype)[:, 2:6]
     table_ID = torch.randn(9, 4, generator=generator).to(dtype)
     index_BK = torch.randint(9, (7, 40), generator=generator, dtype=torch.int32)

@@ -45,6 +45,14 @@ def job(
     )
 
 
+async def occupied(batcher: Batcher, scorer: Scorer) -> asyncio.Future[Any]:
+    """The first job, which the thread works on until the scorer may go."""
+    scorer.go.clear()
+    first = batcher.submit(job(scorer, 0))
+    await scorer.has_begun()
+    return first
+
+
 def run(
     scenario: Callable[[Batcher, Scorer], Awaitable[None]], **settings: Any
 ) -> list[tuple[int, int, int]]:
@@ -66,9 +74,7 @@ def run(
 
 def test_what_arrives_while_the_thread_works_is_answered_together() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        first = batcher.submit(job(scorer, 0))
-        await scorer.has_begun()
+        first = await occupied(batcher, scorer)
         others = [batcher.submit(job(scorer, number)) for number in (1, 2, 3)]
         scorer.go.set()
         assert await asyncio.gather(first, *others) == [f"answer to {n}" for n in range(4)]
@@ -79,9 +85,7 @@ def test_what_arrives_while_the_thread_works_is_answered_together() -> None:
 
 def test_groups_are_answered_apart_and_batches_end_with_enough_users() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        first = batcher.submit(job(scorer, 0))
-        await scorer.has_begun()
+        first = await occupied(batcher, scorer)
         others = [
             batcher.submit(job(scorer, 1, "a", num_users=2)),
             batcher.submit(job(scorer, 2, "b", num_users=2)),
@@ -97,9 +101,7 @@ def test_groups_are_answered_apart_and_batches_end_with_enough_users() -> None:
 
 def test_beyond_the_bound_requests_are_refused_until_there_is_room_again() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        taken = [batcher.submit(job(scorer, 0))]
-        await scorer.has_begun()
+        taken = [await occupied(batcher, scorer)]
         taken += [batcher.submit(job(scorer, number)) for number in range(4)]
         with pytest.raises(ServiceError, match="too many requests") as refused:
             batcher.submit(job(scorer, "more"))
@@ -114,9 +116,7 @@ def test_beyond_the_bound_requests_are_refused_until_there_is_room_again() -> No
 
 def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        first = batcher.submit(job(scorer, 0))
-        await scorer.has_begun()
+        first = await occupied(batcher, scorer)
         late = batcher.submit(job(scorer, "late", ends_s=0))
         gone = batcher.submit(job(scorer, "gone"))
         gone.cancel()
@@ -131,9 +131,7 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
 
 def test_a_request_that_fails_fails_alone() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        first = batcher.submit(job(scorer, 0))
-        await scorer.has_begun()
+        first = await occupied(batcher, scorer)
         others = [batcher.submit(job(scorer, body)) for body in (1, "bad", 2)]
         scorer.go.set()
         await first
@@ -146,9 +144,7 @@ def test_a_request_that_fails_fails_alone() -> None:
 
 def test_a_batch_waits_for_as_many_requests_as_the_one_before_had() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        first = batcher.submit(job(scorer, 0))
-        await scorer.has_begun()
+        first = await occupied(batcher, scorer)
         two = [batcher.submit(job(scorer, number)) for number in (1, 2)]
         scorer.go.set()
         await asyncio.gather(first, *two)
@@ -165,9 +161,7 @@ def test_a_batch_waits_for_as_many_requests_as_the_one_before_had() -> None:
 
 def test_after_a_pause_nothing_is_waited_for() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        first = batcher.submit(job(scorer, 0))
-        await scorer.has_begun()
+        first = await occupied(batcher, scorer)
         two = [batcher.submit(job(scorer, number)) for number in (1, 2)]
         scorer.go.set()
         await asyncio.gather(first, *two)
@@ -179,9 +173,7 @@ def test_after_a_pause_nothing_is_waited_for() -> None:
 
 def test_what_waits_is_answered_before_the_end() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        scorer.go.clear()
-        taken = [batcher.submit(job(scorer, 0))]
-        await scorer.has_begun()
+        taken = [await occupied(batcher, scorer)]
         taken += [batcher.submit(job(scorer, number)) for number in (1, 2, 3)]
         closing = asyncio.create_task(batcher.close())
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -89,19 +89,33 @@ def test_what_is_acknowledged_is_read_by_others_at_once(store: EventStore, place
             assert f"item {number}" in other.items_of(["ana"])["ana"]
 
 
-def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
-    place = tmp_path / "events.db"
+@contextmanager
+def started(place: Path) -> Iterator[EventStore]:
+    """Yield a store in a file, which writes."""
     with closing(EventStore(str(place))) as store:
         store.create()
         store.start()
-        with closing(sqlite3.connect(place, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        yield store
+
+
+@contextmanager
+def locked(place: Path) -> Iterator[None]:
+    """Within, nobody else can write to the file."""
+    with closing(sqlite3.connect(place, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("COMMIT")
+
+
+def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with started(place) as store:
+        with locked(place):
             waiting = [store.add(events("first"))]
             while store.num_waiting:
                 pass
             waiting += [store.add(events(f"{number}")) for number in range(20)]
             assert not any(one.done() for one in waiting)
-            other.execute("COMMIT")
         assert [one.result(30) for one in waiting] == [1] * 21
         with closing(sqlite3.connect(place)) as reader:
             # Each commit ends with a frame of its own that has the size of the database.
@@ -112,17 +126,13 @@ def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
 
 def test_what_is_given_up_while_it_waits_is_not_written(tmp_path: Path) -> None:
     place = tmp_path / "events.db"
-    with closing(EventStore(str(place))) as store:
-        store.create()
-        store.start()
-        with closing(sqlite3.connect(place, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+    with started(place) as store:
+        with locked(place):
             first = store.add(events("first"))
             while not first.running():
                 pass
             second = store.add(events("second", item="bolero"))
             assert (first.cancel(), second.cancel()) == (False, True)
-            other.execute("COMMIT")
         assert first.result(10) == 1
         assert store.add(events("third")).result(10) == 1
         assert store.items_of(["ana"]) == {"ana": ["nocturne"]}

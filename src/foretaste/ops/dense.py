@@ -32,8 +32,8 @@ FusedActivation = Literal["tanh", "relu", "sigmoid"]
 """Activations that `linear` can end in."""
 
 _ROWS_OF_PIECE = 64
-_GATHERED_AT_ONCE = 1 << 24
-_SAMPLED_AT_ONCE = 1 << 24
+_CANDIDATES_AT_ONCE = 1 << 24
+"""Numbers that are made of candidates: their rows where these are gathered, else their products."""
 
 
 class _Dense(torch.autograd.Function):
@@ -218,8 +218,8 @@ def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) ->
     products_BK = vector_BD.new_empty(index_BK.shape)
     samples = vector_BD.device.type == "cpu" and vector_BD.dtype.itemsize >= 4
     samples = samples and 0 < index_BK.shape[1] <= len(table_ID) and has_sampled_products()
-    at_once, width = (_SAMPLED_AT_ONCE, 1) if samples else (_GATHERED_AT_ONCE, vector_BD.shape[1])
-    rows_at_once = max(1, at_once // max(1, index_BK.shape[1] * width))
+    numbers_each = index_BK.shape[1] * (1 if samples else vector_BD.shape[1])
+    rows_at_once = max(1, _CANDIDATES_AT_ONCE // max(1, numbers_each))
     for start in range(0, len(vector_BD), rows_at_once):
         rows = slice(start, start + rows_at_once)
         vector_cD, index_cK = vector_BD[rows], index_BK[rows]

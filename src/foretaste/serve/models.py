@@ -41,11 +41,10 @@ class ServedModel:
         self.loaded_at = datetime.now(UTC)
 
     @classmethod
-    def load(cls, name: str, path: Path, device: str) -> ServedModel:
-        """Open a run, with every file checked, and have it answer once; RunError as `Run.open`."""
-        recommender = Recommender.open(path, device)
-        assert recommender.run is not None
-        digest = recommender.run.weights.loaded_digest
+    def load(cls, name: str, run: Run, device: str) -> ServedModel:
+        """Load a run and have it answer once; RunError where its weights are not its own."""
+        recommender = Recommender.open(run, device)
+        digest = run.weights.loaded_digest
         assert digest is not None
         served = cls(name, recommender, digest[:DIGEST_LENGTH])
         served.warm()
@@ -106,16 +105,13 @@ class ServedModel:
 
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
         """The number of items that training never saw."""
-        index = self.recommender.items.lookup(item_ids)
-        return int(((index < 0) | (index >= self.recommender.model.num_items)).sum())
+        return self._are_known(item_ids).count(False)
 
     def similar(self, bodies: Sequence[SimilarBody]) -> list[bytes]:
         """The response to each body; UnsupportedError where the model compares no items."""
-        items, num_items = self.recommender.items, self.recommender.model.num_items
         responses = []
         for body in bodies:
-            index = items.lookup(body.item_ids)
-            is_known = ((index >= 0) & (index < num_items)).tolist()
+            is_known = self._are_known(body.item_ids)
             known = [one for one, flag in zip(body.item_ids, is_known, strict=True) if flag]
             found = iter(self.recommender.similar_items(known, body.k))
             answers = []
@@ -135,6 +131,12 @@ class ServedModel:
     def items(self, queries: Sequence[ItemsQuery]) -> list[bytes]:
         """The response to each query: items whose id or title has its text, in any case."""
         return [self._response(items=self._found(query)) for query in queries]
+
+    def _are_known(self, item_ids: Sequence[int | str]) -> list[bool]:
+        """True for each item that training saw."""
+        index = self.recommender.items.lookup(item_ids)
+        flags: list[bool] = ((index >= 0) & (index < self.recommender.model.num_items)).tolist()
+        return flags
 
     def _response(self, **content: Any) -> bytes:
         return to_json({"model": self.name, "digest": self.digest, **content})
@@ -220,12 +222,11 @@ class ModelStore:
         """
         models = {}
         for name, path in self._paths.items():
-            before = self._models.get(name)
-            digest = before and Run.open(path).open_weights().digest[:DIGEST_LENGTH]
-            if before is not None and before.digest == digest:
+            before, run = self._models.get(name), Run.open(path)
+            if before and before.digest == run.open_weights().digest[:DIGEST_LENGTH]:
                 models[name] = before
             else:
-                models[name] = ServedModel.load(name, path, self._device)
+                models[name] = ServedModel.load(name, run, self._device)
         self._models = models
 
 

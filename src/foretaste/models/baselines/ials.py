@@ -75,7 +75,7 @@ class IALS(SweepModel):
         super().__init__(config, num_users, num_items, share)
         self.user_factors = nn.Parameter(torch.empty(len(self.share.users), config.factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, config.factors))
-        self._frozen_items: FixedVectors | None = None
+        self._frozen: tuple[FixedVectors, float, float] | None = None
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class IALS(SweepModel):
 
     def reset_parameters(self, seed: int) -> None:
         """Vectors N(0, (0.1 / root of the width)²)."""
-        self._frozen_items = None
+        self.forget()
         std = _START_STD * self.config.factors**-0.5
         for number, parameter in enumerate((self.user_factors, self.item_factors)):
             key, first = stream_key(seed, Purpose.INITIALISE, number), self.share.users.start
@@ -147,7 +147,9 @@ class IALS(SweepModel):
         """Solve for the users, then for the items; returns the loss for each interaction."""
         assert isinstance(batch, BothSides)
         ranks, weight = self.share.ranks, self.unobserved_weight
-        ridge_U, ridge_I = self._ridges(batch.histories), self._ridges(batch.of_items)
+        regularization = self.regularization
+        ridge_U = self._ridges(batch.histories, weight, regularization)
+        ridge_I = self._ridges(batch.of_items, weight, regularization)
         items = FixedVectors.of(self.item_factors)
         users_UD, _ = solve_rows(items, batch.histories, weight, ridge_U, ranks)
         self.user_factors.copy_(users_UD)
@@ -160,11 +162,13 @@ class IALS(SweepModel):
         total = loss_I.sum(dtype=torch.float64) + user_penalty
         return (total / batch.num_samples).float()
 
-    def _ridges(self, histories: HistoryTensors) -> Tensor:
+    def _ridges(
+        self, histories: HistoryTensors, unobserved_weight: float, regularization: float
+    ) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
-        num_pairs = self.unobserved_weight * histories.num_items
+        num_pairs = unobserved_weight * histories.num_items
         count_R = histories.lengths().double() + num_pairs
-        ridge_R: Tensor = self.regularization * count_R**self.config.nu
+        ridge_R: Tensor = regularization * count_R**self.config.nu
         return ridge_R
 
     def item_vectors(self) -> Tensor:
@@ -175,15 +179,18 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
-        weight, ridge_B = self.unobserved_weight, self._ridges(histories)
-        return (solve_rows(self._fixed_items(), histories, weight, ridge_B)[0],)
+        items, weight, regularization = self._for_new_users()
+        ridge_B = self._ridges(histories, weight, regularization)
+        return (solve_rows(items, histories, weight, ridge_B)[0],)
 
-    def _fixed_items(self) -> FixedVectors:
-        """The items as they stand; kept until the mode is set or weights are loaded."""
-        fixed = self._frozen_items
-        if fixed is None or self.training or fixed.vector_ND.device != self.device:
-            fixed = self._frozen_items = FixedVectors.of(self.item_factors)
-        return fixed
+    def _for_new_users(self) -> tuple[FixedVectors, float, float]:
+        """The items as they stand, `unobserved_weight` and `regularization`; kept until the mode is
+        set or weights are loaded."""
+        frozen = self._frozen
+        if frozen is None or self.training or frozen[0].vector_ND.device != self.device:
+            items = FixedVectors.of(self.item_factors)
+            frozen = self._frozen = items, self.unobserved_weight, self.regularization
+        return frozen
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         (vector_BD,) = state.parts
@@ -196,4 +203,4 @@ class IALS(SweepModel):
         return candidate_products(vector_BD, self.item_factors, item_index_BK)
 
     def forget(self) -> None:
-        self._frozen_items = None
+        self._frozen = None
