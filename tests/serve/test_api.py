@@ -170,14 +170,24 @@ def test_other_paths_methods_and_types_are_refused_in_the_same_shape(client: Tes
         ("GET", "/nowhere", 404, "not_found"),
         ("GET", "/v1/recommend", 405, "method_not_allowed"),
         ("POST", "/v1/models", 405, "method_not_allowed"),
+        ("GET", "/healthz/", 404, "not_found"),
+        ("GET", "//elsewhere.example/healthz/", 404, "not_found"),
     ):
-        response = client.request(method, path)
+        response = client.request(method, path, follow_redirects=False)
         assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert client.get("/v1/recommend").headers["allow"] == "POST"
     for path in ("/v1/recommend", "/v1/similar", "/v1/reload"):
         for kind in ({}, {"content-type": "text/plain"}):
             response = client.post(path, content=b"{}", headers=kind)
             assert response.status_code == 415
+
+
+def test_an_upgrade_is_refused_as_its_body_is_lost(client: TestClient) -> None:
+    """Java's client asks for HTTP/2 in this way unless it is set to HTTP/1.1."""
+    body = {"users": [{"user_id": KNOWN}]}
+    upgrade = {"connection": "Upgrade", "upgrade": "h2c"}
+    response = client.post("/v1/recommend", json=body, headers=upgrade)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request")
 
 
 def test_a_body_that_is_too_long_is_refused_said_or_not(runs: Path) -> None:
@@ -268,7 +278,8 @@ def test_every_error_is_one_that_the_document_names(client: TestClient) -> None:
         path: set(next(iter(operations.values()))["responses"])
         for path, operations in document["paths"].items()
     }
-    assert statuses["/v1/recommend"] == {"200", "401", "413", "415", "422", "503", "504"}
-    assert statuses["/v1/reload"] == {"200", "401", "409", "415"}
+    assert statuses["/v1/recommend"] == {"200", "400", "401", "413", "415", "422", "503", "504"}
+    assert statuses["/v1/reload"] == {*("200", "400", "401", "409", "413", "415", "422", "504")}
+    assert client.post("/v1/reload", json={"model": "vae"}).status_code == 422
     errors = document["components"]["schemas"]["ErrorResponse"]
     assert errors["required"] == ["error"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -199,6 +201,54 @@ def test_no_acknowledged_event_is_lost_to_a_kill(place: str) -> None:
                 "SELECT count(*), count(DISTINCT event_id), count(DISTINCT item_id) FROM events"
             ).one()
         assert len(set(counts)) == 1
+
+
+def test_the_longest_ids_are_kept(store: EventStore) -> None:
+    """Which do not compress, and are indexed two at a time."""
+    draw = random.Random(3)
+    one, two = ("".join(draw.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=1024)) for _ in "ab")
+    assert store.add(events(one, user=one, item=two)).result(30) == 1
+    assert store.items_of([one]) == {one: [two]}
+
+
+def test_processes_that_start_together_make_one_table(place: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+
+        def create(_: int) -> None:
+            with closing(EventStore(place)) as store:
+                together.wait(30)
+                store.create()
+
+        together = threading.Barrier(8)
+        assert list(threads.map(create, range(8))) == [None] * 8
+
+
+def test_a_database_that_has_not_every_text_is_refused(server: str) -> None:
+    with (
+        closing(EventStore(server)) as store,
+        store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+    ):
+        connection.exec_driver_sql("DROP DATABASE IF EXISTS latin")
+        connection.exec_driver_sql(
+            "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+        )
+    with (
+        closing(EventStore(server.replace("/postgres", "/latin"))) as store,
+        pytest.raises(SettingError, match="has the encoding LATIN1"),
+    ):
+        store.create()
+
+
+def test_a_server_that_hangs_is_not_waited_for(server: str) -> None:
+    """Unless its own settings, or the URL, say for how long."""
+    for url, expected in (
+        (server, ("5s", 5)),
+        (f"{server}?connect_timeout=60&options=-cstatement_timeout%3D9s", ("9s", 60)),
+    ):
+        with closing(EventStore(url)) as store, store.engine.connect() as connection:
+            limit = connection.exec_driver_sql("SHOW statement_timeout").scalar_one()
+            own = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+            assert (limit, int(own["connect_timeout"])) == expected
 
 
 def test_a_server_that_was_restarted_is_asked_again(server: str) -> None:

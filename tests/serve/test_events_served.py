@@ -15,7 +15,11 @@ from starlette.testclient import TestClient
 
 from foretaste.errors import SettingError
 from foretaste.recommend import load
+from foretaste.runs import Run
 from foretaste.serve import ServeConfig, serve
+from foretaste.serve.errors import ServiceError, events_unavailable
+from foretaste.serve.models import ServedModel
+from foretaste.serve.schemas import RecommendBody, User
 from tests.databases import write_sqlite
 from tests.runs.tiny import FIRST_USER
 from tests.serve import processes
@@ -104,6 +108,7 @@ def items_of_history(run: Path, item: int) -> list[int | str]:
         ({"event_id": "", "user_id": 1, "item_id": 1}, "events.0.event_id"),
         ({"event_id": "a", "user_id": "b\0", "item_id": 1}, "events.0.user_id"),
         ({"event_id": "a", "user_id": 1.5, "item_id": 1}, "events.0.user_id"),
+        ({"event_id": "a", "user_id": 1, "item_id": "é" * 513}, "events.0.item_id"),
         ({"event_id": "a", "user_id": 1}, "events.0.item_id"),
         ({"event_id": "a", "user_id": 1, "item_id": 1, "time": "now"}, "events.0.time"),
     ],
@@ -142,6 +147,29 @@ def test_a_database_that_fails_is_no_silent_loss(runs: Path, tmp_path: Path) -> 
             code = response.json()["error"]["code"]
             assert (response.status_code, code) == (503, "events_unavailable")
         assert client.post("/v1/recommend", json={"users": [{"history": [1]}]}).status_code == 200
+
+
+def test_users_without_a_name_are_answered_where_the_events_cannot_be_read(
+    runs: Path,
+) -> None:
+    """In one batch with others, who are refused at one try for all of them."""
+    tries = []
+
+    class Lost:
+        def items_of(self, user_ids: object) -> Any:
+            tries.append(user_ids)
+            raise events_unavailable()
+
+    served = ServedModel.load("ease", Run.open(runs / "ease"), "cpu")
+    bodies = [
+        RecommendBody(users=[User(user_id="ana")]),
+        RecommendBody(users=[User(history=[1])]),
+        RecommendBody(users=[User(history=[1]), User(user_id="ben")]),
+    ]
+    found = served.recommend(bodies, events=Lost())  # type: ignore[arg-type]
+    assert [isinstance(one, ServiceError) for one in found] == [True, False, True]
+    assert found[1] == served.recommend(bodies[1:2])[0]
+    assert tries == [{"ana", "ben"}]
 
 
 def test_a_file_that_is_something_else_is_refused(runs: Path, tmp_path: Path) -> None:

@@ -9,13 +9,17 @@ import shutil
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretaste.data import Dataset
+from foretaste.runs import Run
+from foretaste.runs.config import WrittenFile
 from foretaste.serve.app import Service
 from foretaste.serve.models import ServedModel
 from tests.runs.tiny import FIRST_USER, NUM_USERS, make_run
@@ -238,6 +242,62 @@ def test_a_run_that_is_as_it_was_is_kept(runs: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(ServedModel, "load", None)
         assert client.post("/v1/reload", json={}).status_code == 200
         assert service.store.get(None) is served
+
+
+def rename_items(place: Path) -> None:
+    """Put other titles into a run, which says so."""
+    run = Run.open(place)
+    title = pa.array([f"Book {number}" for number in range(len(run.items))])
+    table = run.items.table
+    table = table.set_column(table.column_names.index("title"), "title", title)
+    replace(run.items, table=table).write(place / "items.parquet")
+    files = {**run.config.files, "items.parquet": WrittenFile.of(place / "items.parquet")}
+    (place / "config.json").write_text(replace(run.config, files=files).to_json())
+
+
+def test_titles_that_changed_alone_are_loaded(runs: Path, tmp_path: Path) -> None:
+    link, places = tmp_path / "current", [tmp_path / "a", tmp_path / "b"]
+    for place in places:
+        shutil.copytree(runs / "ease", place)
+    rename_items(places[1])
+    link.symlink_to(places[0])
+    body = {"users": [{"user_id": FIRST_USER}], "k": 1}
+    with serving(link) as (client, service):
+        before = client.post("/v1/recommend", json=body).json()
+        # What the link leads to: it may lead elsewhere before all files are read.
+        run = service.store.get(None).recommender.run
+        assert run is not None
+        assert run.path == places[0]
+        lead(link, places[1])
+        assert client.post("/v1/reload", json={}).status_code == 200
+        after = client.post("/v1/recommend", json=body).json()
+    assert before["digest"] == after["digest"]
+    titles = [answer["answers"][0]["items"][0]["title"] for answer in (before, after)]
+    assert [title.partition(" ")[0] for title in titles] == ["The", "Book"]
+
+
+def test_those_who_ask_during_a_reload_share_the_next_one(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(runs / "ease") as (client, service):
+        begun, go = threading.Semaphore(0), threading.Event()
+
+        def load() -> None:
+            begun.release()
+            assert go.wait(LIMIT_S)
+
+        monkeypatch.setattr(service.store, "load", load)
+        before = counted(client.get("/metrics").text, "foretaste_requests_total")
+        with ThreadPoolExecutor(6) as pool:
+            asked = [pool.submit(client.post, "/v1/reload", json={}) for _ in range(6)]
+            assert begun.acquire(timeout=LIMIT_S)
+            # Requests are taken in turn: these came after the others.
+            assert client.post("/v1/recommend", json=some_bodies(1)[0] | {"model": None}).is_success
+            go.set()
+            assert {one.result(LIMIT_S).status_code for one in asked} == {200}
+        metrics = client.get("/metrics").text
+        assert counted(metrics, "foretaste_requests_total") >= before + 7
+        assert counted(metrics, "foretaste_reloads_total") <= 3
 
 
 def counted(text: str, name: str, **labels: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -72,6 +73,57 @@ def test_a_head_without_end_is_cut_off(runs: Path) -> None:
                     sender.sendall(chunk * 10_000)
         long = {"users": [{"history": ["x" * 1000] * 900}]}
         assert served.ask("POST", "/v1/recommend", long)[0] == 200
+
+
+def test_requests_that_do_not_end_are_ended(runs: Path) -> None:
+    """One in its head, one in its body, and one whose sender goes away."""
+    ask = (
+        b"POST /v1/recommend HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        b"content-length: 100\r\n\r\n{"
+    )
+    with processes.serve(runs / "popularity", "--deadline-s", 0.2) as served:
+        senders = [
+            socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S)
+            for _ in range(3)
+        ]
+        for sender, sent in zip(senders, (ask[:20], ask, ask), strict=True):
+            sender.sendall(sent)
+        senders[2].close()
+        heads = [b"".join(iter(lambda one=one: one.recv(1000), b""))[:12] for one in senders[:2]]
+        assert heads == [b"", b"HTTP/1.1 504"]
+        for sender in senders[:2]:
+            sender.close()
+        _, lines = served.ended(signal.SIGTERM)
+    asked = [line for line in lines if line["event"] == "request"]
+    assert sorted(line["status"] for line in asked) == [400, 504]
+    assert not any("error" in line for line in asked)
+
+
+def test_what_comes_after_sigterm_is_refused_while_workers_drain(runs: Path) -> None:
+    body = json.dumps(BODY).encode()
+    with processes.serve(runs / "vae", "--workers", 2, "--deadline-s", 15) as served:
+        with socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S) as sender:
+            sender.sendall(
+                b"POST /v1/recommend HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+                b"content-length: %d\r\n\r\n" % len(body)
+            )
+            served.ask("GET", "/readyz")
+            served.process.send_signal(signal.SIGTERM)
+
+            def is_refused() -> bool:
+                try:
+                    served.ask("GET", "/readyz")
+                except ConnectionRefusedError:
+                    return True
+                except OSError:  # it was accepted before
+                    pass
+                return False
+
+            processes.wait_for(is_refused)
+            assert served.process.poll() is None
+            sender.sendall(body)
+            assert sender.recv(12) == b"HTTP/1.1 200"
+        assert served.process.wait(processes.LIMIT_S) == 0
 
 
 def test_sigterm_lets_requests_under_way_end(runs: Path) -> None:

@@ -26,7 +26,7 @@ from foretaste.serve.errors import HANDLERS, ServiceError, not_ready, overloaded
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.models import ModelStore
 from foretaste.serve.openapi import document
-from foretaste.serve.schemas import Bodies
+from foretaste.serve.schemas import Bodies, ReloadBody
 from foretaste.serve.telemetry import Metrics, Telemetry, log
 
 OPEN_PATHS = {"/healthz", "/readyz"}
@@ -57,6 +57,8 @@ class Service:
         self._bodies = Bodies.within(config)
         self._openapi = to_json(document(self._bodies))
         self._reloading = asyncio.Lock()
+        self._next_reload: asyncio.Task[None] | None = None
+        """That which is still to begin, if there is one."""
 
     def start(self) -> None:
         """Begin to answer; called once, in the event loop of the requests."""
@@ -84,7 +86,10 @@ class Service:
             _route("/metrics", self.metrics_text),
             _route("/openapi.json", self.openapi),
         ]
-        app: ASGIApp = Starlette(routes=routes, exception_handlers=HANDLERS)
+        starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
+        # It would lead /healthz/ to whatever host the request says it asks.
+        starlette.router.redirect_slashes = False
+        app: ASGIApp = starlette
         if token := self.config.token():
             app = _Guard(app, token)
         return Telemetry(app, self.metrics, access_log=self.config.access_log)
@@ -139,7 +144,8 @@ class Service:
         return _response({"models": [served.describe() for served in self.store.models]})
 
     async def reload_requested(self, request: Request) -> Response:
-        _check_json(request)
+        async with _deadline(self.config.deadline_s):
+            await self._read(request, ReloadBody)
         try:
             await self.reload()
         except ForetasteError as error:
@@ -150,9 +156,16 @@ class Service:
     async def reload(self) -> None:
         """Load what the directories of the runs hold now; ForetasteError where that cannot be.
 
-        Requests are answered meanwhile, by what was loaded before.
+        Requests are answered meanwhile, by what was loaded before. All who ask while one reload is
+        under way share the one after it.
         """
+        if self._next_reload is None:
+            self._next_reload = asyncio.create_task(self._reload_in_turn())
+        await asyncio.shield(self._next_reload)
+
+    async def _reload_in_turn(self) -> None:
         async with self._reloading:
+            self._next_reload = None
             was_ready, outcome = self.is_ready, "failed"
             try:
                 await asyncio.to_thread(self.store.load)
@@ -187,6 +200,10 @@ class Service:
     async def _read(self, request: Request, kind: type[_Body]) -> _Body:
         """The body of a request; ServiceError where it is too long or not what it must be."""
         _check_json(request)
+        if "upgrade" in request.headers:  # its body is not read then
+            raise ServiceError(
+                400, "bad_request", "send no Upgrade header: HTTP/1.1 is all that is spoken here"
+            )
         limit = self.config.max_body_bytes
         too_long = ServiceError(413, "body_too_large", f"the body is longer than {limit} bytes")
         declared = request.headers.get("content-length", "0")

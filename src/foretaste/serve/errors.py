@@ -8,12 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from foretaste.errors import ForetasteError
 
 RETRY_AFTER_S = 1
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+"""Of every response: nothing in it is a page."""
 _MAX_FIELD = 200
 _MAX_MESSAGE = 2000
 _TAGS = {"int", "str", "constrained-int", "constrained-str"}
@@ -67,6 +69,10 @@ async def respond(request: Request, error: Exception) -> Response:
         return error.response()
     if isinstance(error, ForetasteError):
         return ServiceError(422, "unsupported", str(error)).response()
+    if isinstance(
+        error, ClientDisconnect
+    ):  # nobody reads this, but the log and the metrics have it
+        return ServiceError(400, "disconnected", "the connection ended before the body").response()
     if isinstance(error, HTTPException):  # there is no such path, or no such method of it
         phrase = HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
@@ -77,6 +83,6 @@ async def respond(request: Request, error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
-    (ServiceError, ForetasteError, HTTPException, Exception), respond
+    (ServiceError, ForetasteError, ClientDisconnect, HTTPException, Exception), respond
 )
 """Of a Starlette application."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -56,14 +57,27 @@ _OF_USERS = (
     .distinct()
 )
 _BUSY_S = 5
-"""Time that a process may wait for another one that writes to the same file."""
+"""Time that a process may wait for another one that writes to the same file, or for a server."""
 _ON_CONNECT = {
     # FULL: each commit of the write-ahead log is on the disk before it returns.
     "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
     "postgresql": (
         "SELECT set_config('synchronous_commit', 'on', false) "
         "WHERE current_setting('synchronous_commit') = 'off'",
+        f"SELECT set_config('statement_timeout', '{_BUSY_S}s', false) "
+        "WHERE current_setting('statement_timeout') = '0'",
     ),
+}
+_CONNECT_WITH: dict[str, dict[str, Any]] = {
+    "sqlite+pysqlite": {"timeout": _BUSY_S},
+    # A server that is gone without a word must not hold up those who wait for an answer.
+    "postgresql+psycopg": {
+        "connect_timeout": _BUSY_S,
+        "tcp_user_timeout": 1000 * _BUSY_S,
+        "keepalives_idle": _BUSY_S,
+        "keepalives_interval": 1,
+        "keepalives_count": 3,
+    },
 }
 _Found = TypeVar("_Found")
 
@@ -106,18 +120,35 @@ class EventStore:
         self._thread = threading.Thread(target=self._write, name="events", daemon=True)
 
     def create(self) -> None:
-        """Make the table unless it is there; SettingError where another one has its name."""
+        """Make the table unless it is there.
+
+        SettingError where another one has its name, or the database cannot hold every text.
+        """
         try:
+            encoding = self._encoding()
+            with suppress(DBAPIError):  # another process may make it at the same moment
+                _METADATA.create_all(self.engine)
             _METADATA.create_all(self.engine)
             found = {column["name"] for column in inspect(self.engine).get_columns("events")}
         except SQLAlchemyError as error:
             raise SettingError(f"events {self._name} cannot be opened: {_reason(error)}") from None
+        if encoding != "UTF8":
+            raise SettingError(
+                f"events {self._name} has the encoding {encoding}, which lacks letters; "
+                "name one of UTF8: CREATE DATABASE shop ENCODING 'UTF8' TEMPLATE template0"
+            )
         missing = set(EVENTS.columns.keys()) - found
         if missing:
             raise SettingError(
                 f"events {self._name} has a table events of other columns, without "
                 f"{', '.join(sorted(missing))}; name another file or database"
             )
+
+    def _encoding(self) -> str:
+        if self.engine.name == "sqlite":
+            return "UTF8"
+        with self.engine.connect() as connection:
+            return str(connection.exec_driver_sql("SHOW server_encoding").scalar_one())
 
     def start(self) -> None:
         """Begin to write; called once, in the process that writes."""
@@ -212,7 +243,8 @@ def _engine(place: str, name: str) -> Engine:
         driver = {"sqlite": "sqlite+pysqlite", "postgres": "postgresql+psycopg"}
         driver["postgresql"] = driver["postgres"]
         url = url.set(drivername=driver[url.drivername])
-        arguments = {"timeout": _BUSY_S} if url.drivername.startswith("sqlite") else {}
+        asked = _CONNECT_WITH[url.drivername]
+        arguments = {name: asked[name] for name in asked.keys() - url.query.keys()}
         engine = create_engine(url, connect_args=arguments)
     except ModuleNotFoundError as error:
         raise MissingExtraError(

@@ -50,6 +50,12 @@ class ServedModel:
         served.warm()
         return served
 
+    def is_of(self, run: Run) -> bool:
+        """True where a run has these weights, ids, titles and histories."""
+        own = self.recommender.run
+        is_same = own is not None and own.config == run.config
+        return is_same and run.open_weights().digest.startswith(self.digest)
+
     def describe(self) -> dict[str, Any]:
         """Its `ModelInfo`."""
         run = self.recommender.run
@@ -65,13 +71,22 @@ class ServedModel:
 
     def recommend(
         self, bodies: Sequence[RecommendBody], events: EventStore | None = None
-    ) -> list[tuple[bytes, list[Listed]]]:
+    ) -> list[tuple[bytes, list[Listed]] | ServiceError]:
         """The response to each body, scored together, and the lists in it.
 
-        Items of ``events`` that the users have by now are in their histories.
+        Items of ``events`` that the users have by now are in their histories. Where the events
+        cannot be read, the bodies that name users have that ServiceError in the response's place.
         """
-        named = {user.kept_id for body in bodies for user in body.users if user.kept_id is not None}
-        further = events.items_of(named) if events is not None and named else {}
+        named = [
+            {user.kept_id for user in body.users if user.kept_id is not None} for body in bodies
+        ]
+        everyone = set[str]().union(*named)
+        try:
+            further = events.items_of(everyone) if events is not None and everyone else {}
+        except ServiceError as error:
+            nameless = [body for body, ids in zip(bodies, named, strict=True) if not ids]
+            answered = iter(self.recommend(nameless) if nameless else ())
+            return [error if ids else next(answered) for ids in named]
         requests = [
             ListRequest(
                 users=[
@@ -218,12 +233,13 @@ class ModelStore:
     def load(self) -> None:
         """Load what the directories hold now, then have it answer, all at one stroke.
 
-        A run whose weights are what they were is kept. Where one cannot be loaded nothing changes.
+        A run that is what it was is kept. Where one cannot be loaded nothing changes.
         """
         models = {}
         for name, path in self._paths.items():
-            before, run = self._models.get(name), Run.open(path)
-            if before and before.digest == run.open_weights().digest[:DIGEST_LENGTH]:
+            # Of a link, so that all files are of one run, wherever the link leads meanwhile.
+            before, run = self._models.get(name), Run.open(path.resolve())
+            if before and before.is_of(run):
                 models[name] = before
             else:
                 models[name] = ServedModel.load(name, run, self._device)

@@ -13,6 +13,7 @@ from foretaste.serve.schemas import Bodies
 
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
+    400: "This is no request of HTTP/1.1, or it did not come to its end.",
     401: "The token is missing or another.",
     409: "A run could not be loaded; those before go on answering.",
     413: "The body is too long.",
@@ -22,7 +23,7 @@ _ERRORS = {
     503: "Too many requests wait, or the runs are still being loaded; Retry-After has seconds.",
     504: "The deadline passed.",
 }
-_ANSWERING = (413, 415, 422, 503, 504)
+_ANSWERING = (400, 413, 415, 422, 503, 504)
 
 RECOMMEND_EXAMPLE = {"users": [{"user_id": 7}, {"history": [1, 5]}], "k": 2}
 EVENTS_EXAMPLE = {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]}
@@ -45,6 +46,7 @@ def document(bodies: Bodies) -> dict[str, Any]:
         (bodies.similar, "validation"),
         (bodies.events, "validation"),
         (bodies.items, "validation"),
+        (schemas.ReloadBody, "validation"),
         *((kind, "serialization") for kind in responses),
     ]
     _, definitions = models_json_schema(described, ref_template=_REF)
@@ -85,10 +87,10 @@ def document(bodies: Bodies) -> dict[str, Any]:
             "/v1/models": _get("List the runs that answer", schemas.ModelsResponse, (503,)),
             "/v1/reload": _post(
                 "Load anew what the directories of the runs hold now",
-                None,
+                schemas.ReloadBody,
                 schemas.ModelsResponse,
                 {},
-                (409, 415),
+                (400, 409, 413, 415, 422, 504),
             ),
             "/healthz": _get("Say that the process is alive", schemas.Status),
             "/readyz": _get("Say that the runs are loaded and warm", schemas.Status, (503,)),
@@ -113,18 +115,17 @@ def _get(
 
 def _post(
     summary: str,
-    body: type[BaseModel] | None,
+    body: type[BaseModel],
     response: type[BaseModel],
     example: dict[str, Any],
     errors: tuple[int, ...] = _ANSWERING,
 ) -> dict[str, Any]:
-    schema = {"type": "object"} if body is None else _reference(body)
     return {
         "post": {
             "summary": summary,
             "requestBody": {
                 "required": True,
-                "content": {"application/json": {"schema": schema, "example": example}},
+                "content": {"application/json": {"schema": _reference(body), "example": example}},
             },
             "responses": _responses(response, (401, *errors)),
         }

@@ -11,22 +11,17 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.models import ModelStore
+from foretaste.serve.protocol import KEEP_ALIVE_S, BoundedProtocol
 from foretaste.serve.telemetry import LogLines, log
-
-_KEEP_ALIVE_S = 75
-"""Longer than proxies keep a connection that is idle, so that it is not closed under a request."""
-
-_MAX_HEAD_BYTES = 65_536
-"""Of the line and the headers of a request."""
 
 _SWITCH_INTERVAL_S = 0.0005
 """Of Python's threads: the event loop must not wait long for the thread that scores."""
@@ -86,14 +81,15 @@ class Process:
     def _uvicorn_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self._service.app(),
-            http=_Protocol,
+            # It is called like a class, which it may be.
+            http=partial(BoundedProtocol, deadline_s=self._config.deadline_s),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=self._config.drain_s,
         )
 
@@ -121,27 +117,6 @@ class Process:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-class _Protocol(HttpToolsProtocol):
-    """Uvicorn's protocol with a bound on the head of a request, which it would keep at any size."""
-
-    _is_in_head = False
-    _num_bytes = 0
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._is_in_head, self._num_bytes = True, 0
-
-    def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._num_bytes += len(data)
-        if self._is_in_head and self._num_bytes > _MAX_HEAD_BYTES:
-            self.transport.close()
 
 
 class _Server(uvicorn.Server):

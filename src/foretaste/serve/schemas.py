@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -24,19 +25,33 @@ from foretaste.serve.config import ServeConfig
 _MAX_ID = 1024
 """Characters of an id: reasons repeat ids that are unknown."""
 
+_MAX_KEPT_BYTES = 1024
+"""Of an id of an event: a row of PostgreSQL's indexes, of two of them, takes at most 2,704."""
+
 _INT64 = 2**63
 
 AnyId = (
     Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
     | Annotated[str, StringConstraints(strict=True, max_length=_MAX_ID)]
 )
-_KeptId = (
+
+
+def _short(value: int | str) -> int | str:
+    if len(str(value).encode()) > _MAX_KEPT_BYTES:
+        raise ValueError(f"an id of an event has at most {_MAX_KEPT_BYTES} bytes of UTF-8")
+    return value
+
+
+_KeptId = Annotated[
     Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
     | Annotated[
         str,
-        StringConstraints(strict=True, min_length=1, max_length=_MAX_ID, pattern=r"^[^\x00]+$"),
-    ]
-)
+        StringConstraints(
+            strict=True, min_length=1, max_length=_MAX_KEPT_BYTES, pattern=r"^[^\x00]+$"
+        ),
+    ],
+    AfterValidator(_short),
+]
 _K = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -55,8 +70,9 @@ class User(_Body):
 
     @property
     def kept_id(self) -> str | None:
-        """The id as events have it."""
-        return None if self.user_id is None else str(self.user_id)
+        """The id as events have it; None where they cannot have it."""
+        # PostgreSQL takes no text with a NUL, not even to compare with.
+        return None if self.user_id is None or "\0" in str(self.user_id) else str(self.user_id)
 
     @model_validator(mode="after")
     def _is_someone(self) -> User:
@@ -116,6 +132,10 @@ class EventsBody(_Body):
     """Interactions to keep."""
 
     events: list[EventBody]
+
+
+class ReloadBody(_Body):
+    """Nothing: there is nothing to choose."""
 
 
 class EventsResponse(BaseModel):

@@ -68,7 +68,7 @@ def serve(
         if config.workers == 1:
             work(True)
         else:
-            _Supervisor(config.workers, work).run()
+            _Supervisor(config.workers, work, listener).run()
 
 
 @contextmanager
@@ -90,12 +90,15 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 class _Supervisor:
     """Starts workers, starts those again that die, and passes signals on to them."""
 
-    def __init__(self, num_workers: int, work: Callable[[bool], None]) -> None:
+    def __init__(
+        self, num_workers: int, work: Callable[[bool], None], listener: socket.socket
+    ) -> None:
         """``work`` is what a worker does; True is for the first of them."""
         if not hasattr(os, "fork"):
             raise UnsupportedError("workers share a socket by fork, which is not there; ask for 1")
         self._num_workers = num_workers
         self._work = work
+        self._listener = listener
         self._started: dict[int, float] = {}
         """Time of the start of each worker, by its process."""
         self._is_ending = False
@@ -116,8 +119,7 @@ class _Supervisor:
                 elif number == signal.SIGHUP:
                     self._pass_on(signal.SIGHUP)
                 else:
-                    self._is_ending = True
-                    self._pass_on(signal.SIGTERM)
+                    self._end()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if self._status:
@@ -157,12 +159,17 @@ class _Supervisor:
             log("worker_ended", process=process, status=code, lived_s=round(lived_s, 3))
             if code == EXIT_MISTAKE and not self._has_restarted:  # the runs cannot be loaded
                 self._status = code
-                self._is_ending = True
-                self._pass_on(signal.SIGTERM)
+                self._end()
                 continue
             self._has_restarted = True
             time.sleep(max(0.0, _SHORT_LIFE_S - lived_s))
             self._start(announces=False)
+
+    def _end(self) -> None:
+        self._is_ending = True
+        # Once the workers have closed theirs, new connections are refused, not left to wait.
+        self._listener.close()
+        self._pass_on(signal.SIGTERM)
 
     def _pass_on(self, number: signal.Signals) -> None:
         for process in self._started:

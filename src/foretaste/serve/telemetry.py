@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretaste.recommend.mixed import Listed
+from foretaste.serve.errors import NOSNIFF
 from foretaste.serve.models import ModelStore
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
@@ -154,7 +155,7 @@ class Telemetry:
                 message["headers"] = [
                     *message["headers"],
                     (b"x-request-id", request_id),
-                    (b"x-content-type-options", b"nosniff"),
+                    NOSNIFF,
                 ]
             await send(message)
 
