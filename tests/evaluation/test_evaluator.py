@@ -260,7 +260,7 @@ def test_popularity_is_ranked_from_what_training_users_have() -> None:
     train = [[0, 1, 2], [0, 1], [0], [3]]
     model = Popularity(PopularityConfig(), 4, 5)
     heldout = held_out(train, [[3], [2], [2], [1]], num_items=5)
-    model.fit(to_device(heldout.history, torch.device("cpu")))
+    model.fit(to_device(heldout.history, torch.device("cpu")), lambda *progress: None)
     # Counts 3 2 1 1 0. Of what each user lacks: user 1's target ties for first with item 3,
     # user 2's ties for second with it, user 3's is second.
     found = measure(model, heldout, k=(1, 2)).per_user

@@ -98,7 +98,7 @@ def trained(name: str, train: Histories) -> RecommenderModel:
             parameter.data *= 30.0  # scores that differ
     else:
         assert isinstance(model, ClosedFormModel)
-        model.fit(histories)
+        model.fit(histories, lambda *progress: None)
     return model.eval()
 
 

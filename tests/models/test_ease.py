@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.baselines import item_weights
+from foretaste.models.baselines import ease, item_weights
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
 from foretaste.models.memory import check_model_fits
@@ -23,7 +23,7 @@ def dense() -> np.ndarray:
 
 def fitted(matrix: np.ndarray, l2: float = 5.0, dropout: float = 0.0) -> Ease:
     model = Ease(EaseConfig(l2=l2, dropout=dropout), *matrix.shape)
-    model.fit(of_matrix(matrix))
+    model.fit(of_matrix(matrix), lambda *progress: None)
     return model
 
 
@@ -70,6 +70,31 @@ def test_users_in_chunks_give_the_same(dense: np.ndarray, monkeypatch: pytest.Mo
     assert torch.equal(together.weight_II, apart.weight_II)
     again = apart.score_candidates(apart.fold_in(of_matrix(dense)), candidates)
     assert torch.equal(scores, again)
+
+
+def test_pairs_are_counted_alike_in_tables_and_one_by_one(
+    dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = []
+    for multiplied in (0, 1 << 40):
+        monkeypatch.setattr(ease, "_MULTIPLIED_PER_PAIR", multiplied)
+        weights.append(fitted(dense, dropout=0.3).weight_II)
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("multiplied", [0, 1 << 40])
+def test_fitting_tells_its_progress(
+    dense: np.ndarray, multiplied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ease, "_MULTIPLIED_PER_PAIR", multiplied)
+    monkeypatch.setattr(ease, "CELLS_AT_ONCE", 20 * NUM_ITEMS)
+    told: list[tuple[str, int, int]] = []
+    model = Ease(EaseConfig(), *dense.shape)
+    model.fit(of_matrix(dense), lambda *how_far: told.append(how_far))
+    counted = [told_of[1:] for told_of in told if told_of[0] == "counting pairs of items"]
+    # The last item is nobody's.
+    assert counted == ([(22, 23)] if multiplied == 0 else [(20, 60), (40, 60), (60, 60)])
+    assert told[-1] == ("inverting", NUM_ITEMS, NUM_ITEMS)
 
 
 def test_scores_are_the_summed_weights_of_the_history(dense: np.ndarray) -> None:
@@ -121,7 +146,7 @@ def test_a_catalogue_too_large_is_refused(
     )
     with pytest.raises(UnsupportedError, match=said):
         check_model_fits("ease", config, 10, 3_000_000, cpu)
-    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 20 * NUM_ITEMS**2 - 1)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 13 * NUM_ITEMS**2 - 1)
     check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu)
     with pytest.raises(UnsupportedError, match="training ease for 60 users and 23 items"):
         check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu, to_train=True)
@@ -130,7 +155,7 @@ def test_a_catalogue_too_large_is_refused(
 def test_the_work_of_fitting_is_noted_beforehand() -> None:
     model = Ease(EaseConfig(), 10, 9_000)
     assert model.fitting_note() == (
-        "inverting a 9,000 × 9,000 matrix, which takes about 1.5 GiB of memory"
+        "inverting a 9,000 × 9,000 matrix, which takes about 1.0 GiB of memory"
     )
 
 

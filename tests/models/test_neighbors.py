@@ -43,7 +43,7 @@ def fitted(name: str, matrix: np.ndarray, num_neighbors: int = NUM_ITEMS) -> Nei
     config = config_class(name)(neighbors=num_neighbors, **MODELS[name])
     model = build_model(name, config, *matrix.shape)
     assert isinstance(model, NeighborsModel)
-    model.fit(of_matrix(matrix))
+    model.fit(of_matrix(matrix), lambda *progress: None)
     return model
 
 

@@ -74,7 +74,7 @@ def make_run(path: Path, dataset: Dataset, model: str = "popularity", **settings
         built.sweep(next(iter(batches.epoch(0))))
     else:
         assert isinstance(built, ClosedFormModel)
-        built.fit(histories)
+        built.fit(histories, lambda *progress: None)
     run.save_weights(built.state_dict())
     return run
 

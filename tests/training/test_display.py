@@ -84,6 +84,21 @@ def test_a_terminal_shows_a_bar() -> None:
     assert "\x1b[2K" in text
 
 
+def test_a_fit_shows_its_steps_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 10.0, 15.0])
+    monkeypatch.setattr("foretaste.training.display.time.perf_counter", lambda: next(clock))
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with TrainingDisplay(console, ASKED) as display:
+        monkeypatch.setattr(display.bars, "refresh", lambda: None)
+        bar = display.bars.tasks[0]
+        display.fitting("counting", 1, 4)
+        display.fitting("counting", 3, 4)
+        assert (bar.description, bar.completed, bar.total) == ("counting", 3, 4)
+        assert bar.fields["detail"] == "0:00:05 left"
+        display.fitting("inverting", 10, 100)
+        assert (bar.description, bar.completed, bar.total) == ("inverting", 10, 100)
+
+
 def test_after_the_first_epoch_a_terminal_shows_how_long_all_of_them_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

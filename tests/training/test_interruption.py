@@ -111,6 +111,20 @@ def test_fitting_is_interrupted_where_nothing_is_ranked(tmp_path: Path) -> None:
     assert resume(tmp_path / "run").is_finished
 
 
+def test_fitting_is_interrupted_between_its_steps(dataset: Dataset, tmp_path: Path) -> None:
+    steps = []
+
+    class Watching(Killing):
+        def fitting(self, step: str, num_done: int, num_all: int) -> None:
+            steps.append(step)
+            self._at(step)
+
+    with pytest.raises(Interrupted, match="while fitting; go on with"):
+        run_of("ease", dataset, tmp_path / "run", callback=Watching("counting pairs of items"))
+    assert steps == ["counting pairs of items"]
+    assert resume(tmp_path / "run").is_finished
+
+
 def test_the_second_signal_acts_at_once(tmp_path: Path) -> None:
     with Interruption(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)

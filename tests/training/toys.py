@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from foretaste.models.base import (
     ClosedFormModel,
     ComposedModel,
+    FitProgress,
     NeuralModel,
     RecommenderModel,
     SweepModel,
@@ -205,7 +206,7 @@ class ToyFit(ToyScores, ClosedFormModel):
     def weights(self) -> Tensor:
         return self.together_II
 
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         history_BI = histories.to_dense()
         self.together_II.copy_(history_BI.T @ history_BI).fill_diagonal_(0.0)
 
@@ -224,7 +225,7 @@ class ToyBlend(ToyFit, ComposedModel):
         self.models = models
 
     @torch.no_grad()
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         items = torch.arange(self.num_items, dtype=torch.int32)
         alone = HistoryTensors(torch.arange(self.num_items + 1), items, self.num_items)
         scores = [model.score_catalogue(model.fold_in(alone)) for model in self.models]

@@ -9,7 +9,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, D widt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,6 +25,9 @@ from foretaste.ops.histories import HistoryTensors
 
 Implementation = Literal["auto", "chunked", "triton", "compiled"]
 """Of the operations in `foretaste.ops` that have several."""
+
+FitProgress = Callable[[str, int, int], None]
+"""Called with a step of fitting, how much of it is done, and how much there is of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +139,7 @@ class RecommenderModel(nn.Module, ABC):
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
-        """Scores [B, I] of the whole catalogue; what lies between is of bounded memory.
-
-        Where items are shared out, of those that are here.
-        """
+        """Scores [B, I] of the catalogue, or of its items that are here, in bounded memory."""
         return self._popularity_without_history(state, self._score_catalogue(state), None)
 
     @torch.no_grad()
@@ -323,7 +323,7 @@ class ClosedFormModel(RecommenderModel):
         return None
 
     @abstractmethod
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories, one row per training user."""
 
 

@@ -106,6 +106,9 @@ class Callback:
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         """After an update was queued; must not wait for the device."""
 
+    def fitting(self, step: str, num_done: int, num_all: int) -> None:
+        """While a model is fitted in one pass: how much is done of a step of it."""
+
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         """While held-out users are ranked."""
 
@@ -129,6 +132,10 @@ class Callbacks(Callback):
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         for callback in self.callbacks:
             callback.stepped(epoch, step, num_steps_per_epoch)
+
+    def fitting(self, step: str, num_done: int, num_all: int) -> None:
+        for callback in self.callbacks:
+            callback.fitting(step, num_done, num_all)
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         for callback in self.callbacks:

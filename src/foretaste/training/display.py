@@ -45,6 +45,7 @@ class TrainingDisplay(Callback):
         self.epoch_bar = self.bars.add_task("starting", total=None, detail="")
         self.training_bar = self.bars.add_task("", visible=False, detail="")
         self.epoch = 0
+        self.fitting_step = ""
         self.training_pace: _Pace | None = None
         self.summary: TrainingSummary | None = None
         """The final numbers; None before they are there."""
@@ -117,10 +118,23 @@ class TrainingDisplay(Callback):
                 total=num_steps_per_epoch,
                 description=f"epoch {epoch} of {self.num_epochs}",
             )
-        rate = compact(self.start.num_samples * self.epoch_pace.epochs_per_s(now, done))
+        rate = compact(self.start.num_samples * self.epoch_pace.per_s(now, done))
         left = duration(self.epoch_pace.seconds_to(epoch, now, done))
         self.bars.update(self.epoch_bar, completed=step, detail=f"{rate} samples/s, {left} left")
         self._show_all_epochs(now, done)
+
+    def fitting(self, step: str, num_done: int, num_all: int) -> None:
+        now = time.perf_counter()
+        if step != self.fitting_step:
+            self.fitting_step, self.fitting_pace = step, _Pace(now, num_done)
+        left = duration(self.fitting_pace.seconds_to(num_all, now, num_done))
+        self.bars.update(
+            self.epoch_bar,
+            total=num_all,
+            completed=num_done,
+            description=step,
+            detail=f"{left} left",
+        )
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
         self.bars.update(
@@ -239,16 +253,16 @@ class TrainingDisplay(Callback):
 
 @dataclass(frozen=True)
 class _Pace:
-    """Speed of a training since it was at a position, in epochs, validation included."""
+    """Speed since a time and position: of a training in epochs, validation included."""
 
     since: float
     position: float
 
-    def epochs_per_s(self, now: float, position: float) -> float:
+    def per_s(self, now: float, position: float) -> float:
         return (position - self.position) / max(now - self.since, 1e-9)
 
     def seconds_to(self, end: float, now: float, position: float) -> float | None:
         """The time left until ``end``; None before anything is done."""
         if position <= self.position:
             return None
-        return (end - position) / self.epochs_per_s(now, position)
+        return (end - position) / self.per_s(now, position)

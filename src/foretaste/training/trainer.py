@@ -174,7 +174,6 @@ class Trainer:
         is_resumed, resumed_at = self._restore(run, checkpoints)
         start = self._start(validation, state)
         callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
-
         agreement = Agreement(self.ranks)
 
         def checkpoint() -> None:
@@ -189,9 +188,8 @@ class Trainer:
         def keep() -> None:
             run.save_weights(self.model.state_dict(), state.epoch, OwnRows.of_model(self.model))
 
-        evaluate = None
-        if validation.selection_split is not None:
-            evaluate = partial(validation.select, plan.select_by)
+        is_selecting = validation.selection_split is not None
+        evaluate = partial(validation.select, plan.select_by) if is_selecting else None
         with errors_say_how_to_go_on(run, self.ranks):
             try:
                 reason = fit(
@@ -221,10 +219,14 @@ class Trainer:
         model, num_samples, clock = self.model, len(self.histories), Clock()
         assert isinstance(model, ClosedFormModel)
         run.begin_anew()
-        start = self._start(validation, None)
-        callback.started(replace(start, fitting=model.fitting_note()))
+        callback.started(replace(self._start(validation, None), fitting=model.fitting_note()))
+
+        def progress(*how_far: Any) -> None:
+            callback.fitting(*how_far)
+            interruption.check("while fitting")
+
         clock.go()
-        model.fit(self.histories)
+        model.fit(self.histories, progress)
         interruption.check("while fitting")
         clock.stop()
         clock.next_epoch()
@@ -286,8 +288,8 @@ def num_parameters(model: RecommenderModel) -> int:
     """Numbers that are learned, over all ranks."""
     count = torch.zeros((), dtype=torch.int64)
     for name, parameter in model.named_parameters():
-        is_counted = model.share.ranks.is_first or model.rows_of(name) is not None
-        count += parameter.numel() if is_counted else 0
+        if model.share.ranks.is_first or model.rows_of(name) is not None:
+            count += parameter.numel()
     model.share.ranks.sum_(count)
     return int(count)
 
@@ -338,9 +340,8 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
         return False
     # With several optimizers, equal shapes may be steps of different ones; a rank's parts of full
     # batches have no shape in common.
-    is_alone = model.share.ranks.size == 1
-    num_groups = len(model.parameter_groups())
-    return is_alone and num_groups == 1 and not model.waits_for_device(num_samples)
+    is_alone = model.share.ranks.size == 1 and len(model.parameter_groups()) == 1
+    return is_alone and not model.waits_for_device(num_samples)
 
 
 def peak_memory_mib(device: torch.device) -> float | None:

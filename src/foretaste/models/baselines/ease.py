@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 
 from foretaste._util.formatting import memory
+from foretaste.models.base import FitProgress
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import CELLS_AT_ONCE, ItemWeightsModel
+from foretaste.models.baselines.neighbors import pair_sums
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.inverse import invert_
 from foretaste.ops.segments import sum_bags
 
-_FIT_BYTES = {"cpu": 20, "cuda": 28}
-"""Of each item pair while fitting: float32 weights, and float64 matrices in the solver, two as
-measured on a CPU and three on a GPU."""
+_FIT_BYTES = 13
+"""Of each item pair while fitting: the float32 weights, the float64 matrix that is inverted in its
+place, and parts of both."""
+
+_MULTIPLIED_PER_PAIR = 8192
+"""Products of a matrix multiplication in the time that one pair of a history takes to be counted,
+on a CPU of two cores."""
 
 
 class Ease(ItemWeightsModel):
@@ -44,7 +51,7 @@ class Ease(ItemWeightsModel):
         self.register_buffer("weight_II", torch.zeros(num_items, num_items))
 
     def training_bytes(self, device: torch.device) -> int:
-        return self.num_items**2 * _FIT_BYTES[device.type]
+        return self.num_items**2 * _FIT_BYTES
 
     def fitting_note(self) -> str:
         size = f"{self.num_items:,}"
@@ -52,21 +59,36 @@ class Ease(ItemWeightsModel):
         return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
 
     @torch.no_grad()
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories."""
         self.count_items(histories)
-        self.weight_II.zero_()
-        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
-        for start in range(0, len(histories), users_at_once):
-            dense_cI = histories[start : start + users_at_once].to_dense()
-            self.weight_II.addmm_(dense_cI.T, dense_cI)
+        self._count_pairs(histories, progress)
         dropout = self.config.dropout
         penalty_I = self.config.l2 + dropout / (1 - dropout) * self.item_count_I
         self.weight_II.diagonal().add_(penalty_I)
         # In float64: a popular catalogue's Gram matrix is too steep for float32.
-        precision_II = torch.cholesky_inverse(torch.linalg.cholesky(self.weight_II.double()))
+        precision_II = self.weight_II.double()
+        invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
+
+    def _count_pairs(self, histories: HistoryTensors, progress: FitProgress) -> None:
+        """Set the weights to XᵀX: the users who have both items; the two ways count the same."""
+        num_users, num_items = len(histories), self.num_items
+        self.weight_II.zero_()
+        num_pairs = float(histories.lengths().double().square().sum())
+        if num_pairs * _MULTIPLIED_PER_PAIR < num_users * num_items**2:
+            ones_U = torch.ones(num_users, dtype=torch.float64, device=self.device)
+            for item_P, other_P, count_P in pair_sums(histories, ones_U):
+                self.weight_II[item_P, other_P] = count_P.float()
+                progress("counting pairs of items", int(item_P[-1]) + 1, num_items)
+            self.weight_II.diagonal().copy_(self.item_count_I)
+            return
+        users_at_once = max(1, CELLS_AT_ONCE // num_items)
+        for start in range(0, num_users, users_at_once):
+            dense_cI = histories[start : start + users_at_once].to_dense()
+            self.weight_II.addmm_(dense_cI.T, dense_cI)
+            progress("counting pairs of items", min(start + users_at_once, num_users), num_users)
 
     def _weights_added(self, histories: HistoryTensors) -> Tensor:
         return sum_bags(self.weight_II, histories.item_index, histories.offsets)

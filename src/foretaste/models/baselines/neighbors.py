@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from foretaste._util.formatting import memory
-from foretaste.models.base import UserState
+from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import ItemKNNConfig, RP3betaConfig
 from foretaste.models.baselines.item_weights import ItemWeightsModel
 from foretaste.ops.histories import HistoryTensors
@@ -65,7 +65,7 @@ class NeighborsModel(ItemWeightsModel):
         )
 
     @torch.no_grad()
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories."""
         self.count_items(histories)
         shape = self.num_items, self.num_neighbors
@@ -77,6 +77,7 @@ class NeighborsModel(ItemWeightsModel):
             first, place = strongest(item_P, weight_P, self.num_neighbors)
             neighbor_IK[item_P[first], place] = other_P[first].int()
             weight_IK[item_P[first], place] = weight_P[first]
+            progress("finding neighbours", int(item_P[-1]) + 1, self.num_items)
         self._keep(neighbor_IK, weight_IK)
 
     def user_weights(self, length_U: Tensor) -> Tensor:
@@ -184,7 +185,8 @@ def pair_sums(
         )
         item_P, other_P = cell_P // histories.num_items + items.start, cell_P % histories.num_items
         is_pair_P = item_P != other_P
-        yield item_P[is_pair_P], other_P[is_pair_P], sum_P[is_pair_P]
+        if is_pair_P.any():
+            yield item_P[is_pair_P], other_P[is_pair_P], sum_P[is_pair_P]
 
 
 def _sums_of_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from foretaste.models.base import ClosedFormModel, UserState
+from foretaste.models.base import ClosedFormModel, FitProgress, UserState
 from foretaste.models.baselines.config import PopularityConfig
 from foretaste.ops.histories import HistoryTensors
 
@@ -15,7 +15,7 @@ class Popularity(ClosedFormModel):
     name = "popularity"
     config_class = PopularityConfig
 
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         self.count_items(histories)
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[()]:

@@ -16,7 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.base import ComposedModel, RecommenderModel, StateParts, UserState
+from foretaste.models.base import (
+    ComposedModel,
+    FitProgress,
+    RecommenderModel,
+    StateParts,
+    UserState,
+)
 from foretaste.models.blend.config import BlendConfig
 from foretaste.models.registry import build_model
 from foretaste.ops.histories import HistoryTensors
@@ -45,7 +51,7 @@ class Blend(ComposedModel):
         for member, model in zip(self.members, models, strict=True):
             member.load_state_dict(model.state_dict(), assign=True)
 
-    def fit(self, histories: HistoryTensors) -> None:
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         self.count_items(histories)
 
     @torch.no_grad()
