@@ -62,6 +62,8 @@ class Service:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def lead(self, run: Path) -> None:
         """Have the link lead to another run."""
