@@ -101,7 +101,9 @@ class DuckDBEngine(Engine):
         elif (os.cpu_count() or 1) * _MAPPED_BY_THREAD > left:
             options["threads"] = max(1, left // _MAPPED_BY_THREAD)
         self._connection = duckdb.connect(":memory:", config=options)
-        self._connection.execute("SET enable_progress_bar = false")
+        # Where there is none, in a notebook without widgets, DuckDB takes no word about it.
+        if self.row("SELECT current_setting('enable_progress_bar')") == (True,):
+            self._connection.execute("SET enable_progress_bar = false")
         if memory_limit is None:
             # Half of the memory that the machine has, or that a container or job may take: DuckDB's
             # own limit is four fifths of it. Less where other processes leave less.
