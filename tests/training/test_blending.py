@@ -13,7 +13,9 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.base import RecommenderModel, UserState
+from foretaste.models.neumf.model import GMF
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, blend_weights, train
@@ -122,6 +124,49 @@ def test_weights_are_found_on_validation_and_are_the_same_again(
     assert of_blend >= max(of_members) - 1e-9
 
 
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_models_score_once_while_memory_lasts(
+    has_memory: bool,
+    members: list[Run],
+    dataset: Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_users, known_users = [0], GMF._known_users
+
+    def counted(self: GMF, user_index_B: torch.Tensor, histories: HistoryTensors) -> Any:
+        num_users[0] += len(user_index_B)
+        return known_users(self, user_index_B, histories)
+
+    told: list[int] = []
+    expected = blend_weights(members[:3])
+    monkeypatch.setattr("foretaste.training.blending._SHARE_OF_MEMORY", 0.25 * has_memory)
+    monkeypatch.setattr(GMF, "_known_users", counted)
+    assert blend_weights(members[:3], progress=lambda done, _: told.append(done)) == expected
+    num_validated = int((dataset.heldout("validation").target.lengths() > 0).sum())
+    assert num_users[0] == num_validated * (1 if has_memory else told[-1])
+
+
+def test_weights_are_found_by_the_measure_asked_for(
+    members: list[Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, tuple[int, ...]]] = []
+
+    def recorded(*arguments: Any, candidates: str, k: tuple[int, ...], **settings: Any) -> Any:
+        asked.append((candidates, k))
+        return evaluate(*arguments, candidates=candidates, k=k, **settings)
+
+    monkeypatch.setattr("foretaste.training.blending.evaluate", recorded)
+    run = foretaste.blend(
+        members[:2],
+        select_by="hr@3",
+        candidates="sampled-5",
+        run_path=tmp_path / "run",
+        callback=Callback(),
+    )
+    assert set(asked) == {("sampled-5", (3,))}
+    assert run.config.asked["candidates"] == "sampled-5"
+
+
 @pytest.mark.parametrize("best", [(0.35, 0.65), (1.0, 0.0), (0.2, 0.3, 0.5), (0.0, 0.7, 0.3)])
 def test_the_search_comes_near_the_best_weights(best: tuple[float, ...]) -> None:
     def value_of(weights: tuple[float, ...]) -> float:
@@ -149,6 +194,12 @@ def test_runs_that_cannot_be_blended_are_refused(
     assert "is a blend itself" in refusal([members[0], blended], run_path=path)
     assert "was trained on another dataset than" in refusal([members[0], other], run_path=path)
     assert "has no validation part to find weights on" in refusal([other, more], run_path=path)
+    assert "candidates is fixed, and none came with" in refusal(
+        members[:2], candidates="fixed", run_path=path
+    )
+    assert "select_by is hr@5, by which weights are found, and weights are given" in refusal(
+        members[:2], weights=[1, 1], select_by="hr@5", run_path=path
+    )
     assert "weights are 1, and the runs 2" in refusal(members[:2], weights=[1.0], run_path=path)
     assert "a blend needs a run with a positive weight" in refusal(
         members[:2], weights=[0, 0], run_path=path

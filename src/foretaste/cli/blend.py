@@ -18,6 +18,8 @@ def blend(
     *,
     output: Path | None = None,
     weights: tuple[float, ...] | None = None,
+    select_by: str = "auto",
+    candidates: str = "full",
     dataset: Path | None = None,
     device: str = "auto",
     overwrite: Annotated[bool, FLAG] = False,
@@ -30,6 +32,10 @@ def blend(
         output: Directory of the new run, new or empty; runs/blend-DATASET-TIME unless given.
         weights: A number for each run: --weights 0.7 0.3. Found on the validation part unless
             given.
+        select_by: Metric that finds the weights: ndcg@10, or ndcg@100 for held-out users, unless
+            given.
+        candidates: What held-out items are ranked against, to find weights and in the end: full,
+            sampled-N, nvidia-N or fixed.
         dataset: Where the dataset of the runs is now, if it is not where it was.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         overwrite: Replace the run in that directory.
@@ -44,15 +50,23 @@ def blend(
     if weights is None:
         with counting("Finding weights", quiet=quiet) as progress:
             weights = training.blend_weights(
-                opened, dataset=dataset, device=device, progress=progress
+                opened,
+                select_by=select_by,
+                candidates=candidates,
+                dataset=dataset,
+                device=device,
+                progress=progress,
             )
+            select_by = "auto"
     logs = Logs(quiet=quiet)
     for run, weight in zip(opened, weights, strict=False):
         say(stdout_console(quiet=quiet), f"weight {weight:g}  {run.path} ({run.config.model})")
-    with displayed(TrainingConfig(device=device), logs) as display:
+    with displayed(TrainingConfig(device=device, candidates=candidates), logs) as display:
         blended = training.blend(
             opened,
             weights=weights,
+            select_by=select_by,
+            candidates=candidates,
             dataset=dataset,
             run_path=output,
             overwrite=overwrite,

@@ -6,30 +6,40 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from foretaste._util.settings import checked
 from foretaste.data.dataset import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
+from foretaste.models.base import StateParts, UserState
 from foretaste.models.blend.config import BlendConfig, Member
 from foretaste.models.blend.model import Blend
+from foretaste.models.memory import free_on
 from foretaste.ops.device import resolve_device
+from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.loading import dataset_of, load_model
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
+from foretaste.training.validation import check_candidates
 from foretaste.training.verbs import train
 
 _COARSE = [share / 10 for share in range(1, 10)]
 _FINE = 0.05
 _ROUNDS = 2
+_SHARE_OF_MEMORY = 0.25
 
 
 def blend(
     runs: Sequence[Run | Path | str],
     *,
     weights: Sequence[float] | None = None,
+    select_by: str = "auto",
+    candidates: str = "full",
     dataset: Dataset | Path | str | None = None,
     run_path: Path | str | None = None,
     runs_root: Path | str = "runs",
@@ -45,6 +55,7 @@ def blend(
     Args:
         runs: two or more finished runs, of any models but blends.
         weights: a number for each run; by default those of `blend_weights`.
+        select_by, candidates: as in `blend_weights`; the test part is ranked by the candidates.
         dataset: the dataset of the runs; by default where it was when the first was trained.
         run_path: the new run's directory, new or empty; by default a new one in ``runs_root``.
         overwrite: replace the run at ``run_path``.
@@ -57,7 +68,14 @@ def blend(
     opened = _opened(runs)
     data = dataset_of(opened[0], dataset)
     if weights is None:
-        weights = blend_weights(opened, dataset=data, device=device)
+        weights = blend_weights(
+            opened, select_by=select_by, candidates=candidates, dataset=data, device=device
+        )
+    elif select_by != "auto":
+        raise SettingError(
+            f"select_by is {select_by}, by which weights are found, and weights are given; "
+            "leave out one of them"
+        )
     weights = checked("weights", weights, tuple[float, ...])
     if len(weights) != len(opened):
         raise SettingError(
@@ -67,7 +85,7 @@ def blend(
         "blend",
         data,
         model_config=_config(opened, weights),
-        config=TrainingConfig(device=device),
+        config=TrainingConfig(device=device, candidates=candidates),
         run_path=run_path,
         runs_root=runs_root,
         overwrite=overwrite,
@@ -78,16 +96,23 @@ def blend(
 def blend_weights(
     runs: Sequence[Run | Path | str],
     *,
+    select_by: str = "auto",
+    candidates: str = "full",
     dataset: Dataset | Path | str | None = None,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[float, ...]:
-    """The weights of a blend with the best NDCG on the validation part, as a search finds them.
+    """The weights of a blend with the best metric on the validation part, as a search finds them.
 
     It begins with the best run alone; then each run in turn takes the share of the sum that gains
-    most, in steps of 0.05, twice. ``progress`` is called with the number of validations done and
-    the most there may be. Raises SettingError where there is no validation part, or the runs
-    cannot be blended.
+    most, in steps of 0.05, twice. Models score once, and their scores are kept while memory lasts.
+
+    Args:
+        select_by, candidates: the metric, and what held-out items are ranked against, as in
+            `TrainingConfig`. A blend that is to be measured by one measure is searched by it.
+        progress: called with the number of validations done and the most there may be.
+
+    Raises SettingError where there is no validation part, or the runs cannot be blended.
     """
     opened = _opened(runs)
     data = dataset_of(opened[0], dataset)
@@ -96,24 +121,27 @@ def blend_weights(
             f"{data.path} has no validation part to find weights on; give them: --weights "
             f"{' '.join(['1'] * len(opened))} (weights=... in Python)"
         )
+    settings = TrainingConfig(select_by=select_by, candidates=candidates)
+    check_candidates(data, candidates)
     manifest, heldout = data.manifest, data.heldout("validation")
+    metric = selected_metric(settings, manifest.protocol)
     place = resolve_device(device)
     config = _config(opened, [1.0] * len(opened))
-    model = Blend(config, manifest.num_train_users, manifest.num_items).to(place).eval()
+    model = _Remembering(config, manifest.num_train_users, manifest.num_items).to(place).eval()
     model.compose([load_model(run, place) for run in opened])
-    users = validation_rows(heldout, TrainingConfig().validation_users, seed=manifest.seed)
-    metric = selected_metric(TrainingConfig(), manifest.protocol)
+    users = validation_rows(heldout, settings.validation_users, seed=manifest.seed)
     most = len(opened) * (1 + _ROUNDS * (len(_COARSE) + 2))
     found: dict[tuple[float, ...], float] = {}
 
     def value_of(weights: tuple[float, ...]) -> float:
         if weights not in found:
-            model.config = _config(opened, weights)
+            model.begin(weights)
             evaluation = evaluate(
                 model,
                 heldout,
                 num_train_users=manifest.num_train_users,
                 protocol=manifest.protocol,
+                candidates=candidates,
                 k=(parse_metric(metric)[1],),
                 seed=manifest.seed,
                 users=users,
@@ -124,6 +152,38 @@ def blend_weights(
         return found[weights]
 
     return searched(len(opened), value_of)
+
+
+class _Remembering(Blend):
+    """A blend that is evaluated with one weighting after another, on the same users and candidates.
+
+    It keeps the scores of its models, batch by batch, while they take a quarter of free memory.
+    """
+
+    def begin(self, weights: Sequence[float]) -> None:
+        """Take other weights, before the first batch."""
+        if not hasattr(self, "_scores"):
+            self._scores: dict[int, Tensor] = {}
+            self._free_bytes = int(free_on(self.device) * _SHARE_OF_MEMORY)
+        self._weights_M = torch.tensor(weights, dtype=torch.float32, device=self.device)
+        self._batch = 0
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
+        return () if self._batch in self._scores else super()._known_users(user_index_B, histories)
+
+    def _new_users(self, histories: HistoryTensors) -> StateParts:
+        return () if self._batch in self._scores else super()._new_users(histories)
+
+    def _sum(self, state: UserState, item_index_BK: Tensor | None) -> Tensor:
+        scores_MBC = self._scores.get(self._batch)
+        if scores_MBC is None:
+            scores_MBC = torch.stack(list(self.standardised(state, item_index_BK)))
+            if scores_MBC.nbytes <= self._free_bytes:
+                self._scores[self._batch] = scores_MBC
+                self._free_bytes -= scores_MBC.nbytes
+        self._batch += 1
+        total: Tensor = torch.tensordot(self._weights_M, scores_MBC, 1)
+        return total
 
 
 def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:

@@ -100,29 +100,33 @@ class Blend(ComposedModel):
             parts += [state, mean_B1, deviation_B1]
         return tuple(parts)
 
-    def _members(
-        self, state: UserState
-    ) -> Iterator[tuple[RecommenderModel, UserState, Tensor, Tensor]]:
-        """Of each model with a weight its state, the mean of its scores, and their factor."""
+    def standardised(self, state: UserState, item_index_BK: Tensor | None) -> Iterator[Tensor]:
+        """Scores of each model with a weight, of candidates [B, K] or the catalogue [B, I]."""
         for number, (model, weight) in enumerate(self._weighted()):
             own, mean_B1, deviation_B1 = state.parts[3 * number : 3 * number + 3]
             assert isinstance(own, UserState)
             assert isinstance(mean_B1, Tensor)
             assert isinstance(deviation_B1, Tensor)
             if weight > 0.0:
-                yield model, own, mean_B1, weight / deviation_B1
+                if item_index_BK is None:
+                    scores = model.score_catalogue(own)
+                else:
+                    scores = model.score_candidates(own, item_index_BK)
+                yield (scores - mean_B1).div_(deviation_B1)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        total_BI = torch.zeros(len(state), self.num_items, device=self.device)
-        for model, own, mean_B1, factor_B1 in self._members(state):
-            total_BI.addcmul_(model.score_catalogue(own) - mean_B1, factor_B1)
-        return total_BI
+        return self._sum(state, None)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        total_BK = torch.zeros(item_index_BK.shape, device=self.device)
-        for model, own, mean_B1, factor_B1 in self._members(state):
-            total_BK.addcmul_(model.score_candidates(own, item_index_BK) - mean_B1, factor_B1)
-        return total_BK
+        return self._sum(state, item_index_BK)
+
+    def _sum(self, state: UserState, item_index_BK: Tensor | None) -> Tensor:
+        num_columns = self.num_items if item_index_BK is None else item_index_BK.shape[1]
+        total = torch.zeros(len(state), num_columns, device=self.device)
+        weights = [weight for _, weight in self._weighted() if weight > 0.0]
+        for weight, scores in zip(weights, self.standardised(state, item_index_BK), strict=True):
+            total.add_(scores, alpha=weight)
+        return total
 
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
