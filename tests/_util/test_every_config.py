@@ -60,6 +60,7 @@ BETWEEN_FIELDS = (
     "spark_master is .*, and engine is duckdb|"
     "(margin|negative_weight) is .*, which only the loss ccl|"
     "temperature is .*, and only cosine scores|biases are on, and cosine scores"
+    "|dot_product is on, and scores"
     r"|host .* can be reached"
 )
 """What is said of settings that do not go together."""

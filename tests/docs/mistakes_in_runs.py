@@ -149,6 +149,7 @@ TRAINING_SETTINGS = {
     "A loss of cosines for a tower": python("foretaste.train('neumf', 'data', loss='ccl')"),
     "A margin without ccl": run(f"{_GMF} --margin 0.2"),
     "A temperature of no cosines": run(f"{_GMF} --temperature 0.1"),
+    "A dot product of cosines": run(f"{_GMF} --loss ccl --dot-product"),
     "Biases of cosines": run(f"{_GMF} --loss ccl --biases"),
     "An interaction without its negatives": run(f"{_GMF} --loss softmax --batch-layout shuffled"),
     "Shared negatives of samples on their own": run(

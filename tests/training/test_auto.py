@@ -24,6 +24,7 @@ def plan_of(
     protocol: str = "leave-one-out",
     num_items: int = 50,
     model: type[IterativeModel] = NeuMF,
+    negatives: int = 4,
 ) -> TrainingPlan:
     size = TrainingSize(
         num_interactions=num_interactions,
@@ -35,7 +36,7 @@ def plan_of(
         config or TrainingConfig(),
         model,
         size,
-        sampling=SamplingConfig() if model is NeuMF else None,
+        sampling=SamplingConfig(negatives=negatives) if model is NeuMF else None,
         device="cpu",
     )
 
@@ -68,6 +69,16 @@ def test_neumf_below_it_takes_smaller_batches(num_interactions: int) -> None:
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
     larger = plan_of(num_interactions=2 * num_interactions)
     assert larger.batch_size >= plan.batch_size
+
+
+@pytest.mark.parametrize("num_interactions", [1_000_000, 20_000_000])
+@pytest.mark.parametrize("negatives", [64, 512])
+def test_many_negatives_make_no_reference_of_small_data(
+    num_interactions: int, negatives: int
+) -> None:
+    plan = plan_of(num_interactions=num_interactions, negatives=negatives)
+    assert (plan.beta1, plan.beta2) == (0.9, 0.999)
+    assert 1_000 <= plan.batch_size / (1 + negatives) <= num_interactions / 100
 
 
 @pytest.mark.parametrize("num_users", [1, 900, 10_000, 99_999])

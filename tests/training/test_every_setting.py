@@ -96,6 +96,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             **LOSSES,
             "margin": 0.9,
             "negative_weight": 1.0,
+            "dot_product": True,
             "cosine": True,
             "temperature": 0.5,
         },

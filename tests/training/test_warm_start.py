@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ ITEM_TABLES = {
     "neumf": ["item_factors", "item_embedding"],
     "vae": ["encoder_table", "output.weight", "output.bias"],
 }
-STEPLESS = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
+STEPLESS: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
 """A training that ends with its first weights, as far as five digits go."""
 
 
@@ -162,22 +163,36 @@ def test_a_start_brings_the_settings_of_its_model(
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.2])
+@pytest.mark.parametrize("biases", [False, True])
 def test_neumf_begins_with_the_weighted_scores_of_its_halves(
-    alpha: float, trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+    alpha: float, biases: bool, trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
-    run = run_of(
-        "neumf", dataset, tmp_path / "run", pretraining=pretrained(trained, alpha), **STEPLESS
+    config = replace(CONFIGS["neumf"], biases=biases)
+    gmf = trained["gmf"]
+    if biases:
+        settings = GMFConfig(factors=4, biases=True, dot_product=True)
+        training = TrainingConfig(epochs=2, learning_rate=0.02, device="cpu")
+        gmf = train(
+            "gmf", dataset, model_config=settings, config=training, run_path=tmp_path / "gmf"
+        )
+    run = train(
+        "neumf",
+        dataset,
+        model_config=config,
+        config=TrainingConfig(**STEPLESS, device="cpu"),
+        pretraining=pretrained(trained | {"gmf": gmf}, alpha),
+        run_path=tmp_path / "run",
     )
     histories = to_device(dataset.train.rows(np.arange(20)), torch.device("cpu"))
     scores = {}
-    for name, source in {"gmf": trained["gmf"], "mlp": trained["mlp"], "neumf": run}.items():
+    for name, source in {"gmf": gmf, "mlp": trained["mlp"], "neumf": run}.items():
         model = load_model(source, "cpu")
         scores[name] = model.score_catalogue(model.user_state(torch.arange(20), histories))
     expected = alpha * scores["gmf"] + (1.0 - alpha) * scores["mlp"]
     torch.testing.assert_close(scores["neumf"], expected, rtol=1e-4, atol=1e-6)
     start = Run.open(run.path).config.start
     assert start["alpha"] == alpha
-    assert start["gmf"]["weights_sha256"] == digest_of(trained["gmf"])
+    assert start["gmf"]["weights_sha256"] == digest_of(gmf)
 
 
 def test_halves_of_another_dataset_are_matched_too(
@@ -322,6 +337,19 @@ def test_scores_of_another_kind_are_refused(
     ):
         train("gmf", dataset, start_from=half, model_config=CONFIGS["gmf"], **place)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dot_product_goes_on_as_one(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=r"dot_product off, which this gmf would not"):
+        train(
+            "gmf",
+            dataset,
+            model_config=GMFConfig(factors=4, dot_product=True),
+            start_from=trained["gmf"],
+            run_path=tmp_path / "run",
+        )
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])

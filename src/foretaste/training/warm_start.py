@@ -121,10 +121,13 @@ class Origin:
     def check_scores(self, model: IterativeModel, role: str) -> None:
         """SettingError where the weights would make other scores in the model than in the run.
 
-        Its halves are to be of its own loss, and bring neither cosines nor biases.
+        Its halves are to be of its own loss, without cosines; biases are those of one of them.
         """
         theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
-        expected = ours.scoring if role == _SAME else dict.fromkeys(theirs.scoring, False)
+        expected = ours.scoring
+        if role != _SAME:
+            has_biases = ours.biases and "user_bias" in _prefixes(model, role)
+            expected = theirs.scoring | {"cosine": False, "biases": has_biases}
         differing = [
             f"{name} {'on' if value else 'off'}"
             for name, value in theirs.scoring.items()
@@ -134,7 +137,10 @@ class Origin:
         if role != _SAME:
             if theirs.loss != ours.loss:
                 differing.append(f"loss {theirs.loss}")
-            advice = f"train it again with the loss {ours.loss}, without cosines and biases"
+            advice = (
+                f"train it again with the loss {ours.loss} and without cosines, and gmf with "
+                f"--biases where {model.name} has them"
+            )
         if differing:
             raise SettingError(
                 f"{self.run.path} was trained with {' and '.join(differing)}, which this "

@@ -27,6 +27,7 @@ CONFIGS: dict[str, Config] = {
     "cosine, bce": GMFConfig(factors=5, cosine=True, temperature=0.2),
     "cosine, softmax": GMFConfig(factors=5, cosine=True, loss="softmax"),
     "gmf, biases": GMFConfig(factors=5, biases=True, l2_rows=0.3),
+    "gmf, dot product": GMFConfig(factors=5, dot_product=True, biases=True, l2_rows=0.3),
     "neumf, softmax": NeuMFConfig(factors=5, loss="softmax", biases=True, l2_rows=0.3, **TOWER),
     "mlp, softmax": MLPConfig(loss="softmax", biases=True, **TOWER),
 }

@@ -68,6 +68,11 @@ class _FromNegatives(ModelConfig):
         return False
 
     @property
+    def has_unit_output(self) -> bool:
+        """True where the output weights are one and are not learned."""
+        return self.scores_cosines
+
+    @property
     def divisor(self) -> float:
         """Divisor of scores."""
         return 1.0
@@ -132,6 +137,10 @@ class GMFConfig(_FromNegatives, _Factors):
     negative_weight: Annotated[float | None, Range(above=0)] = None
     """Weight of the mean over an interaction's negatives in ccl; 150 unless given."""
 
+    dot_product: bool = False
+    """Score by the plain dot product of the factors; output weights are one, so that l2_rows holds
+    scores back and not only factors (Rendle et al. 2020, arXiv 2005.09683)."""
+
     cosine: bool = False
     """Score by the cosine of the factors, divided by the temperature; output weights are one. ccl
     implies it."""
@@ -144,9 +153,17 @@ class GMFConfig(_FromNegatives, _Factors):
         return self.cosine or self.loss == "ccl"
 
     @property
+    def has_unit_output(self) -> bool:
+        return self.dot_product or self.scores_cosines
+
+    @property
     def divisor(self) -> float:
         is_divided = self.cosine and self.loss != "ccl"
         return (self.temperature or _TEMPERATURE) if is_divided else 1.0
+
+    @property
+    def scoring(self) -> dict[str, bool]:
+        return {**super().scoring, "dot_product": self.dot_product}
 
     @property
     def objective(self) -> dict[str, Any]:
@@ -169,6 +186,11 @@ class GMFConfig(_FromNegatives, _Factors):
             raise SettingError(
                 f"temperature is {self.temperature}, and only cosine scores by the loss bce or "
                 "softmax are divided by one; leave it out, or use --cosine with such a loss"
+            )
+        if self.dot_product and self.scores_cosines:
+            raise SettingError(
+                "dot_product is on, and scores are cosines, by --cosine or the loss ccl; leave out "
+                "one of them"
             )
         if self.biases and self.scores_cosines:
             raise SettingError(
@@ -195,6 +217,6 @@ class NeuMFConfig(_FromNegatives, _Tower, _Factors):
 
     search_space = {**_STEPS, **_WIDTHS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
     pretrained_parts = {  # noqa: RUF012 (a ClassVar of the parent)
-        "gmf": ("user_factors", "item_factors"),
+        "gmf": ("user_factors", "item_factors", "user_bias", "item_bias"),
         "mlp": ("user_embedding", "item_embedding", "tower."),
     }

@@ -83,27 +83,31 @@ class NeuMF(NeuralModel):
             self.user_rows += ("user_bias",)
             self.item_rows += ("item_bias",)
         self.objective = Objective(**config.objective)
-        self.output.weight.requires_grad_(not config.scores_cosines)
+        self.output.weight.requires_grad_(not config.has_unit_output)
         self.output.bias.requires_grad_(config.loss == "bce" and not config.scores_cosines)
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
-        """NVIDIA's settings from 50 M samples an epoch on; smaller batches and steps below."""
+        """NVIDIA's settings from 10 M interactions on, if they have few negatives; else smaller
+        steps, and batches that grow with the negatives."""
         assert sampling is not None
-        num_samples = size.num_interactions * (1 + sampling.negatives)
+        samples_each = 1 + sampling.negatives
+        num_samples = size.num_interactions * samples_each
         # Fitting new users costs more than an epoch.
         settings = {
             "epochs": 40,
             "eval_every": 2 if size.protocol == "held-out-users" else 1,
             "patience": 5,
         }
-        if num_samples >= 50_000_000:
+        # Adam's 0.25 and 0.5 forget noise too fast for batches of a few thousand interactions.
+        if size.num_interactions >= 10_000_000 and samples_each <= 16:
             adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
             return settings | {"batch_size": 1 << 20} | adam
         adam = {"learning_rate": 0.002, "beta1": 0.9, "beta2": 0.999}
-        return settings | {"batch_size": power_of_two(num_samples // 100, 1 << 11, 1 << 16)} | adam
+        largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
+        return settings | {"batch_size": power_of_two(num_samples // 100, 1 << 11, largest)} | adam
 
     def make_batches(
         self,
@@ -140,21 +144,24 @@ class NeuMF(NeuralModel):
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
         """Set the output layer to ``[alpha h_GMF ; (1 - alpha) h_MLP]``, its bias alike.
 
-        A user's and item's logit is then ``alpha`` times GMF's and ``1 - alpha`` times the tower's
-        (He et al. 2017, section 3.4.1).
+        A user's and item's logit is then ``alpha`` times GMF's, with its biases, and ``1 - alpha``
+        times the tower's (He et al. 2017, section 3.4.1).
         """
         gmf, mlp = parts["gmf"], parts["mlp"]
         for name, parameter in self.output.named_parameters():
             halves = (alpha * gmf[f"output.{name}"], (1.0 - alpha) * mlp[f"output.{name}"])
             joined = torch.cat(halves, dim=1) if name == "weight" else halves[0] + halves[1]
             parameter.copy_(joined)
+        if self.config.biases:
+            self.user_bias.mul_(alpha)
+            self.item_bias.mul_(alpha)
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
         self.forget()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
-            if name == "output.weight" and self.config.scores_cosines:
+            if name == "output.weight" and self.config.has_unit_output:
                 nn.init.ones_(parameter)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
