@@ -82,6 +82,7 @@ PUBLIC_NAMES = [
     "load",
     "open_dataset",
     "prepare",
+    "report_runs",
     "resume",
     "train",
     "tune_model",

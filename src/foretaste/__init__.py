@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
     from foretaste.recommend import Answer, Recommender, load
-    from foretaste.report import compare_runs, evaluate_run
+    from foretaste.report import compare_runs, evaluate_run, report_runs
     from foretaste.runs import Run
     from foretaste.training import (
         LogConfig,
@@ -79,6 +79,7 @@ _MODULE_OF = {
     "load": "recommend",
     "open_dataset": "data",
     "prepare": "data",
+    "report_runs": "report",
     "resume": "training",
     "train": "training",
     "tune_model": "tune",
@@ -117,6 +118,7 @@ __all__ = [
     "load",
     "open_dataset",
     "prepare",
+    "report_runs",
     "resume",
     "train",
     "tune_model",

@@ -75,6 +75,10 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
             partial(foretaste.compare_runs, runs=[world.run] * 2),
             ("runs", "dataset", "config", "split"),
         ),
+        "report_runs": (
+            partial(foretaste.report_runs, runs=[world.run]),
+            ("runs", "metrics", "num_people", "dataset", "config", "split"),
+        ),
         "resume": (partial(foretaste.resume, world.run), ("dataset_path", "logs")),
         "read_ids": (read_ids, ("path",)),
         "read_histories": (partial(read_histories, "no.csv"), ("config",)),

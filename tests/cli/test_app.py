@@ -23,6 +23,7 @@ VERBS = [
         "train",
         "evaluate",
         "compare",
+        "report",
         "tune",
         "compete",
         "reproduce",

@@ -109,7 +109,9 @@ def test_the_seed_is_that_of_the_training(
     assert (config.seed, config.dataset.seed) == (7, PrepareConfig.seed)
 
 
-@pytest.mark.parametrize("verb", ["recommend", "similar", "compare", "compete", "evaluate"])
+@pytest.mark.parametrize(
+    "verb", ["recommend", "similar", "compare", "compete", "evaluate", "report"]
+)
 def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
     lists = {
         name
@@ -118,7 +120,7 @@ def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
         for name in argument.names
         if name.startswith("-")
     }
-    has_metrics = verb in ("compare", "compete", "evaluate")
+    has_metrics = verb in ("compare", "compete", "evaluate", "report")
     known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if has_metrics else frozenset())
     assert lists - NAME_LISTS == known
 

@@ -282,3 +282,33 @@ def test_new_users_by_history_length(foretaste: Foretaste, tmp_path: Path) -> No
     assert len(alike) == 1
     done = foretaste(f"evaluate {tmp_path}/ease --history-lengths 2 --format csv")
     assert {row["group"] for row in csv.DictReader(done.out.splitlines())} == {"", "2 items"}
+
+
+def test_a_report_is_written_once(foretaste: Foretaste) -> None:
+    done = foretaste("report runs/popularity runs/vae --output report.html --people 2")
+    assert (done.status, done.out, done.err) == (0, "Report: report.html\n", "")
+    expected = logged("runs/vae")["ndcg@10"]["value"]
+    assert f"{expected:.4f}" in Path("report.html").read_text(encoding="utf-8")
+    done = foretaste("report runs/vae --output report.html")
+    assert done.status == 2
+    assert done.err.startswith("error: output report.html exists already; ")
+    assert foretaste("report runs/vae -o report.html --people 0 --overwrite -q").status == 0
+
+
+def test_compare_may_write_a_report(foretaste: Foretaste) -> None:
+    done = foretaste("compare runs/popularity runs/vae -m ndcg@10 --html both.html")
+    assert done.status == 0, done.err
+    assert "Difference to popularity on the same users" in done.out
+    shown = re.search(r"^ vae +(0\.\d{4}) *$", done.out, re.MULTILINE)
+    assert shown
+    assert shown[1] in Path("both.html").read_text(encoding="utf-8")
+    assert foretaste("compare runs/popularity runs/vae --html both.html").status == 2
+
+
+def test_a_training_may_end_with_a_report(foretaste: Foretaste) -> None:
+    done = foretaste("train popularity data --run runs/new --report new.html")
+    assert done.status == 0, done.err
+    assert "test part, protocol leave-one-out" in Path("new.html").read_text(encoding="utf-8")
+    done = foretaste("train popularity data --run runs/newer --report new.pdf")
+    assert done.status == 2
+    assert not Path("runs/newer").exists()

@@ -60,6 +60,13 @@ def no_tensorboard() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def no_altair() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.report.contents.find_spec", lambda name: None)
+        yield
+
+
 def make_pipe(name: str) -> None:
     Path(name).unlink()
     os.mkfifo(name)
@@ -346,6 +353,9 @@ QUESTIONS = {
     "History lengths of known users": run("evaluate runs/vae --history-lengths 1 5"),
     "One run to compare": run("compare runs/vae"),
     "Runs of different datasets": run("compare runs/vae runs/heldout"),
+    "A report of no known format": run("report runs/vae --output report.pdf"),
+    "A report, and no Altair": Mistake(command="report runs/vae", within=no_altair),
+    "A report on what holds nothing out": run("train ease everything --report report.html"),
     "One run to blend": run("blend runs/vae"),
     "Runs of different datasets to blend": run("blend runs/vae runs/heldout"),
     "Weights of other runs": run("blend runs/vae runs/gmf --weights 1"),

@@ -74,6 +74,11 @@ _VERBS = {
     Every run is measured in the same way, on the dataset that all were trained on or on the data of
     `--dataset`, and held against the first on the same users, which shows differences that their
     own intervals hide.""",
+    "report": """Write a report on trained models: one file, with plots, to read and to send on.
+
+    Metrics with intervals and differences, by list length, by group of users and items; learning
+    curves, what lists are like, where the time went, people with their lists, settings and
+    digests.""",
     "tune": """Search the settings of a model by its validation part, with Optuna.
 
     One training for each trial. The first has the defaults, TPE proposes the others, and those that
@@ -120,6 +125,7 @@ _LOWER = {
     "train": "lower --batch-size, --evaluation-batch or the model's sizes",
     "evaluate": "lower --evaluation-batch",
     "compare": "lower --evaluation-batch",
+    "report": "measure fewer runs at once, or others than the largest",
     "compete": "lower --evaluation-batch",
     "reproduce": "take a larger machine, for the sizes are those that were published",
     "tune": "lower --batch-size, --evaluation-batch or the model's sizes",

@@ -108,6 +108,8 @@ def compare(
     split: Literal["test", "validation"] = "test",
     dataset: Path | None = None,
     device: str = "auto",
+    html: Path | None = None,
+    overwrite: Annotated[bool, FLAG] = False,
     format: MetricsFormat = "table",
     definitions: Annotated[bool, FLAG] = False,
     quiet: Annotated[bool, FLAG] = False,
@@ -127,16 +129,22 @@ def compare(
         dataset: Data to measure the runs on: where their dataset is now, or another, whose users
             and items are matched by id. Needed where they were trained on different ones.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        html: Write what is found to this file too, as foretaste report does; implies --more.
+        overwrite: Replace a report that is there already.
         format: How to print; csv and json hold every number.
         definitions: Print the definition of each metric below the tables.
         quiet: Print the tables and nothing else: no progress, definitions or notes.
     """
-    from foretaste.report import compare_runs
+    from foretaste.report import compare_runs, report_runs
     from foretaste.runs import Run
 
     if len(runs) < 2:
         raise SettingError(f"compare needs two runs or more, got {len(runs)}")
     metrics = canonical_metrics(metrics)
+    if html is not None:
+        from foretaste.report.contents import checked_output
+
+        checked_output(html, overwrite=overwrite)
     config = EvaluationConfig(
         k=lengths_of(metrics),
         more=more or measures_lists(metrics),
@@ -146,9 +154,22 @@ def compare(
         config = replace(config, candidates=candidates)
     opened = [Run.open(run) for run in runs]
     with counting(f"Ranking {split}", quiet=quiet) as progress:
-        comparison = compare_runs(
-            opened, config, split=split, dataset=dataset, device=device, progress=progress
-        )
+        if html is None:
+            comparison = compare_runs(
+                opened, config, split=split, dataset=dataset, device=device, progress=progress
+            )
+        else:
+            report = report_runs(
+                opened,
+                config,
+                metrics=metrics,
+                split=split,
+                dataset=dataset,
+                device=device,
+                progress=progress,
+            )
+            comparison = report.comparison
+            report.write(html, overwrite=overwrite)
     for each in opened:
         note_if_unfinished(each, quiet=quiet)
     notes = comparison.notes(metrics if definitions else None)

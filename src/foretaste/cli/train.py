@@ -15,6 +15,7 @@ from foretaste._util.process import launch
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
+    counting,
     say,
     say_next,
     stderr_console,
@@ -210,6 +211,10 @@ def _train(
         if path is not None:
             Run.open(path)
     dataset = _opened(raw or RawData(), sources, quiet=logs.quiet)
+    if place.report is not None:
+        from foretaste.report.contents import checked_report
+
+        split = checked_report(place.report, dataset, overwrite=place.overwrite)
 
     from foretaste import training
 
@@ -233,6 +238,13 @@ def _train(
             callback=display,
             **settings,
         )
+    if place.report is not None:
+        from foretaste.report import report_runs
+
+        with counting("Ranking for the report", quiet=logs.quiet) as progress:
+            report = report_runs([run], split=split, dataset=dataset, progress=progress)
+        if launch().rank == 0:
+            report.write(place.report, overwrite=place.overwrite)
     print_run(run, logs)
 
 

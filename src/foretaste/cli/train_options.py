@@ -105,7 +105,10 @@ class NewRun:
     --results-dir. All of it stays as it is until the new training is finished."""
 
     runs_root: Path | None = None
-    """Directory of runs that are given no name; ./runs unless given."""
+    """Directory of runs without names; ./runs unless given."""
+
+    report: Path | None = None
+    """End with a report on the run in this .html or .md."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
@@ -20,7 +20,9 @@ from foretaste.runs.loading import dataset_of
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
+    from foretaste.data.dataset import HeldOut
     from foretaste.evaluation.result import Evaluation
+    from foretaste.models.base import RecommenderModel
     from foretaste.report.another_dataset import Matched
 
 Progress = Callable[[int, int], None]
@@ -54,8 +56,8 @@ def evaluate_run(
     if not isinstance(run, Run):
         run = Run.open(run)
     data = dataset_for(run, dataset)
-    (found,) = _evaluate([run], data, config, split, device, progress)
-    return found
+    (found,) = measure([run], data, config, split, device, progress)
+    return found.evaluation
 
 
 def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
@@ -65,15 +67,26 @@ def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
     return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
 
 
-def _evaluate(
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A run and its metrics, with the model and the held-out users that they are of."""
+
+    run: Run
+    model: RecommenderModel
+    heldout: HeldOut
+    """In the run's own numbers."""
+    evaluation: Evaluation
+
+
+def measure(
     runs: Sequence[Run],
     dataset: Dataset,
     config: EvaluationConfig,
     split: Split,
     device: str,
     progress: Progress | None,
-) -> list[Evaluation]:
-    """Metrics of each run in turn; matched by id where the dataset is not everyone's own."""
+) -> Iterator[Measured]:
+    """Each run measured in turn; matched by id where the dataset is not everyone's own."""
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.launch.joined import joined
     from foretaste.models.share import Share
@@ -84,7 +97,6 @@ def _evaluate(
     each: Iterable[Matched | None] = repeat(None, len(runs))
     if any(run.config.dataset.digest != manifest.digest for run in runs):
         each = match(runs, dataset, split)
-    evaluations = []
     with joined() as ranks:
         for run, matched in zip(runs, each, strict=True):
             heldout = dataset.heldout(split) if matched is None else matched.heldout
@@ -106,8 +118,7 @@ def _evaluate(
             if matched is not None:
                 user_index = matched.user_index[heldout.target.lengths() > 0]
                 found = replace(found, user_index=user_index, matching=matched.matching)
-            evaluations.append(found)
-    return evaluations
+            yield Measured(run, model, heldout, found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +201,15 @@ def compare_runs(
     """
     (config,) = routed(compare_runs, {"config": (EvaluationConfig, config)}, settings)
     config = config or EvaluationConfig()
+    opened, data = runs_and_dataset(runs, dataset)
+    found = measure(opened, data, config, split, device, progress)
+    return side_by_side(opened, [each.evaluation for each in found])
+
+
+def runs_and_dataset(
+    runs: Sequence[Run | Path | str], dataset: Dataset | Path | str | None
+) -> tuple[list[Run], Dataset]:
+    """Runs to measure side by side, and the dataset to do it on, as `compare_runs` has them."""
     named = checked("runs", runs, list[Run | Path])
     if not named:
         raise wrong("runs", runs, "a list of one run or more")
@@ -204,16 +224,19 @@ def compare_runs(
                 f"{theirs.path}, so their numbers do not compare; train both on one dataset, or "
                 "name data to measure both on with --dataset (dataset=... in Python)"
             )
-    data = dataset_for(first, dataset)
-    labels = _labels(opened)
-    found = _evaluate(opened, data, config, split, device, progress)
+    return opened, dataset_for(first, dataset)
+
+
+def side_by_side(runs: Sequence[Run], found: Sequence[Evaluation]) -> Comparison:
+    """The comparison of runs, each with what was found of it."""
+    labels = _labels(runs)
     evaluations = dict(zip(labels, found, strict=True))
     (_, base), *others = evaluations.items()
     return Comparison(
         evaluations=evaluations,
         differences={label: compare_evaluations(base, other) for label, other in others},
-        paths={label: run.path for label, run in zip(labels, opened, strict=True)},
-        models={label: run.config.model for label, run in zip(labels, opened, strict=True)},
+        paths={label: run.path for label, run in zip(labels, runs, strict=True)},
+        models={label: run.config.model for label, run in zip(labels, runs, strict=True)},
     )
 
 

@@ -1,0 +1,66 @@
+"""Parts of a page: sections of text, tables and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from foretaste._util.formatting import counted
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from foretaste.report.tables import Grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with its caption."""
+
+    caption: str
+    grid: Grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Plots side by side, with a caption, and an alternative for those who do not see them."""
+
+    name: str
+    caption: str
+    alternative: str
+    charts: tuple[alt.LayerChart, ...]
+    key: tuple[str, ...] = ()
+    """Runs, or parts, whose symbols or shades are explained beside the plots."""
+    of: str = "run"
+    """The key's ``run`` or ``part``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section with a heading, paragraphs, plots and tables."""
+
+    name: str
+    heading: str
+    text: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def figure(
+    labels: Sequence[str],
+    name: str,
+    caption: str,
+    charts: Sequence[alt.LayerChart],
+    *,
+    is_keyed: bool = False,
+) -> Figure:
+    """Plots of runs, with a key to them where the plots themselves do not name them."""
+    return Figure(
+        name=name,
+        caption=caption,
+        alternative=f"{caption}: {counted(len(labels), 'run')}, {', '.join(labels)}. "
+        "The tables of this section have the numbers.",
+        charts=tuple(charts),
+        key=tuple(labels) if is_keyed and len(labels) > 1 else (),
+    )

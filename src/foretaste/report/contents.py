@@ -1,0 +1,283 @@
+"""Contents of a report: runs measured side by side, and some people's lists by each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from foretaste._util.keywords import routed
+from foretaste._util.settings import Range, checked
+from foretaste.data.dataset import Dataset, Split
+from foretaste.errors import MissingExtraError, SettingError
+from foretaste.evaluation.config import EvaluationConfig, canonical_metrics, lengths_of
+from foretaste.report.evaluate_runs import (
+    Comparison,
+    Measured,
+    Progress,
+    measure,
+    runs_and_dataset,
+    side_by_side,
+)
+from foretaste.report.tables import HEADLINE
+from foretaste.runs.run import Run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from foretaste.data.histories import Histories
+    from foretaste.data.ids import IdTable
+
+LENGTHS = (1, 5, 10, 20, 50, 100)
+"""Lengths of lists that metrics are drawn by."""
+
+HISTORY_LENGTHS = (1, 2, 5, 10, 20, 50)
+"""Numbers of items that new users are measured with."""
+
+_NUM_SHOWN = 10
+"""Items of a list that is shown."""
+
+_NumPeople = Annotated[int, Range(at_least=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A held-out user: some items of the history, and the list of each run."""
+
+    user_id: int | str
+    history: list[str]
+    num_history: int
+    num_targets: int
+    lists: dict[str, list[tuple[str, bool]]]
+    """By label of the run: titles, best first, and True for held-out items."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunsReport:
+    """Runs measured on one dataset, for a page: ``report_runs(runs).write("report.html")``."""
+
+    comparison: Comparison
+    runs: dict[str, Run]
+    """By label, in the order of the comparison."""
+    dataset: Dataset
+    metrics: tuple[str, ...]
+    """Metrics that tables show."""
+    people: list[Person]
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the runs, in the order given."""
+        return list(self.runs)
+
+    @property
+    def focus(self) -> str:
+        """The metric of the plots by group and epoch: that of training's choice of an epoch."""
+        return "ndcg@100" if self.dataset.manifest.protocol == "held-out-users" else "ndcg@10"
+
+    def write(self, output: Path | str, *, overwrite: bool = False) -> Path:
+        """Write the report to a ``.html`` that is all in one file, or to a ``.md``.
+
+        The plots of Markdown are SVG files in a folder beside it. Raises SettingError where
+        ``output`` exists, unless ``overwrite``.
+        """
+        from foretaste.report.page import write_page
+
+        path = checked_output(output, overwrite=overwrite)
+        write_page(self, path)
+        return path
+
+
+def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
+    """The place of a report; SettingError where none can be written there, MissingExtraError
+    where what draws it is not installed."""
+    path = checked("output", output, Path)
+    checked("overwrite", overwrite, bool)
+    if path.suffix not in (".html", ".md"):
+        raise SettingError(f"output {path} must end in .html or .md: the ending chooses the format")
+    if not path.parent.is_dir():
+        raise SettingError(f"output {path}: there is no directory {path.parent}")
+    if path.is_dir():
+        raise SettingError(f"output {path} is a directory; name a file in it")
+    if path.exists() and not overwrite:
+        raise SettingError(
+            f"output {path} exists already; replace it with --overwrite (overwrite=True in "
+            "Python) or name another"
+        )
+    for module in ("altair", "vl_convert", "jinja2"):
+        if find_spec(module) is None:
+            raise MissingExtraError(
+                f'a report needs {module}, which is not installed; pip install "foretaste[report]"'
+            )
+    return path
+
+
+def checked_report(output: Path, dataset: Dataset, *, overwrite: bool) -> Split:
+    """The part that a report on a run of ``dataset`` measures, once its place is checked.
+
+    Raises SettingError where nothing is held out.
+    """
+    checked_output(output, overwrite=overwrite)
+    for split in ("test", "validation"):
+        if dataset.has_split(split):
+            return split
+    raise SettingError(
+        f"--report is asked for and {dataset.path} holds nothing out to measure (protocol "
+        f"{dataset.manifest.protocol}); leave it out, or prepare with another protocol"
+    )
+
+
+def report_runs(
+    runs: Sequence[Run | Path | str],
+    config: EvaluationConfig | None = None,
+    *,
+    metrics: Sequence[str] = HEADLINE,
+    num_people: int = 20,
+    split: Split = "test",
+    dataset: Dataset | Path | str | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> RunsReport:
+    """Measure runs, each once, for a report; `compare_runs` has the meaning of the arguments.
+
+    Lists are measured beyond accuracy too, and new users by the length of their history unless
+    ``config`` says which lengths. ``metrics`` are those in the tables, and ``num_people`` people,
+    chosen by hash, are shown with their lists.
+    """
+    (config,) = routed(report_runs, {"config": (EvaluationConfig, config)}, settings)
+    opened, data = runs_and_dataset(runs, dataset)
+    names = canonical_metrics(metrics)
+    config = config or EvaluationConfig()
+    config = replace(config, more=True, k=(*LENGTHS, *config.k, *lengths_of(names)))
+    is_own = all(run.config.dataset.digest == data.manifest.digest for run in opened)
+    if config.history_lengths is None and is_own and data.manifest.protocol == "held-out-users":
+        config = replace(config, history_lengths=HISTORY_LENGTHS)
+    num_rankings = len(opened) * (1 + len(config.history_lengths or ()))
+    shown = progress and _of_all(progress, num_rankings)
+    sample = _Sample(data, split, checked("num_people", num_people, _NumPeople))
+    found = []
+    for measured in measure(opened, data, config, split, device, shown):
+        found.append(measured.evaluation)
+        sample.add(measured)
+    comparison = side_by_side(opened, found)
+    labels = [*comparison.evaluations]
+    return RunsReport(
+        comparison=comparison,
+        runs=dict(zip(labels, opened, strict=True)),
+        dataset=data,
+        metrics=names,
+        people=sample.people(labels),
+    )
+
+
+def _of_all(progress: Progress, num_rankings: int) -> Progress:
+    """Progress through all rankings of the users, from that through each in turn."""
+    num_over = 0
+
+    def of_one(num_done: int, num_users: int) -> None:
+        nonlocal num_over
+        progress(num_over * num_users + num_done, num_rankings * num_users)
+        num_over += num_done == num_users
+
+    return of_one
+
+
+class _Sample:
+    """Some held-out users, chosen by hash, and their lists by one run after another."""
+
+    def __init__(self, dataset: Dataset, split: Split, num_people: int) -> None:
+        self._dataset = dataset
+        self._heldout = dataset.heldout(split)
+        self._num_people = num_people
+        self._rows: NDArray[np.int64] | None = None
+        self._lists: list[list[list[tuple[str, bool]]]] = []
+
+    def add(self, measured: Measured) -> None:
+        """Add the lists of a run, ranked as its metrics were."""
+        from foretaste.evaluation.evaluator import validation_rows
+
+        run, heldout = measured.run, measured.heldout
+        if self._rows is None:  # the same for each run: what was trained on is left out for all
+            seed = self._dataset.manifest.seed
+            self._rows = np.sort(validation_rows(heldout, self._num_people, seed=seed))
+        people = heldout.rows(self._rows)
+        lists = []
+        for items, target in zip(
+            _top_items(measured, self._rows), _each(people.target), strict=True
+        ):
+            titles = _titles(run.items, items)
+            lists.append([*zip(titles, np.isin(items, target).tolist(), strict=True)])
+        self._lists.append(lists)
+
+    def people(self, labels: Sequence[str]) -> list[Person]:
+        """The people, with the lists of the runs of these labels."""
+        assert self._rows is not None, "a run was added"
+        people, items = self._heldout.rows(self._rows), self._dataset.items
+        count_I = np.bincount(self._dataset.train.item_index, minlength=len(items))
+        ids = self._dataset.users.ids(people.user_index)
+        each = zip(
+            ids,
+            _each(people.history),
+            _each(people.target),
+            zip(*self._lists, strict=True),
+            strict=True,
+        )
+        found = []
+        for user_id, history, target, lists in each:
+            ordered = history[np.argsort(-count_I[history], kind="stable")]
+            # evenly from the most popular to the least
+            chosen = np.linspace(0, len(history) - 1, min(_NUM_SHOWN, len(history))).round()
+            person = Person(
+                user_id=user_id,
+                history=_titles(items, ordered[chosen.astype(np.int64)]),
+                num_history=len(history),
+                num_targets=len(target),
+                lists=dict(zip(labels, lists, strict=True)),
+            )
+            found.append(person)
+        return found
+
+
+def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The items that a run lists for each row of its held-out users, best first."""
+    from foretaste.evaluation.ranking import (
+        ABSENT,
+        scoring,
+        state_of,
+        to_device,
+        top_k,
+        user_batches,
+        without_items,
+    )
+    from foretaste.ops.precision_flags import float32_products
+
+    model, num_train_users = measured.model, measured.run.num_train_users
+    people = measured.heldout.rows(rows)
+    found: dict[int, NDArray[np.int64]] = {}
+    for batch in user_batches(people.user_index, num_train_users, max(1, len(rows))):
+        part = people.rows(batch)
+        with scoring(model), float32_products(model.device):
+            history = to_device(part.history, model.device)
+            state = state_of(model, part.user_index, history, num_train_users)
+            known = to_device(part.known, model.device)
+            top = top_k(without_items(model.score_catalogue(state).float(), known), _NUM_SHOWN)
+        for row, items, scores in zip(batch, top.candidate_BK, top.score_BK, strict=True):
+            found[int(row)] = items[scores != ABSENT].cpu().numpy()
+    return [found[row] for row in range(len(rows))]
+
+
+def _each(histories: Histories) -> list[NDArray[np.int32]]:
+    """The items of each row."""
+    return [histories.item_index[start:end] for start, end in pairwise(histories.offsets)]
+
+
+def _titles(items: IdTable, index: NDArray[np.integer]) -> list[str]:
+    """Titles of items, their ids where they have none."""
+    ids = items.ids(index)
+    titles = items.titles(index) or [None] * len(ids)
+    return [str(id) if title is None else title for id, title in zip(ids, titles, strict=True)]

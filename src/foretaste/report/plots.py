@@ -1,0 +1,187 @@
+"""Plots as SVG, drawn by Altair; their colours are CSS variables, of the page or the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+Row = Mapping[str, Any]
+
+SHAPES = {
+    "circle": "●",
+    "square": "■",
+    "triangle-up": "▲",
+    "diamond": "◆",
+    "cross": "✚",
+    "triangle-down": "▼",
+    "triangle-right": "▶",
+    "triangle-left": "◀",
+}
+"""Symbols of runs in the order of their colours, and how text writes them."""
+
+_COLORS = Path(__file__).with_name("templates") / "colors.css"
+_WIDTH, _HEIGHT = 340, 220
+_THEME = {
+    "aria": False,
+    "background": None,
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "gridColor": "var(--grid)",
+        "titleFontWeight": "normal",
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "labelLimit": 120,
+    },
+    "title": {"color": "currentColor", "fontSize": 12},
+}
+_TAG = re.compile(r"<[^>]+>")
+_ATTRIBUTES = re.compile(r' (?:role|class|pointer-events|aria-\w+)="[^"]*"')
+_DIGITS = re.compile(r"(\.\d\d)\d+")
+
+
+def dots(
+    title: str, rows: Sequence[Row], labels: Sequence[str], reference: float | None = None
+) -> alt.LayerChart:
+    """A row per run with its ``value`` and the interval ``low`` to ``high``; a line at the
+    ``reference``."""
+    height = 24 * len(labels) + 48
+    base = _base(rows, height).encode(
+        y=alt.Y("run:N", title=None, scale=alt.Scale(domain=list(labels)))
+    )
+    x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    layers = [
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=_color(labels)),
+        _points(base, labels).encode(x=x),
+    ]
+    if reference is not None:
+        line = _base([{"value": reference}], height).mark_rule(
+            color="currentColor", strokeDash=[4, 3]
+        )
+        layers.insert(0, line.encode(x=x))
+    return alt.layer(*layers)
+
+
+def lines(
+    x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str], *, is_log: bool = False
+) -> alt.LayerChart:
+    """A line per run through its values at each ``x``, with intervals where there are any."""
+    values = sorted({row["x"] for row in rows})
+    axis = alt.Axis(values=values, format="d") if is_log else alt.Axis(tickMinStep=1)
+    scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=False)
+    base = _base(rows).encode(x=alt.X("x:Q", title=x_title, scale=scale, axis=axis))
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    layers = [
+        base.mark_line(strokeWidth=1.5).encode(y=y, color=_color(labels)),
+        _points(base, labels, size=30).encode(y=y),
+    ]
+    if any("low" in row for row in rows):
+        bars = base.mark_rule(strokeWidth=1, opacity=0.6)
+        layers.insert(0, bars.encode(y=alt.Y("low:Q"), y2="high:Q", color=_color(labels)))
+    return alt.layer(*layers)
+
+
+def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
+    """Values and intervals of the runs side by side in each ``group``."""
+    base = _base(rows).encode(
+        x=alt.X("group:N", title=x_title, sort=None, axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("run:N", scale=alt.Scale(domain=list(labels))),
+    )
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+    bars = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q", color=_color(labels))
+    return alt.layer(bars, _points(base, labels).encode(y=y))
+
+
+def scatter(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
+    """A named point per run at ``x`` and ``value``, with both of their intervals."""
+    base = _base(rows, 280)
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False, padding=30))
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=20))
+    rule = base.mark_rule(opacity=0.6)
+    names = base.mark_text(align="left", dx=8, dy=-8, color="currentColor", fontSize=12)
+    return alt.layer(
+        rule.encode(x=alt.X("x_low:Q"), x2="x_high:Q", y=y, color=_color(labels)),
+        rule.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=_color(labels)),
+        _points(base, labels, size=80).encode(x=x, y=y),
+        names.encode(x=x, y=y, text="run:N"),
+    )
+
+
+def bars(
+    title: str, rows: Sequence[Row], labels: Sequence[str], parts: Sequence[str]
+) -> alt.LayerChart:
+    """A bar per run, made of the ``value`` of each ``part``."""
+    numbered = [{**row, "order": parts.index(row["part"])} for row in rows]
+    bar = _base(numbered, 24 * len(labels) + 48).mark_bar()
+    return alt.layer(
+        bar.encode(
+            x=alt.X("value:Q", title=title),
+            y=alt.Y("run:N", title=None, scale=alt.Scale(domain=list(labels))),
+            color=_color(parts, "part"),
+            order="order:Q",
+        )
+    )
+
+
+def svg(chart: alt.LayerChart) -> str:
+    """The drawing of one plot, to stand in a page that has the colours."""
+    return _drawn(chart.to_dict() | {"autosize": {"type": "fit", "contains": "padding"}})
+
+
+def svg_file(charts: Sequence[alt.LayerChart], alternative: str) -> str:
+    """The drawing of plots beside each other as a file of its own, with colours of its own."""
+    drawn = _drawn(alt.concat(*charts, columns=2).to_dict())
+    head, rest = drawn.split(">", 1)
+    about = f"<title>{escape(alternative)}</title>"
+    css = f"{_COLORS.read_text()}svg {{ color: var(--ink); background: var(--paper); }}"
+    return f'{head} role="img">{about}<style>{css}</style>{rest}'
+
+
+def key(names: Sequence[str], kind: str = "run") -> alt.LayerChart:
+    """Symbols and names of the runs, or the shades of each ``part``, for a file that no page
+    explains."""
+    base = _base([{kind: name} for name in names], 20 * len(names)).encode(
+        y=alt.Y(f"{kind}:N", axis=None, scale=alt.Scale(domain=list(names))), x=alt.value(10)
+    )
+    texts = base.mark_text(align="left", dx=10, color="currentColor", fontSize=12)
+    shades = base.mark_square(opacity=1, size=80).encode(color=_color(names, kind))
+    symbols = shades if kind == "part" else _points(base, names)
+    return alt.layer(symbols, texts.encode(text=f"{kind}:N"))
+
+
+def _base(rows: Sequence[Row], height: int = _HEIGHT) -> alt.Chart:
+    data = alt.Data(values=[dict(row) for row in rows])
+    return alt.Chart(data).properties(width=_WIDTH, height=height)
+
+
+def _points(base: alt.Chart, labels: Sequence[str], size: int = 50) -> alt.Chart:
+    shapes = [*SHAPES]
+    shape = alt.Scale(
+        domain=list(labels), range=[shapes[at % len(shapes)] for at in range(len(labels))]
+    )
+    return base.mark_point(filled=True, opacity=1, size=size).encode(
+        color=_color(labels), shape=alt.Shape("run:N", legend=None, scale=shape)
+    )
+
+
+def _color(names: Sequence[str], kind: str = "run") -> alt.Color:
+    shades = [f"var(--{kind}-{at % len(SHAPES) + 1})" for at in range(len(names))]
+    return alt.Color(f"{kind}:N", legend=None, scale=alt.Scale(domain=list(names), range=shades))
+
+
+def _drawn(spec: Mapping[str, Any]) -> str:
+    themed = {**spec, "config": _THEME, "background": None}
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    drawn = vl_convert.vegalite_to_svg(themed, vl_version=version)
+    # The page names the whole plot, and hundredths of a pixel are not seen.
+    return _TAG.sub(lambda tag: _DIGITS.sub(r"\1", _ATTRIBUTES.sub("", tag[0])), drawn)

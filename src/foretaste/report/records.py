@@ -1,0 +1,198 @@
+"""Sections on how runs came about: learning curves, time, settings, versions and digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from foretaste._util.formatting import compact
+from foretaste.report import plots
+from foretaste.report.blocks import Figure, Section, Table, figure
+from foretaste.report.contents import RunsReport
+from foretaste.report.tables import Cell, Grid
+from foretaste.runs.run import Run
+
+TIME_PARTS = ("training", "compiling", "evaluation", "other")
+
+
+def learning(report: RunsReport) -> Section:
+    labels = report.labels
+    charts = [
+        plots.lines("epoch", name.replace("/", " "), curve, labels)
+        for name, curve in _validation_curves(report.runs).items()
+    ]
+    losses = {
+        label: [
+            {"run": label, "x": epoch["epoch"], "value": epoch["loss"]}
+            for epoch in run.history
+            if epoch["loss"] is not None
+        ]
+        for label, run in report.runs.items()
+        if run.history
+    }
+    charts += [
+        plots.lines("epoch", f"loss of {label}", curve, labels) for label, curve in losses.items()
+    ]
+    text = ["Losses of different models are on scales of their own."] if len(losses) > 1 else []
+    if in_one_pass := [label for label in labels if label not in losses]:
+        text.append(f"Fitted in one pass, without epochs: {', '.join(in_one_pass)}.")
+    caption = "The metric that chooses the epoch, and the loss of each epoch"
+    figures = (figure(labels, "learning", caption, charts, is_keyed=True),) if charts else ()
+    return Section(name="learning", heading="Learning curves", text=tuple(text), figures=figures)
+
+
+def time(report: RunsReport) -> Section:
+    labels = report.labels
+    rows = [
+        {"run": label, "part": part, "value": value}
+        for label, run in report.runs.items()
+        for part, value in seconds(run).items()
+    ]
+    chart = plots.bars("seconds", rows, labels, TIME_PARTS)
+    return Section(
+        name="time",
+        heading="Time",
+        text=(
+            "From the start of training to its end. Other is what remains: reading, saving, and "
+            "making the model. Speed of ranking is that of this report.",
+        ),
+        figures=(
+            Figure(
+                name="time",
+                caption="Seconds of each training by what they were spent on",
+                alternative="A bar for each run; the table below has the numbers.",
+                charts=(chart,),
+                key=TIME_PARTS,
+                of="part",
+            ),
+        ),
+        tables=(
+            Table(
+                caption="Epochs, seconds, peak memory and speed",
+                grid=_training_grid(report.runs, report.comparison.evaluations),
+            ),
+        ),
+    )
+
+
+def settings(report: RunsReport) -> Section:
+    by_run: dict[str, dict[str, str]] = {}
+    for label, run in report.runs.items():
+        config = run.config
+        values = {"model": config.model, **config.model_config, "seed": config.seed}
+        values |= config.resolved
+        by_run[label] = {name: _value(value) for name, value in values.items()}
+    differing, same = [], []
+    for name in dict.fromkeys(name for found in by_run.values() for name in found):
+        shown = [found.get(name) for found in by_run.values()]
+        distinct = {value for value in shown if value is not None}
+        if len(distinct) > 1:
+            differing.append((name, tuple(Cell(value or "-") for value in shown)))
+        else:
+            same.append((name, tuple(map(Cell, distinct))))
+    grids = {
+        "Settings that differ": Grid(headings=("", *by_run), rows=tuple(differing)),
+        "Settings of every run that has them": Grid(headings=("", "value"), rows=tuple(same)),
+    }
+    tables = [Table(caption=caption, grid=grid) for caption, grid in grids.items() if grid.rows]
+    return Section(name="settings", heading="Settings", tables=tuple(tables))
+
+
+def origin(report: RunsReport) -> Section:
+    facts = {label: _origin_of(run) for label, run in report.runs.items()}
+    names = dict.fromkeys(name for found in facts.values() for name in found)
+    rows = [(name, tuple(Cell(found.get(name, "-")) for found in facts.values())) for name in names]
+    grid = Grid(headings=("", *facts), rows=tuple(rows))
+    caption = "Directory, dataset, versions and digests of each run"
+    return Section(
+        name="origin",
+        heading="Versions and digests",
+        tables=(Table(caption=caption, grid=grid),),
+    )
+
+
+def seconds(run: Run) -> dict[str, float]:
+    """Seconds of a training by `TIME_PARTS`, of the epochs so far where it is not finished.
+
+    The rest is known where it was never interrupted.
+    """
+    events = run.log.read()
+    summary = _last(events, "summary")
+    trained = sum(event["train_s"] for event in events if event["event"] == "epoch")
+    evaluated = sum(
+        event["evaluation"]["elapsed_s"] for event in events if event["event"] == "evaluation"
+    )
+    found = {
+        "training": summary.get("train_s") or trained,
+        "compiling": summary.get("compile_s") or 0.0,
+        "evaluation": evaluated,
+    }
+    is_whole = not any(event["event"] == "resume" for event in events)
+    if summary and is_whole:
+        first, last = (datetime.fromisoformat(_last(events, name)["time"])
+                       for name in ("start", "summary"))  # fmt: skip
+        found["other"] = max(0.0, (last - first).total_seconds() - sum(found.values()))
+    return found
+
+
+def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Any]) -> Grid:
+    """Epochs, seconds by part, memory and speed of each run."""
+    headings = ("", "epochs", "best epoch", *(f"{part}, s" for part in TIME_PARTS))
+    rows = []
+    for label, run in runs.items():
+        summary = _last(run.log.read(), "summary")
+        spent, found = seconds(run), evaluations[label]
+        cells = [
+            _value(summary.get("num_epochs") if summary.get("best_epoch") else None),
+            _value(summary.get("best_epoch")),
+            *(f"{spent[part]:,.2f}" if part in spent else "-" for part in TIME_PARTS),
+            f"{summary['memory_mib']:,.0f}" if summary.get("memory_mib") else "-",
+            compact(found.num_users / max(found.elapsed_s, 1e-9)),
+        ]
+        rows.append((label, tuple(map(Cell, cells))))
+    return Grid(headings=(*headings, "memory, MiB", "users ranked a second"), rows=tuple(rows))
+
+
+def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]]:
+    """The metric that chose the epoch, at each that was evaluated, by name of the metric."""
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for label, run in runs.items():
+        selected = run.config.resolved.get("select_by")
+        # The best epoch has a value of the test part too, where another part chose it.
+        measured = {name for epoch in run.history for name in epoch}
+        names = [f"{part}/{selected}" for part in ("validation", "test")]
+        for name in [name for name in names if name in measured][:1]:
+            curves.setdefault(name, []).extend(
+                {"run": label, "x": epoch["epoch"], "value": epoch[name]}
+                for epoch in run.history
+                if epoch.get(name) is not None
+            )
+    return curves
+
+
+def _origin_of(run: Run) -> dict[str, str]:
+    config, dataset = run.config, run.config.dataset
+    weights = [event["best_weights"] for event in run.log.read() if event.get("best_weights")]
+    return {
+        "directory": str(run.path),
+        "begun": config.created,
+        "dataset": dataset.name,
+        "dataset's digest": dataset.digest,
+        **({"sha256 of the weights": str(weights[-1]["sha256"])} if weights else {}),
+        **{name: str(value) for name, value in config.versions.items()},
+        **{name.replace("_", " "): _value(value) for name, value in config.hardware.items()},
+    }
+
+
+def _value(value: Any) -> str:
+    """A setting as one reads it: lists and mappings as JSON."""
+    if value is None:
+        return "-"
+    return json.dumps(value) if isinstance(value, Mapping | list | tuple | bool) else str(value)
+
+
+def _last(events: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
+    """The last event of a kind; an empty one where there is none."""
+    return next((event for event in reversed(events) if event["event"] == kind), {})

@@ -1,0 +1,277 @@
+"""A report is one file with the numbers of `evaluate`, and what it shows is text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.errors import MissingExtraError, SettingError
+from foretaste.report import RunsReport, report_runs
+from foretaste.report.contents import LENGTHS
+from foretaste.training import Callback
+
+HOSTILE = '<script>alert("1")</script> | <img src=x onerror=alert(2)> & *co*'
+EASE = "<b>ease & 'co'"
+NAMES = ("popularity", EASE, "vae")
+METRICS = ("ndcg@10", "recall@20", "ndcg@100")
+
+VOID = {"meta", "link", "img", "br", "hr"}
+
+
+@dataclass
+class Parsed(HTMLParser):
+    """A page as a browser reads it: elements, and the rows of tables by their captions."""
+
+    elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    tables: dict[str, list[list[str]]] = field(default_factory=dict)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._open: list[str] = []
+        self._rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "table":
+            self._rows = []
+        elif tag == "caption":
+            self._caption = ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"{tag} ends out of turn"
+        if tag == "table":
+            self.tables[self._caption] = [[" ".join(c.split()) for c in r] for r in self._rows]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            return
+        self.text += data
+        if "caption" in self._open:
+            self._caption += data
+        elif {"td", "th"} & {*self._open}:
+            self._rows[-1][-1] += data
+
+
+def parsed(path: Path) -> Parsed:
+    page = Parsed()
+    page.feed(path.read_text(encoding="utf-8"))
+    assert not page._open
+    return page
+
+
+def shop(path: Path, protocol: str) -> Dataset:
+    """People with two tastes, and items of hostile titles."""
+    rng = np.random.default_rng(3)
+    users = np.repeat(np.arange(60), 12)
+    items = (rng.permuted(np.tile(np.arange(20), (60, 1)), axis=1)[:, :12]).ravel()
+    items += np.where(users % 2, 10, 0)
+    table = pa.table({"user_id": users, "item_id": items, "timestamp": np.arange(len(users))})
+    titles = pa.table({"item_id": range(30), "title": [f"{n} {HOSTILE}" for n in range(30)]})
+    return foretaste.prepare(
+        table, path, items=titles, protocol=protocol, num_heldout_users=12
+    ) if protocol == "held-out-users" else foretaste.prepare(
+        table, path, items=titles, protocol=protocol
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[foretaste.Run]:
+    root = tmp_path_factory.mktemp("report")
+    dataset = shop(root / "shop", "held-out-users")
+    settings = {"vae": {"hidden": (8,), "latent": 4, "epochs": 3, "eval_every": 1}}
+    return [
+        foretaste.train(
+            name if name != EASE else "ease",
+            dataset,
+            run_path=root / name,
+            callback=Callback(),
+            **settings.get(name, {}),
+        )
+        for name in NAMES
+    ]
+
+
+@pytest.fixture(scope="module")
+def report(runs: list[foretaste.Run]) -> RunsReport:
+    return report_runs(runs, metrics=METRICS, num_people=5)
+
+
+@pytest.fixture(scope="module")
+def page(report: RunsReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report.write(tmp_path_factory.mktemp("page") / "report.html")
+
+
+def test_a_page_has_every_section(page: Path) -> None:
+    ids = {about.get("id") for _, about in parsed(page).elements}
+    assert ids >= {
+        *("quality", "by-length", "learning", "groups", "history-lengths", "lists", "novelty"),
+        *("time", "settings", "origin", "people", "notes"),
+    }
+    linked = {about["href"] for tag, about in parsed(page).elements if tag == "a"}
+    assert linked == {f"#{id}" for id in ids - {None}}
+
+
+def test_its_numbers_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
+    tables = parsed(page).tables
+    heading, *rows = tables["Metrics with 95 % intervals over users"]
+    assert tuple(heading[1:]) == METRICS
+    for run, row in zip(runs, rows, strict=True):
+        found = foretaste.evaluate_run(run, k=(10, 20, 100)).metrics
+        expected = [f"{found[name].text()} {found[name].interval()}" for name in METRICS]
+        assert row == [run.path.name, *expected]
+    _, *rows = next(rows for caption, rows in tables.items() if caption.startswith("ndcg: "))
+    by_length = foretaste.evaluate_run(runs[2], k=LENGTHS).metrics
+    assert [cell.split()[0] for cell in rows[2][1:]] == [
+        by_length[f"ndcg@{k}"].text() for k in LENGTHS
+    ]
+
+
+def test_its_differences_are_those_of_compare(page: Path, runs: list[foretaste.Run]) -> None:
+    (rows,) = [
+        rows for caption, rows in parsed(page).tables.items()
+        if caption.startswith("Difference to popularity on the same users")
+    ]  # fmt: skip
+    expected = foretaste.compare_runs(runs, k=(10, 20, 100)).differences
+    for label, *cells in rows[1:]:
+        found = [expected[label][name] for name in METRICS]
+        assert cells == [f"{number.text()} {number.interval()}" for number in found]
+
+
+def test_its_groups_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
+    groups = foretaste.evaluate_run(runs[1], k=10, more=True, history_lengths=(1, 5)).groups
+    tables = parsed(page).tables
+    captions = {
+        "activity": "Users by the number of items in their history",
+        "popularity": "Held-out items by their popularity in training",
+        "history": "New users by the number of items known of them",
+    }
+    for group in groups:
+        heading, *rows = tables[captions[group.by]]
+        (row,) = [row for row in rows if row[0] == f"ndcg@10 {EASE}"]
+        assert row[heading.index(group.name)].startswith(group.metrics["ndcg@10"].text())
+
+
+def test_a_page_loads_nothing_and_runs_nothing(page: Path) -> None:
+    text, elements = page.read_text(encoding="utf-8"), parsed(page).elements
+    assert not {tag for tag, _ in elements} & {"script", "img", "link", "iframe", "object", "b"}
+    for tag, about in elements:
+        assert not [name for name in about if name.startswith("on")], tag
+        for name in ("src", "href", "xlink:href"):
+            assert (about.get(name) or "#").startswith("#")
+    addresses = set(re.findall(r"https?://[^\s\"'<)]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "@import" not in text
+    assert "url(" not in text.replace("url(#", "")
+    assert len(text) < 500_000
+
+
+def test_titles_and_names_are_text(page: Path, report: RunsReport) -> None:
+    found = parsed(page)
+    assert HOSTILE in found.text
+    assert EASE in found.text
+    alternatives = [about["aria-label"] for tag, about in found.elements if tag == "svg"]
+    assert len(alternatives) >= 12
+    assert all(about for about in alternatives)
+
+
+def test_lists_are_those_that_were_measured(report: RunsReport, runs: list[foretaste.Run]) -> None:
+    dataset = foretaste.open_dataset(runs[0].config.dataset.path)
+    heldout = dataset.heldout("test")
+    assert len(report.people) == 5
+    ease = foretaste.load(runs[1])
+    for person in report.people:
+        (row,) = np.flatnonzero(heldout.user_index == dataset.users.lookup([person.user_id]))
+        history = dataset.items.ids(heldout.history[row : row + 1].item_index)
+        assert person.num_history == len(history)
+        (answer,) = ease.recommend_for([history], k=10)
+        assert [title for title, _ in person.lists[EASE]] == answer.titles
+        targets = dataset.items.ids(heldout.target[row : row + 1].item_index)
+        marks = [item in targets for item in answer.item_ids]
+        assert [is_found for _, is_found in person.lists[EASE]] == marks
+    assert any(is_found for person in report.people for _, is_found in person.lists[EASE])
+
+
+def test_markdown_has_its_plots_beside_it(report: RunsReport, tmp_path: Path) -> None:
+    text = report.write(tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "<script>" not in text
+    assert "<b>" not in text
+    plots = re.findall(r"^!\[[^\n]+\]\(([^)]+)\)$", text, re.MULTILINE)
+    assert {tmp_path / name for name in plots} == {*(tmp_path / "out-plots").iterdir()}
+    for name in plots:
+        drawn = (tmp_path / name).read_text(encoding="utf-8")
+        assert "<title>" in drawn
+        assert "<b>" not in drawn
+        assert not set(re.findall(r"var\((--[\w-]+)\)", drawn)) - set(
+            re.findall(r"(--[\w-]+):", drawn)
+        )
+    value = report.comparison.evaluations["vae"].metrics["ndcg@10"]
+    assert f"| vae | {value.text()} ({value.interval()}) |" in text.replace("\\", "")
+
+
+def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:
+    seen: list[tuple[int, int]] = []
+    report_runs(runs[:2], history_lengths=(1, 2), progress=lambda *at: seen.append(at))
+    done = [num_done for num_done, _ in seen]
+    assert done == sorted(done)
+    assert {total for _, total in seen} == {2 * 3 * 12}
+    assert done[-1] == 2 * 3 * 12
+
+
+def test_one_run_of_known_users(tmp_path: Path) -> None:
+    dataset = shop(tmp_path / "shop", "leave-one-out")
+    run = foretaste.train("popularity", dataset, run_path=tmp_path / "run", callback=Callback())
+    made = report_runs([run], num_people=3, candidates="sampled-5")
+    ids = {about.get("id") for _, about in parsed(made.write(tmp_path / "r.html")).elements}
+    assert {"quality", "groups", "people"} <= ids
+    assert not {"learning", "history-lengths", "lists", "novelty"} & ids
+    assert made.focus == "ndcg@10"
+
+
+def test_a_place_for_a_report_is_checked(report: RunsReport, tmp_path: Path) -> None:
+    (tmp_path / "there.html").touch()
+    for name, said in {
+        "report.pdf": r"must end in \.html or \.md",
+        "no/report.html": "there is no directory",
+        "there.html": "exists already; replace it with --overwrite",
+    }.items():
+        with pytest.raises(SettingError, match=said):
+            report.write(tmp_path / name)
+    assert report.write(tmp_path / "there.html", overwrite=True).stat().st_size > 10_000
+
+
+def test_a_missing_extra_says_what_to_install(
+    report: RunsReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "foretaste.report.contents.find_spec", lambda name: None if name == "altair" else name
+    )
+    with pytest.raises(MissingExtraError, match=r'altair, .* pip install "foretaste\[report\]"'):
+        report.write(tmp_path / "report.html")
+
+
+def test_seconds_are_those_of_the_log(report: RunsReport, page: Path) -> None:
+    (rows,) = [rows for name, rows in parsed(page).tables.items() if name.startswith("Epochs, ")]
+    assert [row[:3] for row in rows[1:]] == [
+        ["popularity", "-", "-"], [EASE, "-", "-"],
+        ["vae", "3", str(report.runs["vae"].log.last_events(1)[0]["best_epoch"])],
+    ]  # fmt: skip
+    trained = report.runs["vae"].log.last_events(1)[0]["train_s"]
+    assert rows[3][rows[0].index("training, s")] == f"{trained:,.2f}"
