@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.models.baselines import ease, item_weights
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
@@ -47,6 +47,18 @@ def test_weights_minimise_the_squared_error_with_a_zero_diagonal(dense: np.ndarr
     np.fill_diagonal(gradient, 0)
     assert np.abs(gradient).max() < 1e-4
     assert (np.diag(weights) == 0).all()
+
+
+def test_a_small_penalty_is_not_lost_beside_large_counts() -> None:
+    """Of two items with the same 64 users; float32 knows no number between 64 and 64.000004."""
+    weights = fitted(np.ones((64, 2)), l2=1e-6).weight_II
+    expected = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    torch.testing.assert_close(weights, expected)
+
+
+def test_a_penalty_that_is_too_small_is_refused() -> None:
+    with pytest.raises(TrainingError, match="leave nothing to solve with l2 1e-30; raise --l2"):
+        fitted(np.ones((64, 2)), l2=1e-30)
 
 
 def test_dropout_minimises_the_error_over_all_ways_to_drop(dense: np.ndarray) -> None:

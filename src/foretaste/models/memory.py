@@ -6,6 +6,7 @@ import torch
 
 from foretaste._util.memory import free_bytes, require_memory
 from foretaste._util.process import launch
+from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import build_model, model_class
 from foretaste.models.share import Share
 
@@ -24,6 +25,11 @@ def free_on(device: torch.device, num_processes: int | None = None) -> int:
     return free_bytes() // (num_processes or launch().local_size)
 
 
+def training_bytes(model: RecommenderModel, device: torch.device, ema: float | None) -> int:
+    """Memory of training a model, without batches; for ``ema`` with an average of its weights."""
+    return model.training_bytes(device) + (0 if ema is None else model.weight_bytes())
+
+
 def check_model_fits(
     name: str,
     config: object,
@@ -35,15 +41,11 @@ def check_model_fits(
     to_train: bool = False,
     ema: float | None = None,
 ) -> None:
-    """UnsupportedError where ``device`` has no room for a model, or for training it.
-
-    Training with an average of the weights, of decay ``ema``, has them once more.
-    """
+    """UnsupportedError where ``device`` has no room for a model, or for `training_bytes`."""
     try:
         with torch.device("meta"):
             model = build_model(name, config, num_users, num_items, share)
-        needed = model.training_bytes(device) if to_train else model.weight_bytes()
-        needed += 0 if ema is None else model.weight_bytes()
+        needed = training_bytes(model, device, ema) if to_train else model.weight_bytes()
     except RuntimeError as error:
         if "overflow" not in str(error):
             raise

@@ -25,13 +25,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from foretaste.errors import TrainingError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.ranks import ALONE, Ranks
 
-_NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+_NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
 
 _ROWS_OF_BLOCK = 1 << 12
@@ -58,6 +59,11 @@ class FixedVectors:
     """In that basis; a row of zeros follows, which padding stands for."""
     basis_DD: Tensor
     eigenvalue_D: Tensor
+
+    @property
+    def padding(self) -> int:
+        """Number of the row of zeros."""
+        return len(self.vector_ND) - 1
 
     @classmethod
     def of(cls, vector_ND: Tensor, ranks: Ranks = ALONE) -> FixedVectors:
@@ -107,16 +113,18 @@ def solve_rows(
     loss_R = fixed.vector_ND.new_zeros(len(histories))
     length_R, order_R = torch.sort(histories.lengths(), stable=True)
     lengths = length_R.tolist()  # sync
+    shared_D = unobserved_weight * fixed.eigenvalue_D
 
     def solve_chunk(chunk: _Chunk) -> Tensor:
-        row_c, length_c = order_R[slice(*chunk)], length_R[slice(*chunk)]
-        longest = lengths[chunk[1] - 1]
-        diagonal_cD = unobserved_weight * fixed.eigenvalue_D + ridge_R[row_c, None]
-        index_cl = _padded(histories, row_c, longest, len(fixed.vector_ND) - 1)
-        solve = _solve_by_items if longest < diagonal_cD.shape[1] else _solve_by_width
+        rows = slice(*chunk)
+        row_c, length_c = order_R[rows], length_R[rows]
+        diagonal_cD = shared_D + ridge_R[row_c, None]
+        index_cl = _padded(histories, row_c, length_c, lengths[rows.stop - 1], fixed.padding)
+        by_items = index_cl.shape[1] < len(shared_D)
+        solve = _solve_by_items if by_items else _solve_by_width
         rotated_cD, loss_c, failure_c = solve(fixed.vector_ND, index_cl, length_c, diagonal_cD)
-        loss_R[row_c] = loss_c
-        solution_RD[row_c] = rotated_cD @ fixed.basis_DD.T
+        loss_R.index_copy_(0, row_c, loss_c)
+        solution_RD.index_copy_(0, row_c, rotated_cD @ fixed.basis_DD.T)
         return failure_c.count_nonzero()
 
     numbers = _NUMBERS_AT_ONCE[histories.device.type]
@@ -173,14 +181,15 @@ def _of_each(
         torch.set_num_threads(num_threads)  # of threads that are yet to begin
 
 
-def _padded(histories: HistoryTensors, row_c: Tensor, longest: int, padding: int) -> Tensor:
+def _padded(
+    histories: HistoryTensors, row_c: Tensor, length_c: Tensor, longest: int, padding: int
+) -> Tensor:
     """The items of some rows, [c, l], the shorter ones filled up by ``padding``."""
-    start_c1, stop_c1 = histories.offsets[row_c, None], histories.offsets[row_c + 1, None]
-    position_cl = start_c1 + torch.arange(longest, device=row_c.device)
-    is_padding_cl = position_cl >= stop_c1
+    place_l = torch.arange(longest, device=row_c.device)
+    position_cl = histories.offsets[row_c, None] + place_l
     position_cl.clamp_(max=histories.item_index.numel() - 1)
     item_cl = histories.item_index.index_select(0, position_cl.flatten()).view_as(position_cl)
-    return item_cl.masked_fill_(is_padding_cl, padding)
+    return item_cl.masked_fill_(place_l >= length_c[:, None], padding)
 
 
 def _solve_by_items(
@@ -197,7 +206,7 @@ def _solve_by_items(
     # The solution is what each item's score lacks of 1; with the penalties, their sum is the loss.
     residual_cl, failure_c = _solved(system_cll, is_item_cl)
     whitened_cD = torch.bmm(residual_cl[:, None], whitened_clD)[:, 0]
-    return whitened_cD * scale_cD, residual_cl.sum(1), failure_c
+    return whitened_cD.mul_(scale_cD), residual_cl.sum(1), failure_c
 
 
 def _solve_by_width(
@@ -206,13 +215,12 @@ def _solve_by_width(
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
     system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
-    sum_cD = vector_ND.new_zeros(len(index_cl), width)
     at_once = max(width, _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width))
     for number, index_cp in enumerate(torch.split(index_cl, at_once, dim=1)):
         gathered_cpD = _gathered(vector_ND, index_cp)
         system_cDD.baddbmm_(gathered_cpD.mT, gathered_cpD, beta=min(number, 1))
-        sum_cD += gathered_cpD.sum(1)
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
+    sum_cD = F.embedding_bag(index_cl, vector_ND, mode="sum")
     solution_cD, failure_c = _solved(system_cDD, sum_cD)
     return solution_cD, length_c - (solution_cD * sum_cD).sum(1), failure_c
 
@@ -230,20 +238,21 @@ def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
 def _solved(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
     """The solutions of positive definite systems, and a number for each that is none, else 0."""
     num_rows, size = right_cs.shape
-    order = size
+    # LAPACK's order of memory: of a symmetric system nothing is transposed.
+    factor_coo, order = system_css.mT, size
     if system_css.device.type == "cpu" and size > 96:
         # MKL factorizes by blocks from 129 rows on, and a column at a time before that: 39 and
         # 125 microseconds for 129 and 128 rows. Rows a power of two apart share cache lines.
+        # What is over are rows of the identity.
         order = max(129, size | 1)
-    # The system and rows of the identity, in LAPACK's order of memory: nothing is transposed.
-    factor_coo = _empty("factor", (num_rows, order, order), system_css).mT
-    factor_coo[:, :size, :size] = system_css.mT
-    factor_coo[:, size:] = 0.0
-    factor_coo.diagonal(dim1=1, dim2=2)[:, size:] = 1.0
+        factor_coo = _empty("factor", (num_rows, order, order), system_css).mT
+        factor_coo[:, :size, :size] = system_css.mT
+        factor_coo[:, size:] = 0.0
+        factor_coo.diagonal(dim1=1, dim2=2)[:, size:] = 1.0
+        right_cs = F.pad(right_cs, (0, order - size))
     failure_c = torch.empty(num_rows, dtype=torch.int32, device=system_css.device)
     torch.linalg.cholesky_ex(factor_coo, out=(factor_coo, failure_c))
     # On a CPU, a twentieth of the time of `torch.cholesky_solve`.
-    right_co1 = torch.nn.functional.pad(right_cs, (0, order - size))[:, :, None]
-    half_co1 = torch.linalg.solve_triangular(factor_coo, right_co1, upper=False)
+    half_co1 = torch.linalg.solve_triangular(factor_coo, right_cs[:, :, None], upper=False)
     solution_co1 = torch.linalg.solve_triangular(factor_coo.mT, half_co1, upper=True)
     return solution_co1[:, :size, 0], failure_c

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import bounded, hash_words
+from foretaste.ops.random import GOLDEN, bounded, mix_
 
 _DRAWS_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 20}
 _ITEMS_PER_DRAW = {"cpu": 24, "cuda": 0}
@@ -126,5 +126,6 @@ def _words(key: int, number_N: Tensor | None, draws_NK: Tensor) -> Iterator[tupl
         number_n = torch.arange(start, stop, device=draws_NK.device)
         if number_N is not None:
             number_n = number_N[start:stop]
-        counter_nK = number_n[:, None] * num_draws + draw_K
-        yield slice(start, stop), hash_words(key, counter_nK)
+        # `hash_words` of number * K + draw, whose product is one sum of a row's and a draw's
+        word_nK = (number_n * num_draws * GOLDEN + key)[:, None] + draw_K * GOLDEN
+        yield slice(start, stop), mix_(word_nK)

@@ -16,6 +16,7 @@ from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.memory import training_bytes
 from foretaste.training.config import TrainingConfig
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
@@ -43,8 +44,7 @@ def check_evaluation_fits(
         return
     kept = 0
     if isinstance(model, IterativeModel):  # gradients and moments come with the first step
-        kept = model.training_bytes(model.device)
-        kept -= 0 if config.ema is not None else model.weight_bytes()  # the average is kept, too
+        kept = training_bytes(model, model.device, config.ema) - model.weight_bytes()
     check_ranking_fits(batch, manifest.num_users, model.share.most_items, model.device, kept)
 
 

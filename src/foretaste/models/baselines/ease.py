@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from foretaste._util.formatting import memory
+from foretaste.errors import TrainingError
 from foretaste.models.base import FitProgress
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import CELLS_AT_ONCE, ItemWeightsModel
@@ -60,15 +61,22 @@ class Ease(ItemWeightsModel):
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
-        """Fit to the training histories."""
+        """Fit to the training histories; TrainingError where ``l2`` is too small for them."""
         self.count_items(histories)
         self._count_pairs(histories, progress)
         dropout = self.config.dropout
-        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.item_count_I
-        self.weight_II.diagonal().add_(penalty_I)
-        # In float64: a popular catalogue's Gram matrix is too steep for float32.
+        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.item_count_I.double()
+        # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
+        # counts a small penalty would be rounded away.
         precision_II = self.weight_II.double()
-        invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
+        precision_II.diagonal().add_(penalty_I)
+        try:
+            invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise TrainingError(
+                f"items of the same users leave nothing to solve with l2 {self.config.l2:g}; "
+                "raise --l2"
+            ) from error
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 

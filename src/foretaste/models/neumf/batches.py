@@ -206,14 +206,18 @@ class InteractionBatches:
         items_BK = torch.cat([self.item_index_N[row_B, None], shared_BN], dim=1)
         if not self.sampling.verified_negatives:
             return user_B, items_BK, torch.ones(1, 1, device=device)
-        column_I = torch.full((num_items,), num_drawn, device=device).index_copy_(0, item_N, draw_N)
+        column_I = torch.zeros(num_items, dtype=torch.int64, device=device)
+        column_I.index_copy_(0, item_N, draw_N + 1)
         own = self.histories.rows(user_B)  # sync: their number
-        place_N = column_I.index_select(0, own.item_index) + own.row_index() * (1 + num_drawn)
-        counts_BN = torch.ones(len(row_B), 1 + num_drawn, device=device)
-        counts_BN.view(-1).index_fill_(0, place_N, 0.0)
-        counts_BN = counts_BN[:, :num_drawn]
-        counts_BN = counts_BN * (num_drawn / counts_BN.sum(1, keepdim=True).clamp_(min=1.0))
-        return user_B, items_BK, torch.cat([counts_BN.new_ones(len(row_B), 1), counts_BN], dim=1)
+        column_M = column_I.index_select(0, own.item_index)
+        is_drawn_M = column_M > 0
+        row_M, column_M = own.row_index()[is_drawn_M], column_M[is_drawn_M]  # sync
+        num_left_B = num_drawn - torch.bincount(row_M, minlength=len(row_B))
+        count_B1 = num_drawn / num_left_B.clamp_(min=1)[:, None]
+        counts_BK = count_B1.expand(-1, 1 + num_drawn).contiguous()
+        counts_BK[:, 0] = 1.0
+        counts_BK.view(-1).index_fill_(0, row_M * (1 + num_drawn) + column_M, 0.0)
+        return user_B, items_BK, counts_BK
 
     def _shuffled(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""

@@ -83,19 +83,24 @@ class _Shared:
     """A candidate of each row's own, then the same ones for all: dense products."""
 
     def __init__(self, table_IF: Tensor, index_bK: Tensor) -> None:
-        self.own = _Own(table_IF, index_bK[:, :1])
-        self.index_N = index_bK[0, 1:]
+        self.own_b, self.index_N = index_bK[:, 0], index_bK[0, 1:]
+        self.table_bF = table_IF.index_select(0, self.own_b)
         self.table_NF = table_IF.index_select(0, self.index_N)
+        self.num_items = len(table_IF)
 
     def products(self, weighted_bF: Tensor) -> Tensor:
-        shared_bN = weighted_bF @ self.table_NF.T
-        return torch.cat([self.own.products(weighted_bF), shared_bN], dim=1)
+        logits_bK = weighted_bF.new_empty(len(weighted_bF), 1 + len(self.index_N))
+        torch.mm(weighted_bF, self.table_NF.T, out=logits_bK[:, 1:])
+        torch.sum(weighted_bF * self.table_bF, dim=1, out=logits_bK[:, 0])
+        return logits_bK
 
     def sums_by_row(self, slope_bK: Tensor) -> Tensor:
-        return self.own.sums_by_row(slope_bK[:, :1]) + slope_bK[:, 1:] @ self.table_NF
+        sum_bF = self.table_bF * slope_bK[:, :1]
+        return sum_bF.addmm_(slope_bK[:, 1:], self.table_NF)
 
     def sums_by_item(self, slope_bK: Tensor, weighted_bF: Tensor) -> Tensor:
         shared_NF = slope_bK[:, 1:].T @ weighted_bF
+        segments = Segments(self.own_b, self.num_items)
+        by_item_IF = segments.sum(weighted_bF * slope_bK[:, :1])
         # no item is there twice, so that nothing is added in an order
-        by_item_IF = self.own.sums_by_item(slope_bK[:, :1], weighted_bF)
         return by_item_IF.index_add_(0, self.index_N, shared_NF)
