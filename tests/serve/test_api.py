@@ -245,6 +245,7 @@ def test_the_limits_of_a_service_are_its_own_and_in_its_document(runs: Path) -> 
         properties = described["RecommendRequest"]["properties"]
         assert (properties["k"]["maximum"], properties["k"]["default"]) == (3, 3)
         assert properties["users"]["maxItems"] == 2
+        assert properties["model"]["anyOf"][0]["enum"] == ["ease"]
 
 
 RESPONSES = {

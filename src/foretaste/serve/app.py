@@ -55,7 +55,7 @@ class Service:
         self.after_reload: Callable[[], None] = lambda: None
         """Called when a request had the runs loaded anew."""
         self._bodies = Bodies.within(config)
-        self._openapi = to_json(document(self._bodies))
+        self._openapi = to_json(document(self._bodies, store.names))
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
         """That which is still to begin, if there is one."""

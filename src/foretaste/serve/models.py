@@ -215,6 +215,11 @@ class ModelStore:
         self._models: dict[str, ServedModel] = {}
 
     @property
+    def names(self) -> Sequence[str]:
+        """The names of all runs, in order."""
+        return list(self._paths)
+
+    @property
     def models(self) -> Sequence[ServedModel]:
         """The runs as they answer now, in order."""
         return list(self._models.values())

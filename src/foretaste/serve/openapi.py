@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -30,8 +31,8 @@ EVENTS_EXAMPLE = {"events": [{"event_id": "order-1001", "user_id": 7, "item_id":
 SIMILAR_EXAMPLE = {"item_ids": [1], "k": 2}
 
 
-def document(bodies: Bodies) -> dict[str, Any]:
-    """The document for these bodies of requests."""
+def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
+    """The document for these bodies of requests, and runs of these names."""
     responses: list[type[BaseModel]] = [
         schemas.RecommendResponse,
         schemas.SimilarResponse,
@@ -51,6 +52,8 @@ def document(bodies: Bodies) -> dict[str, Any]:
     ]
     _, definitions = models_json_schema(described, ref_template=_REF)
     components = definitions["$defs"]
+    for body in (bodies.recommend, bodies.similar, bodies.items):
+        components[body.__name__]["properties"]["model"]["anyOf"][0]["enum"] = [*runs]
     parameters = components.pop(bodies.items.__name__)["properties"]
     return {
         "openapi": "3.1.0",

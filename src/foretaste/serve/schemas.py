@@ -62,6 +62,15 @@ class _Body(BaseModel):
 class User(_Body):
     """A user to recommend to: known by an id, new with a history, or both."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["history"]},
+                {"required": ["user_id"], "properties": {"user_id": {"not": {"type": "null"}}}},
+            ]
+        }
+    )
+
     user_id: Annotated[AnyId | None, Field(description="Id of the user, if there is one.")] = None
     history: Annotated[
         list[AnyId],
