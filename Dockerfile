@@ -1,5 +1,5 @@
 # foretaste in a container: for the CPU by default, for NVIDIA GPUs by two build arguments
-# (docs/install.md shows the commands).
+# (docs/install.md shows the commands). The target "serve" answers over HTTP (docs/serving.md).
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
@@ -13,9 +13,9 @@ COPY constraints.txt ./
 RUN pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} --constraint constraints.txt torch
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN pip install --constraint constraints.txt . && pip uninstall --yes pip
+RUN pip install --constraint constraints.txt ".[serve,sql]" && pip uninstall --yes pip
 
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS command
 # Triton compiles kernels for a GPU when they are first used: there it is "gcc libc6-dev".
 ARG SYSTEM_PACKAGES=""
 # hadolint ignore=DL3008,SC2086
@@ -33,3 +33,13 @@ RUN chown 1000:1000 /data
 USER 1000:1000
 ENTRYPOINT ["foretaste"]
 CMD ["--help"]
+
+FROM command AS serve
+EXPOSE 8000
+# Ready once the runs are loaded and have answered.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5m \
+    CMD ["python", "-c", "from http.client import *; c = HTTPConnection('127.0.0.1', 8000, timeout=4); c.request('GET', '/readyz'); exit(c.getresponse().status != 200)"]
+CMD ["serve", "runs/current", "--host", "0.0.0.0", "--token-file", "/run/secrets/token"]
+
+# The last one is that which is built where none is named.
+FROM command

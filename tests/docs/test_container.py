@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import pytest
+
+from foretaste.serve.app import OPEN_PATHS
+from foretaste.serve.config import ServeConfig
+from tests.cli.conftest import call
 from tests.docs.pages import ROOT, page
 
 
@@ -52,8 +66,11 @@ def let_in(path: str) -> bool:
 
 def test_instructions_are_known() -> None:
     known = {"ARG", "FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
+    known |= {"EXPOSE", "HEALTHCHECK"}
     assert {instruction.name for instruction in instructions()} <= known
-    assert len(stages()) == 3
+    bases = [stage[0].text for stage in stages()[1:]]
+    base = "${BASE_IMAGE} AS"
+    assert bases == [f"{base} build", f"{base} command", "command AS serve", "command"]
 
 
 def test_arguments_have_defaults_and_are_used_and_described() -> None:
@@ -74,7 +91,7 @@ def test_arguments_have_defaults_and_are_used_and_described() -> None:
 
 
 def test_what_is_copied_is_there_and_let_in() -> None:
-    _, build, final = stages()
+    _, build, final, *_ = stages()
     copied = [source for found in build if found.name == "COPY" for source in found.words[:-1]]
     assert {"pyproject.toml", "constraints.txt", "src", "README.md", "LICENSE"} == set(copied)
     for source in copied:
@@ -88,7 +105,7 @@ def test_what_is_copied_is_there_and_let_in() -> None:
 
 
 def test_it_does_not_run_as_root() -> None:
-    _, _, final = stages()
+    final = stages()[2]
     users = [found.text for found in final if found.name == "USER"]
     assert users
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1])
@@ -100,6 +117,74 @@ def test_no_tools_for_development_are_installed() -> None:
     text = " ".join(found.text for found in instructions())
     assert "[dev]" not in text
     assert "--editable" not in text
+    (extras,) = re.findall(r'"\.\[([a-z,]+)\]"', text)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.split(",")) == {"serve", "sql"} <= project["optional-dependencies"].keys()
+
+
+def asked_of(arguments: Sequence[str]) -> tuple[list[str], ServeConfig]:
+    """The runs and settings that the command would serve with."""
+    given: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "foretaste.serve.server.serve",
+            lambda runs, config, announce: given.extend((runs, config)),
+        )
+        done = call(*arguments)
+    assert done.status == 0, done.err
+    return list(map(str, given[0])), given[1]
+
+
+def test_the_service_of_the_image_is_that_of_the_package() -> None:
+    assert json.loads(stages()[2][-2].text) == ["foretaste"]
+    _, port, health, command = stages()[3]
+    runs, config = asked_of(json.loads(command.text))
+    assert runs == ["runs/current"]
+    assert (config.host, str(config.port)) == ("0.0.0.0", port.text)
+    (path,) = re.findall(r"'GET', '(\S+)'", health.text)
+    assert path in OPEN_PATHS
+    assert f"'127.0.0.1', {port.text}," in health.text
+    program, *words = json.loads(health.text.partition(" CMD ")[2])
+    assert program == "python"
+    assert [checked(words, port.text, status) for status in (200, 503)] == [0, 1]
+
+
+def checked(words: list[str], port: str, status: int) -> int:
+    """The exit status of the check of a service that answers with a status."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        listener.settimeout(60)
+        words = [*words[:-1], words[-1].replace(port, str(listener.getsockname()[1]))]
+        with subprocess.Popen([sys.executable, *words]) as process:
+            with listener.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 %d Any\r\ncontent-length: 0\r\n\r\n" % status)
+            return process.wait(60)
+
+
+def test_the_services_fit_the_image_and_each_other() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    service, database = compose["services"]["serve"], compose["services"]["database"]
+    assert service["build"]["target"] == stages()[3][0].words[-1]
+    runs, config = asked_of(service["command"])
+    assert runs == ["runs/current"]
+    assert config.host == "0.0.0.0"
+    assert service["ports"] == [f"127.0.0.1:{config.port}:{config.port}"]
+    assert config.token_file == Path("/run/secrets") / service["secrets"][0]
+    assert compose["secrets"].keys() == set(service["secrets"])
+    url = urlsplit(config.events)
+    user, name = database["environment"]["POSTGRES_USER"], url.path.removeprefix("/")
+    assert (url.hostname, url.username, name) == ("database", user, user)
+    assert service["depends_on"] == {"database": {"condition": "service_healthy"}}
+    assert {f"--username={user}", f"--dbname={name}"} < set(database["healthcheck"]["test"])
+    secret = database["environment"]["POSTGRES_PASSWORD"]
+    assert service["environment"] == {"PGPASSWORD": secret}
+    named = {volume.partition(":")[0] for one in (service, database) for volume in one["volumes"]}
+    assert compose["volumes"].keys() == named
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert "user" not in service
+    assert int(service["stop_grace_period"].removesuffix("s")) > config.drain_s
 
 
 def test_the_devcontainer_runs_the_tests() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from starlette.types import Receive, Scope, Send
 from foretaste.data import Dataset
 from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
+from foretaste.serve.events import EventStore
 from foretaste.serve.models import ModelStore
+from tests.databases import postgresql_server
 from tests.runs.tiny import make_dataset, make_run
 
 VAE = {"hidden": (16,), "latent": 8}
@@ -77,3 +79,22 @@ def client(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tes
     events = tmp_path_factory.mktemp("events") / "events.db"
     with serving(*(runs / name for name in names), events=str(events)) as (client, _):
         yield client
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The URL of a PostgreSQL."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with postgresql_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    url: str = request.getfixturevalue("server")
+    with closing(EventStore(url)) as store, store.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS events")
+    return url

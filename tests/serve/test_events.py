@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from foretaste.errors import SettingError
-from tests.databases import postgresql_server, write_sqlite
+from tests.databases import write_sqlite
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
 from foretaste.serve.events import Event, EventStore
@@ -35,24 +35,6 @@ for number in range(int(sys.argv[2]), int(sys.argv[3])):
     os.write(1, f"acknowledged {number}\\n".encode())
 store.close()
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with postgresql_server() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        return str(tmp_path / "events.db")
-    url: str = request.getfixturevalue("server")
-    with closing(EventStore(url)) as store, store.engine.begin() as connection:
-        connection.exec_driver_sql("DROP TABLE IF EXISTS events")
-    return url
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from foretaste.data import open_dataset
 from foretaste.errors import SettingError
 from foretaste.recommend import load
 from foretaste.runs import Run
@@ -20,7 +21,8 @@ from foretaste.serve import ServeConfig, serve
 from foretaste.serve.errors import ServiceError, events_unavailable
 from foretaste.serve.models import ServedModel
 from foretaste.serve.schemas import RecommendBody, User
-from tests.databases import write_sqlite
+from tests.cli.conftest import call
+from tests.databases import require_adbc, write_sqlite
 from tests.runs.tiny import FIRST_USER
 from tests.serve import processes
 from tests.serve.conftest import serving
@@ -180,9 +182,9 @@ def test_a_file_that_is_something_else_is_refused(runs: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers")
-def test_workers_agree_at_once_and_after_a_restart(runs: Path, tmp_path: Path) -> None:
-    place = tmp_path / "events.db"
-    body = {"users": [{"user_id": "zoe"}], "k": 3}
+def test_workers_agree_at_once_and_after_a_restart(runs: Path, place: str, tmp_path: Path) -> None:
+    require_adbc()
+    body = {"users": [{"user_id": "zoe"}, {"user_id": "no\0body"}], "k": 3}
     arguments = (runs / "ease", "--workers", 2, "--events", place)
     with processes.serve(*arguments) as served:
         for number in (1, 5):
@@ -193,9 +195,16 @@ def test_workers_agree_at_once_and_after_a_restart(runs: Path, tmp_path: Path) -
             found = [served.ask("POST", "/v1/recommend", body)[1]["answers"] for _ in range(12)]
             assert all(answer == found[0] for answer in found)
             assert number not in items(found[0][0])
+            assert found[0][1]["reason"].startswith("popularity order")
         assert served.ended(signal.SIGTERM)[0] == 0
     with processes.serve(*arguments) as served:
         assert served.ask("POST", "/v1/recommend", body)[1]["answers"] == found[0]
         event = {"event_id": 5, "user_id": "zoe", "item_id": 5}
         _, counts = served.ask("POST", "/v1/events", {"events": [event]})
         assert counts == {"new": 0, "repeated": 1, "unknown_items": 0}
+        # While the service has it open.
+        url = place if "://" in place else f"sqlite:///{place}"
+        prepared = call("prepare", url, "--protocol", "none", "--output", tmp_path / "shop")
+        assert prepared.status == 0, prepared.err
+    dataset = open_dataset(tmp_path / "shop")
+    assert (dataset.users.ids(), dataset.items.ids()) == (["zoe"], [1, 5])
