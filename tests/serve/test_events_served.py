@@ -113,6 +113,8 @@ def items_of_history(run: Path, item: int) -> list[int | str]:
         ({"event_id": "a", "user_id": 1, "item_id": "é" * 513}, "events.0.item_id"),
         ({"event_id": "a", "user_id": 1}, "events.0.item_id"),
         ({"event_id": "a", "user_id": 1, "item_id": 1, "time": "now"}, "events.0.time"),
+        ({"event_id": "a", "user_id": 1, "item_id": 1, "time": "12.5"}, "events.0.time"),
+        ({"event_id": "a", "user_id": 1, "item_id": 1, "time": True}, "events.0.time"),
     ],
 )
 def test_events_that_cannot_be_kept_are_refused(

@@ -131,6 +131,7 @@ class EventBody(_Body):
     time: Annotated[
         float | None,
         Field(
+            strict=True,
             allow_inf_nan=False,
             description="Time as in the data of the run; seconds since 1970, now, unless given.",
         ),
