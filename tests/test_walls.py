@@ -33,8 +33,9 @@ BELOW = {
     "tune": {"report", "training", "runs", "evaluation", "models", "ops", "data"},
     "bench": {"recommend", "training", "runs", "evaluation", "models", "launch", "ops", "data"},
     "serve": {"recommend", "runs", "evaluation", "models", "launch", "ops", "data"},
+    "export": {"runs", "evaluation", "models", "ops", "data"},
     "cli": {
-        *("serve", "tune", "report", "bench", "recommend", "training"),
+        *("serve", "export", "tune", "report", "bench", "recommend", "training"),
         *("runs", "evaluation", "models", "launch", "ops", "data"),
     },
 }
@@ -78,6 +79,7 @@ PUBLIC_NAMES = [
     "compare_runs",
     "compete",
     "evaluate_run",
+    "export_run",
     "fit",
     "load",
     "open_dataset",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
     from foretaste.errors import ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
+    from foretaste.export import export_run
     from foretaste.in_memory import fit
     from foretaste.models.baselines.config import (
         EaseConfig,
@@ -75,6 +76,7 @@ _MODULE_OF = {
     "compare_runs": "report",
     "compete": "tune",
     "evaluate_run": "report",
+    "export_run": "export",
     "fit": "in_memory",
     "load": "recommend",
     "open_dataset": "data",
@@ -114,6 +116,7 @@ __all__ = [
     "compare_runs",
     "compete",
     "evaluate_run",
+    "export_run",
     "fit",
     "load",
     "open_dataset",

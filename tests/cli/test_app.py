@@ -32,6 +32,7 @@ VERBS = [
         "recommend",
         "similar",
         "serve",
+        "export",
         "verify",
     ),
     "bench",

@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, Mistake]] = {
     "Runs": mistakes_in_runs.RUNS,
     "Asking a run": mistakes_in_runs.QUESTIONS,
     "Serving": mistakes_in_serving.SERVING,
+    "Exporting": mistakes_in_runs.EXPORTS,
     "Command lines": mistakes_in_runs.COMMAND_LINES,
     "Options of NVIDIA's scripts": mistakes_in_runs.OLD_NAMES,
 }

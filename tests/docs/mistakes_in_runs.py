@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,27 @@ def no_tensorboard() -> Iterator[None]:
 def no_altair() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("foretaste.report.contents.find_spec", lambda name: None)
+        yield
+
+
+@contextmanager
+def no_onnxscript() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "onnxscript", None)
+        yield
+
+
+@contextmanager
+def few_steps() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.models.baselines.ials_scorer._MOST_STEPS", 3)
+        yield
+
+
+@contextmanager
+def other_lists() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.export.program.ABSENT", 0.0)
         yield
 
 
@@ -374,6 +396,22 @@ QUESTIONS = {
             pa.table({"user_id": [1] * 4, "item_id": [1, 2, 3, 4], "timestamp": [1, 2, 3, 4]}),
             "other",
         ),
+    ),
+}
+
+EXPORTS = {
+    "An export in the place of something": run("export runs/vae --output data"),
+    "An export that would replace something else": run("export runs/vae --output data --overwrite"),
+    "Exporting, and no onnxscript": Mistake(
+        command="export runs/vae --output exported", within=no_onnxscript
+    ),
+    "Too many steps for a program": Mistake(
+        command="export runs/ials --output exported --format torch",
+        change=lambda: foretaste.train("ials", "data", run_path="runs/ials", factors=2, epochs=1),
+        within=few_steps,
+    ),
+    "A program with other lists": Mistake(
+        command="export runs/vae --output exported --format torch", within=other_lists
     ),
 }
 

@@ -111,6 +111,10 @@ _VERBS = {
     Requests that arrive together are scored together. SIGHUP loads anew what the directories hold,
     beside requests under way; SIGTERM lets these end. On this machine alone unless there is a
     token.""",
+    "export": """Write a run as a program that needs no foretaste: ONNX, or a PyTorch program.
+
+    Histories in, lists out: what is known left out and the best chosen inside. Before it is kept,
+    its lists are compared with the run's own.""",
     "verify": """Check every file of a dataset or run.
 
     Says what was checked and what is wrong: torn, changed, foreign or missing files, parts that
@@ -132,6 +136,7 @@ _LOWER = {
     "blend": "name fewer runs",
     "recommend": "lower -k, or ask for fewer users at once",
     "serve": "serve fewer runs, or ask for fewer --workers",
+    "export": "export smaller models: of smaller sizes, or of fewer users and items",
 }
 """Ways to take less memory, by verb."""
 

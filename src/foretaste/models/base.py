@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
+
+if TYPE_CHECKING:
+    from foretaste.models.scorer import Scorer
 
 Implementation = Literal["auto", "chunked", "triton", "compiled"]
 """Of the operations in `foretaste.ops` that have several."""
@@ -81,6 +84,9 @@ class RecommenderModel(nn.Module, ABC):
 
     share: Share
     """The part of it that is here, one of several ranks or all."""
+
+    scores_known_users_only = False
+    """True where a `scorer` cannot fold in: new users are fitted by gradient steps."""
 
     def __init__(
         self, config: Any, num_users: int, num_items: int, share: Share | None = None
@@ -169,6 +175,10 @@ class RecommenderModel(nn.Module, ABC):
                 f"{self.name} has no vectors of users; train neumf or vae for them"
             )
         return torch.cat(parts, dim=1)
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        """Plain module of its scores as it stands: of known users by index, or of any history."""
+        raise UnsupportedError(f"{self.name} cannot be exported: it has no scorer")
 
     @abstractmethod
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts: ...
@@ -302,17 +312,6 @@ class SweepModel(IterativeModel):
     @abstractmethod
     def sweep(self, batch: WholeData) -> Tensor:
         """Do one sweep over the one batch; returns the loss, a scalar on the device."""
-
-    def make_batches(
-        self,
-        histories: HistoryTensors,
-        *,
-        batch_size: int,
-        seed: int,
-        sampling: SamplingConfig | None = None,
-        padded: bool = False,
-    ) -> Batches:
-        return WholeData(histories)
 
 
 class ClosedFormModel(RecommenderModel):

@@ -169,9 +169,13 @@ def packed(weight_MN: Tensor, num_samples: int) -> Tensor:
 
 
 def fuses(tensor: Tensor) -> bool:
-    """True if oneDNN multiplies such a tensor, with bias and activation in the same pass."""
+    """True if oneDNN multiplies such a tensor, with bias and activation in the same pass.
+
+    Exported programs have public operations alone.
+    """
     return (
         tensor.device.type == "cpu"
+        and not torch.compiler.is_exporting()
         and tensor.dtype in (torch.float32, torch.bfloat16)
         and has_fused_linear(tensor.dtype)
     )

@@ -3,7 +3,7 @@
 Steck 2019, arXiv 1905.03375; with dropout of the histories EDLAE: Steck 2020, "Autoencoders that
 don't overfit towards the Identity".
 
-Shape suffixes: I items of the catalogue, c users of a chunk.
+Shape suffixes: B users, I items of the catalogue, c users of a chunk.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from foretaste.models.base import FitProgress
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import CELLS_AT_ONCE, ItemWeightsModel
 from foretaste.models.baselines.neighbors import pair_sums
+from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.inverse import invert_
 from foretaste.ops.segments import sum_bags
@@ -100,3 +101,16 @@ class Ease(ItemWeightsModel):
 
     def _weights_added(self, histories: HistoryTensors) -> Tensor:
         return sum_bags(self.weight_II, histories.item_index, histories.offsets)
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        return _WeightScorer(self.weight_II)
+
+
+class _WeightScorer(Scorer):
+    def __init__(self, weight_II: Tensor) -> None:
+        super().__init__()
+        self.weight_II: Tensor
+        self.register_buffer("weight_II", weight_II)
+
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        return known_BI @ self.weight_II

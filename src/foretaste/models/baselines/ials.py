@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from foretaste.models.base import SweepModel, UserState
 from foretaste.models.baselines.config import IALSConfig
+from foretaste.models.baselines.ials_scorer import FoldInScorer, VectorScorer
 from foretaste.models.batches import WholeData
 from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.scorer import Scorer
 from foretaste.models.share import Share
 from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors
@@ -170,6 +172,13 @@ class IALS(SweepModel):
         count_R = histories.lengths().double() + num_pairs
         ridge_R: Tensor = regularization * count_R**self.config.nu
         return ridge_R
+
+    @torch.no_grad()
+    def scorer(self, *, known_users: bool) -> Scorer:
+        if known_users:
+            return VectorScorer(self.user_factors.detach(), self.item_factors.detach())
+        items, unobserved_weight, regularization = self._for_new_users()
+        return FoldInScorer(items, unobserved_weight, regularization, self.config.nu)
 
     def item_vectors(self) -> Tensor:
         return self.item_factors.detach()

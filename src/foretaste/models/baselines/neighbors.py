@@ -17,6 +17,7 @@ from foretaste._util.formatting import memory
 from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import ItemKNNConfig, RP3betaConfig
 from foretaste.models.baselines.item_weights import ItemWeightsModel
+from foretaste.models.scorer import Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
 
 _PAIRS_AT_ONCE = 1 << 22
@@ -123,7 +124,47 @@ class NeighborsModel(ItemWeightsModel):
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         score_BI = super()._score_catalogue(state)
-        return torch.where(score_BI > 0, score_BI, -1 / (1 + self.item_count_I))
+        return torch.where(score_BI > 0, score_BI, self._without_neighbors())
+
+    def _without_neighbors(self) -> Tensor:
+        """Scores [I] of items without a neighbour in the history: below zero, by popularity."""
+        return -1 / (1 + self.item_count_I)
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        length_I = self.first_target_I.diff()
+        neighbor_M = torch.repeat_interleave(torch.arange(self.num_items), length_I)
+        target_M, order_M = torch.sort(self.target_M[: len(neighbor_M)], stable=True)
+        place_M = _places(target_M)
+        width = int(place_M.max()) + 1 if len(place_M) else 1
+        neighbor_IK = torch.zeros(self.num_items, width, dtype=torch.int64)
+        neighbor_IK[target_M, place_M] = neighbor_M[order_M]
+        weight_IK = torch.zeros(self.num_items, width, dtype=torch.float64)
+        weight_IK[target_M, place_M] = self.weight_M[order_M].double()
+        return _NeighborScorer(neighbor_IK, weight_IK, self._without_neighbors())
+
+
+class _NeighborScorer(Scorer):
+    """The neighbours of each item, filled up by weights of zero; sums are exact, as the model's."""
+
+    def __init__(self, neighbor_IK: Tensor, weight_IK: Tensor, without_I: Tensor) -> None:
+        super().__init__()
+        self.neighbor_IK: Tensor
+        self.weight_IK: Tensor
+        self.without_I: Tensor
+        self.register_buffer("neighbor_IK", neighbor_IK)
+        self.register_buffer("weight_IK", weight_IK)
+        self.register_buffer("without_I", without_I)
+
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        num_items, width = self.neighbor_IK.shape
+        parts = []
+        for items in item_chunks(num_items, 2 * width):
+            neighbor_n = self.neighbor_IK[items].flatten()
+            shape = known_BI.shape[0], items.stop - items.start, width
+            known_BcK = known_BI.index_select(1, neighbor_n).view(shape)
+            parts.append((known_BcK * self.weight_IK[items]).sum(2))
+        score_BI = torch.cat(parts, dim=1).float()
+        return torch.where(score_BI > 0, score_BI, self.without_I)
 
 
 class ItemKNN(NeighborsModel):

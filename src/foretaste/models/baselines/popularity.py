@@ -6,6 +6,7 @@ from torch import Tensor
 
 from foretaste.models.base import ClosedFormModel, FitProgress, UserState
 from foretaste.models.baselines.config import PopularityConfig
+from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -29,3 +30,16 @@ class Popularity(ClosedFormModel):
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         return self.item_count_I[item_index_BK]
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        return _CountScorer(self.item_count_I)
+
+
+class _CountScorer(Scorer):
+    def __init__(self, count_I: Tensor) -> None:
+        super().__init__()
+        self.count_I: Tensor
+        self.register_buffer("count_I", count_I)
+
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        return self.count_I.expand_as(known_BI)

@@ -25,6 +25,7 @@ from foretaste.models.base import (
 )
 from foretaste.models.blend.config import BlendConfig
 from foretaste.models.registry import build_model
+from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 
 _CELLS_AT_ONCE = 1 << 24
@@ -74,6 +75,15 @@ class Blend(ComposedModel):
 
     def user_vectors(self, state: UserState) -> Tensor:
         raise UnsupportedError(_NO_VECTORS)
+
+    @property
+    def scores_known_users_only(self) -> bool:  # type: ignore[override]
+        return any(model.scores_known_users_only for model, weight in self._weighted() if weight)
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        members = [(model, weight) for model, weight in self._weighted() if weight]
+        scorers = [model.scorer(known_users=known_users) for model, _ in members]
+        return _BlendScorer(scorers, [weight for _, weight in members])
 
     def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
         for model, member in zip(self.members, self.config.members.values(), strict=True):
@@ -127,6 +137,21 @@ class Blend(ComposedModel):
         for weight, scores in zip(weights, self.standardised(state, item_index_BK), strict=True):
             total.add_(scores, alpha=weight)
         return total
+
+
+class _BlendScorer(Scorer):
+    def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float]) -> None:
+        super().__init__()
+        self.scorers = nn.ModuleList(scorers)
+        self.weights = weights
+
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        total_BI = torch.zeros_like(known_BI)
+        for scorer, weight in zip(self.scorers, self.weights, strict=True):
+            scores_BI = scorer(known_BI, user_index_B)
+            mean_B1, deviation_B1 = _statistics(scores_BI)
+            total_BI = total_BI + (scores_BI - mean_B1) * (weight / deviation_B1)
+        return total_BI
 
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:

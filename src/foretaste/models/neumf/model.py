@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, stream_ke
 from foretaste.ops.ranks import ALONE
 from foretaste.ops.segments import gather
 
+if TYPE_CHECKING:
+    from foretaste.models.scorer import Scorer
+
 _EMBEDDING_STD = 0.01
 
 
@@ -55,6 +58,7 @@ class NeuMF(NeuralModel):
     config_class: ClassVar[type[ModelConfig]] = NeuMFConfig
     user_rows: tuple[str, ...] = ("user_factors", "user_embedding")
     item_rows: tuple[str, ...] = ("item_factors", "item_embedding")
+    scores_known_users_only = True
 
     def __init__(
         self,
@@ -215,6 +219,14 @@ class NeuMF(NeuralModel):
 
     def item_vectors(self) -> Tensor:
         return torch.cat(self._item_rows(None)[:2], dim=1)
+
+    @torch.no_grad()
+    def scorer(self, *, known_users: bool) -> Scorer:
+        from foretaste.models.neumf.scorer import InteractionScorer
+
+        product_UF, tower_UH = self._projected_users(self._user_tables())
+        inputs = replace(self._frozen(), user_product_BF=product_UF, user_tower_BH=tower_UH)
+        return InteractionScorer(inputs)
 
     def _user_tables(self) -> list[Tensor]:
         return [self.get_parameter(name) for name in self.user_rows]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batches
 from foretaste.models.config import SamplingConfig
+from foretaste.models.scorer import Scorer
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.ops import embedding_bag, softmax_loss
 from foretaste.ops.dense import candidate_products, linear
@@ -86,11 +87,18 @@ class HistoryAutoencoder(NeuralModel):
     def fold_in(self, histories: HistoryTensors) -> UserState:
         return super().fold_in(self._placed(histories))
 
+    def scorer(self, *, known_users: bool) -> Scorer:
+        return _AutoencoderScorer(self)
+
     @abstractmethod
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
         """The latent vectors' means in the first L columns, and what else the encoder gives."""
+
+    @abstractmethod
+    def code_of(self, first_BH: Tensor) -> Tensor:
+        """As `_encode`, from the summed and normalised table rows of the histories."""
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
         """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
@@ -184,13 +192,30 @@ class HistoryAutoencoder(NeuralModel):
         return (self._encode(histories)[:, : self.config.latent],)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return linear(self._decoded(state), self.output.weight, self.output.bias)
+        return self.scores_of(self._latent_of(state))
+
+    def scores_of(self, latent_BL: Tensor) -> Tensor:
+        """Scores [B, I] of the catalogue for latent vectors."""
+        return linear(self._decode(latent_BL), self.output.weight, self.output.bias)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        products_BK = candidate_products(self._decoded(state), self.output.weight, item_index_BK)
+        hidden_BD = self._decode(self._latent_of(state))
+        products_BK = candidate_products(hidden_BD, self.output.weight, item_index_BK)
         return products_BK.add_(self.output.bias[item_index_BK])
 
-    def _decoded(self, state: UserState) -> Tensor:
+    def _latent_of(self, state: UserState) -> Tensor:
         (latent_BL,) = state.parts
         assert isinstance(latent_BL, Tensor)
-        return self._decode(latent_BL)
+        return latent_BL
+
+
+class _AutoencoderScorer(Scorer):
+    def __init__(self, model: HistoryAutoencoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        length_B1 = known_BI.sum(1, keepdim=True)
+        first_BH = known_BI @ self.model.encoder_table * length_B1.clamp(min=1.0).rsqrt()
+        code_BC = self.model.code_of(first_BH)
+        return self.model.scores_of(code_BC[:, : self.model.config.latent])

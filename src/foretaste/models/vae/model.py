@@ -143,7 +143,9 @@ class MultVAE(HistoryAutoencoder):
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
         """Means, then log-variances [B, C] of the latent vector; the DAE's vector itself."""
-        first_BH = self._bag(self.encoder_table, histories, dropout, key)
+        return self.code_of(self._bag(self.encoder_table, histories, dropout, key))
+
+    def code_of(self, first_BH: Tensor) -> Tensor:
         activation, dtype = self.config.activation, self.compute_dtype if self.training else None
         hidden = activated(first_BH, self.encoder_bias, activation, dtype)
         *middle, last = self.encoder

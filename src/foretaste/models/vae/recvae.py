@@ -137,7 +137,12 @@ class RecVAE(HistoryAutoencoder):
         key: int | Tensor = 0,
         weights: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Means, then log-variances [B, C] of the latent vector.
+        """Means, then log-variances [B, C] of the latent vector."""
+        weights = weights or self._encoder_weights()
+        return self.code_of(self._bag(weights["encoder_table"], histories, dropout, key), weights)
+
+    def code_of(self, first_BH: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """As `_encode`, from the summed and normalised table rows of the histories.
 
         ``h_k = norm(swish(W_k h_(k-1) + h_1 + ... + h_(k-1)))`` for the layers after the first.
         """
@@ -152,7 +157,6 @@ class RecVAE(HistoryAutoencoder):
             scale, shift = weights[f"norms.{number}.weight"], weights[f"norms.{number}.bias"]
             return F.layer_norm(F.silu(value_BH), scale.shape, scale, shift, _NORM_EPS)
 
-        first_BH = self._bag(weights["encoder_table"], histories, dropout, key)
         hidden_BH = sum_BH = activated(first_BH + weights["encoder_bias"], 0)
         for number in range(_NUM_HIDDEN):
             hidden_BH = activated(layer(f"encoder.{number}", hidden_BH) + sum_BH, number + 1)

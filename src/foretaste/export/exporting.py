@@ -1,0 +1,160 @@
+"""The directory of an exported run: the program, the ids behind its numbers, and what it takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from foretaste import __version__
+from foretaste._util.atomic import atomic_directory, is_empty_directory
+from foretaste._util.files import file_sha256
+from foretaste._util.settings import Count, checked
+from foretaste._util.signed_json import signed_text
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.export.formats import FILES, Format, check_format, load, write
+from foretaste.export.parity import NEAR, Parity, compare_lists
+from foretaste.export.program import NO_ITEM, OUTPUTS, ListProgram
+from foretaste.models.base import RecommenderModel
+from foretaste.runs.loading import load_model
+from foretaste.runs.run import ITEMS, USERS, Run
+
+SIGNATURE = "export.json"
+_FORMAT, _FORMAT_VERSION = "foretaste export", 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A directory that was written."""
+
+    path: Path
+    program: Path
+    """The file of the program in it."""
+    inputs: tuple[str, ...]
+    k: int
+    parity: Parity
+    """How its lists compare with the run's own."""
+
+
+def export_run(
+    run: Run | Path | str,
+    output: Path | str,
+    *,
+    format: Format = "onnx",
+    k: int = 10,
+    check: int = 1000,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Exported:
+    """Write a run as a program that needs no foretaste, once its lists were found to be the run's.
+
+    Args:
+        output: directory of the program, new or empty.
+        format: ``onnx``, or ``torch`` for `torch.export.load`.
+        k: length of the lists, at most the size of the catalogue.
+        check: number of the run's users whose lists are compared.
+        overwrite: replace an export in that directory.
+        progress: called with the numbers of users compared and in all.
+
+    Raises SettingError where the output is there already, UnsupportedError where the model cannot
+    be exported or where lists differ other than among near-ties.
+    """
+    opened = run if isinstance(run, Run) else Run.open(run)
+    format, output = checked("format", format, Format), checked("output", output, Path)
+    k, check = checked("k", k, Count), checked("check", check, Count)
+    check_format(format)
+    _check_output(output, overwrite=overwrite)
+    model = load_model(opened, "cpu")
+    program = ListProgram(model, k).eval()
+    try:
+        with atomic_directory(output, replace=overwrite) as directory:
+            write(program, format, directory)
+            parity = _compared(opened, model, program, format, directory, check, progress)
+            _write_ids(opened, program, directory)
+            _write_signature(opened, program, format, directory, parity)
+    except OSError as error:
+        # What the error says of its file is about a temporary one.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise SettingError(f"output {output} cannot be written: {reason}") from error
+    return Exported(
+        path=output,
+        program=output / FILES[format],
+        inputs=program.inputs,
+        k=program.k,
+        parity=parity,
+    )
+
+
+def _check_output(path: Path, *, overwrite: bool) -> None:
+    if not os.path.lexists(path) or is_empty_directory(path):
+        return
+    if not overwrite:
+        raise SettingError(f"output {path} is there already; name another, or use --overwrite")
+    if not (path / SIGNATURE).is_file():
+        raise SettingError(f"output {path} is no export, and would be lost; name another directory")
+
+
+def _compared(
+    run: Run,
+    model: RecommenderModel,
+    program: ListProgram,
+    format: Format,
+    directory: Path,
+    num_users: int,
+    progress: Callable[[int, int], None] | None,
+) -> Parity:
+    """The parity with the lists of users all over the run; UnsupportedError where lists differ."""
+    num_all = run.num_train_users if program.takes_users else len(run.users)
+    users = np.unique(np.linspace(0, num_all - 1, min(num_users, num_all)).astype(np.int64))
+    histories = run.histories.within(model.num_items).rows(users)
+    call = load(format, directory)
+    parity = compare_lists(model, program, call, histories, users, progress)
+    if parity.different:
+        raise UnsupportedError(
+            f"{run.path} was not exported: of the lists of the program, {parity}; "
+            "please report this, with the model's settings"
+        )
+    return parity
+
+
+def _write_ids(run: Run, program: ListProgram, directory: Path) -> None:
+    items, users = run.items, run.users
+    catalogue = items.table.slice(0, program.num_items)
+    replace(items, table=catalogue).write(directory / ITEMS)
+    if program.takes_users:
+        replace(users, table=users.table.slice(0, program.num_users)).write(directory / USERS)
+
+
+def _write_signature(
+    run: Run, program: ListProgram, format: Format, directory: Path, parity: Parity
+) -> None:
+    axes = {"history": "entries"}
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    document = {
+        "format": _FORMAT,
+        "format_version": _FORMAT_VERSION,
+        "foretaste": __version__,
+        "model": run.config.model,
+        "run": run.path.resolve().name,
+        "weights_sha256": run.weights.loaded_digest,
+        "program": FILES[format],
+        "k": program.k,
+        "num_items": program.num_items,
+        "num_users": program.num_users if program.takes_users else None,
+        "no_item": NO_ITEM,
+        "inputs": [
+            {"name": name, "dtype": "int64", "shape": [axes.get(name, "users")]}
+            for name in program.inputs
+        ],
+        "outputs": [
+            {"name": name, "dtype": dtype, "shape": ["users", program.k]}
+            for name, dtype in zip(OUTPUTS, ("int64", "float32"), strict=True)
+        ],
+        "compared": asdict(parity) | {"near": NEAR},
+        "files": {path.name: file_sha256(path) for path in files},
+    }
+    text = signed_text(document, indent=2)
+    (directory / SIGNATURE).write_text(text, encoding="utf-8", newline="\n")

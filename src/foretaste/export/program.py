@@ -1,0 +1,87 @@
+"""A model as a module of plain tensor operations, from histories to lists.
+
+Shape suffixes: B users, N entries of all histories, I items of the catalogue, K ranks of a list.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from foretaste.evaluation.ranking import ABSENT
+from foretaste.models.base import RecommenderModel
+
+NO_ITEM = -1
+"""Item index of a place beyond the end of a list."""
+
+INPUTS = ("history", "history_length", "user_index")
+OUTPUTS = ("item_index", "score")
+
+
+class ListProgram(nn.Module):
+    """The k best items of each user, without those of the history.
+
+    They are ordered by score, then item index. Where the model `scores_known_users_only`, users
+    come by index, and their histories only leave out what they have. Users without a history are
+    answered in popularity order.
+    """
+
+    def __init__(self, model: RecommenderModel, k: int) -> None:
+        """Take the model as it stands; UnsupportedError where it has no plain operations."""
+        super().__init__()
+        self.takes_users = model.scores_known_users_only
+        self.num_users, self.num_items = model.num_users, model.num_items
+        self.k = min(k, model.num_items)
+        self.scorer = model.scorer(known_users=self.takes_users)
+        self.count_I: Tensor
+        self.register_buffer("count_I", model.item_count_I)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of its inputs, in order."""
+        return INPUTS if self.takes_users else INPUTS[:2]
+
+    def num_bytes(self) -> int:
+        """Memory of its weights."""
+        return sum(tensor.nbytes for tensor in self.state_dict().values())
+
+    def example(self) -> tuple[Tensor, ...]:
+        """Inputs for two users."""
+        length_B = torch.tensor([1, min(2, self.num_items)])
+        history_N = torch.arange(3) % self.num_items
+        user_index_B = torch.arange(2) % self.num_users
+        return (history_N, length_B, user_index_B)[: len(self.inputs)]
+
+    def forward(
+        self, history_N: Tensor, history_length_B: Tensor, user_index_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Item indexes [B, K], int64, and scores [B, K], float32.
+
+        `NO_ITEM` and minus infinity follow where a list is short. All inputs are int64.
+
+        Args:
+            history_N: items of all histories, one history after the other; each in any order.
+            history_length_B: number of items of each.
+            user_index_B: in [0, num_users), where the program takes users.
+        """
+        known_BI = self._zeros_and_ones(history_N, history_length_B)
+        score_BI = self.scorer(known_BI, user_index_B)
+        score_BI = torch.where(history_length_B[:, None] > 0, score_BI, self.count_I)
+        score_BI = score_BI.masked_fill(known_BI > 0.0, ABSENT)
+        if torch.onnx.is_in_onnx_export():
+            # Its TopK has equal scores in the order of their indexes; that of PyTorch in any.
+            score_BK, item_index_BK = score_BI.topk(self.k, dim=1)
+        else:
+            score_BI, item_index_BI = score_BI.sort(dim=1, descending=True, stable=True)
+            score_BK, item_index_BK = score_BI[:, : self.k], item_index_BI[:, : self.k]
+        return torch.where(score_BK == ABSENT, NO_ITEM, item_index_BK), score_BK
+
+    def _zeros_and_ones(self, history_N: Tensor, length_B: Tensor) -> Tensor:
+        """The histories as float32 [B, I]."""
+        end_B = length_B.cumsum(0)
+        # An entry's row is the number of histories that end before it.
+        num_ends = torch.zeros(history_N.shape[0] + 1, dtype=torch.int64)
+        num_ends = num_ends.index_add(0, end_B, torch.ones_like(end_B))
+        row_N = num_ends.cumsum(0)[:-1]
+        known_BI = torch.zeros(length_B.shape[0], self.num_items)
+        return known_BI.index_put((row_N, history_N), torch.ones_like(row_N, dtype=torch.float32))

@@ -1,0 +1,43 @@
+"""Scores of the catalogue in plain operations on tensors: the part of a model that is exported.
+
+Shape suffixes: B users, I items of the catalogue.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+_NUMBERS_OF_CHUNK = 1 << 18
+"""Of each user, between the chunks of a catalogue; a megabyte in float32."""
+
+_MOST_CHUNKS = 64
+"""Each is written out in a program."""
+
+
+class Scorer(nn.Module, ABC):
+    """A module that `torch.export` can trace for any number of users.
+
+    Its buffers and parameters are all that the scores need, and stay as they were when it was made.
+    """
+
+    @abstractmethod
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        """Scores [B, I], float32; of a user without a history they mean nothing.
+
+        Args:
+            known_BI: the histories, float32 zeros and ones.
+            user_index_B: int64 for a scorer of known users, None for one of any history.
+        """
+
+
+def item_chunks(num_items: int, numbers_each: int) -> Iterator[slice]:
+    """Consecutive items of the catalogue whose numbers of a user, so many each, fit a megabyte.
+
+    A catalogue of more than 64 such chunks is cut into 64 larger ones.
+    """
+    at_once = max(1, _NUMBERS_OF_CHUNK // max(1, numbers_each), -(-num_items // _MOST_CHUNKS))
+    for start in range(0, num_items, at_once):
+        yield slice(start, min(start + at_once, num_items))

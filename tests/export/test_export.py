@@ -1,0 +1,164 @@
+"""Exports one by one: what is refused, what lies where, and the client of the documentation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import foretaste
+from foretaste.data import Dataset
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.export import export_run, formats, parity
+from foretaste.models.baselines.ials_scorer import FoldInScorer
+from foretaste.models.scorer import item_chunks
+from foretaste.ops.least_squares import FixedVectors, solve_rows
+from foretaste.recommend import load
+from foretaste.runs import Run
+from tests.cli.conftest import call
+from tests.docs.pages import page
+from tests.ops.cases import histories_of
+from tests.recommend.conftest import VAE
+from tests.runs.tiny import make_dataset, make_run
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("shop"), titles=True)
+
+
+@pytest.fixture(scope="module")
+def run(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_run(tmp_path_factory.mktemp("runs") / "vae", dataset, "vae", **VAE)
+
+
+def with_places(loaded: formats.Call, places: Sequence[int]) -> formats.Call:
+    def swapped(inputs: formats.Inputs) -> Any:
+        item_index, score = loaded(inputs)
+        return item_index[:, places], score[:, places]
+
+    return swapped
+
+
+def test_other_lists_are_refused_and_nothing_is_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = formats.load
+    monkeypatch.setattr(
+        "foretaste.export.exporting.load", lambda *given: with_places(plain(*given), [1, 0, 2])
+    )
+    with pytest.raises(UnsupportedError, match=r"was not exported: .* elsewhere"):
+        export_run(run, tmp_path / "out", format="torch", k=3)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(parity, "NEAR", 1.0)  # everything is near
+    found = export_run(run, tmp_path / "out", format="torch", k=3).parity
+    assert found.different == 0
+    assert found.near_ties >= found.num_lists - 1  # of the whole catalogue no item is left
+
+
+def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_run(run, output, format="torch", k=2)
+    with pytest.raises(SettingError, match="is there already"):
+        export_run(run, output, format="torch")
+    assert export_run(run, output, format="torch", k=3, overwrite=True).k == 3
+    assert json.loads((output / "export.json").read_text())["k"] == 3
+    (output / "export.json").unlink()
+    with pytest.raises(SettingError, match="is no export, and would be lost"):
+        export_run(run, output, format="torch", overwrite=True)
+    assert (output / "model.pt2").is_file()
+
+
+def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> None:
+    made = export_run(run, tmp_path / "out", format="torch", k=10_000, check=4)
+    assert made.k == run.num_items
+    assert made.parity.num_lists == 4 + 3
+
+
+def test_large_weights_lie_beside(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "_MOST_BYTES_INSIDE", 1000)
+    made = export_run(run, tmp_path / "out")
+    assert (made.path / "model.onnx.data").stat().st_size > made.program.stat().st_size
+    assert made.parity.different == 0
+    moved = made.path.rename(tmp_path / "moved")
+    assert formats.load("onnx", moved)
+
+
+def test_a_blend_with_neumf_takes_users(dataset: Dataset, tmp_path: Path) -> None:
+    runs = [
+        foretaste.train(name, dataset, run_path=tmp_path / name, factors=4, epochs=1, device="cpu")
+        for name in ("gmf", "ials")
+    ]
+    blend = foretaste.blend(runs, weights=[0.5, 0.5], run_path=tmp_path / "blend", device="cpu")
+    made = export_run(blend.path, tmp_path / "out", format="torch")
+    assert made.inputs == ("history", "history_length", "user_index")
+    assert made.parity.different == 0
+    alone = foretaste.blend(runs, weights=[0.0, 1.0], run_path=tmp_path / "alone", device="cpu")
+    assert len(export_run(alone.path, tmp_path / "alone-out", format="torch").inputs) == 2
+
+
+def test_the_command_says_what_it_made(run: Run, tmp_path: Path) -> None:
+    line = ["export", run.path, "--format", "torch", "-k", 3]
+    done = call(*line, "--output", tmp_path / "out")
+    assert done.status == 0, done.err
+    assert "history, history_length -> 3 items for each user" in done.out
+    assert "lists are equal" in done.out
+    quiet = call(*line, "--output", tmp_path / "quiet", "--quiet")
+    assert quiet.out.strip() == str(tmp_path / "quiet" / "model.pt2")
+
+
+def test_the_client_of_the_page(run: Run, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "exported" / "vae")
+    (client,) = [block.text for block in page("exporting.md").blocks if block.language == "python"]
+    assert len([line for line in client.splitlines() if line.strip()]) <= 22
+    history = [int(run.items.ids()[3]), int(run.items.ids()[7]), 424242]
+    asked = f"import json; print(json.dumps(recommend([{history}, []])))"
+    # With None in their place, importing them fails.
+    code = f"import sys; sys.modules.update(torch=None, foretaste=None)\n{client}\n{asked}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    answers = load(run, "cpu").recommend_for([history, []])
+    for row, answer in zip(found, answers, strict=True):
+        assert [(one[0], one[1]) for one in row] == [(i.item_id, i.title) for i in answer.items]
+
+
+@pytest.mark.parametrize(("factors", "unobserved_weight"), [(3, 0.9), (16, 0.01), (16, 1e-4)])
+def test_ials_folds_in_as_the_model_does(
+    factors: int, unobserved_weight: float, generator: torch.Generator
+) -> None:
+    vector_ID = torch.randn(40, factors, generator=generator)
+    items = FixedVectors.of(vector_ID)
+    scorer = FoldInScorer(items, unobserved_weight, 0.01, 0.5)
+    histories = histories_of([[], [5], [1, 2, 3], list(range(40)), [0, 39, 7, 11]], 40)
+    ridge_B = 0.01 * (histories.lengths().double() + unobserved_weight * 40) ** 0.5
+    solution_BD, _ = solve_rows(items, histories, unobserved_weight, ridge_B)
+    found_BI = scorer(histories.to_dense(), None)
+    torch.testing.assert_close(found_BI, solution_BD @ vector_ID.T, rtol=1e-4, atol=1e-4)
+
+
+def test_ials_takes_more_steps_the_less_is_unobserved(generator: torch.Generator) -> None:
+    items = FixedVectors.of(torch.randn(400, 200, generator=generator))
+    few, more = (FoldInScorer(items, weight, 0.01, 1.0).num_steps for weight in (0.5, 0.05))
+    assert 5 < few < more < 100
+    with pytest.raises(UnsupportedError, match="a program has room for 256; train it with"):
+        FoldInScorer(items, 1e-6, 0.01, 1.0)
+
+
+def test_chunks_cover_the_catalogue() -> None:
+    for num_items, width in ((1, 1), (1000, 256), (5000, 256), (200_000, 256), (7, 1 << 20)):
+        chunks = list(item_chunks(num_items, width))
+        covered = [item for chunk in chunks for item in range(num_items)[chunk]]
+        assert covered == list(range(num_items))
+        assert len(chunks) <= 64 or num_items < 64
+    assert len(list(item_chunks(5000, 256))) == 5
