@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.docs.drawings import DRAWING, drawing, imported
 from tests.docs.pages import ROOT, page
 from tests.test_walls import BELOW
 
@@ -14,6 +15,12 @@ def test_the_table_of_imports_is_that_of_the_walls() -> None:
     rows = page("architecture.md").rows("Imports between rooms")
     shown = {room: set(filter(None, imports.split(", "))) for room, imports in rows}
     assert shown == {room: set(below) for room, below in BELOW.items()}
+
+
+def test_the_drawing_is_that_of_the_code() -> None:
+    assert DRAWING.read_text(encoding="utf-8") == drawing(), "run python -m tests.docs.drawings"
+    assert all(f">{room}</text>" in drawing() for room in imported())
+    assert "images/rooms.svg" in page("architecture.md").text
 
 
 def test_every_room_has_a_paragraph() -> None:

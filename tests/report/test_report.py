@@ -156,7 +156,7 @@ def test_its_differences_are_those_of_compare(page: Path, runs: list[foretaste.R
 
 
 def test_its_groups_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
-    groups = foretaste.evaluate_run(runs[1], k=10, more=True, history_lengths=(1, 5)).groups
+    groups = foretaste.evaluate_run(runs[1], k=100, more=True, history_lengths=(1, 5)).groups
     tables = parsed(page).tables
     captions = {
         "activity": "Users by the number of items in their history",
@@ -165,8 +165,8 @@ def test_its_groups_are_those_of_evaluate(page: Path, runs: list[foretaste.Run])
     }
     for group in groups:
         heading, *rows = tables[captions[group.by]]
-        (row,) = [row for row in rows if row[0] == f"ndcg@10 {EASE}"]
-        assert row[heading.index(group.name)].startswith(group.metrics["ndcg@10"].text())
+        (row,) = [row for row in rows if row[0] == f"ndcg@100 {EASE}"]
+        assert row[heading.index(group.name)].startswith(group.metrics["ndcg@100"].text())
 
 
 def test_a_page_loads_nothing_and_runs_nothing(page: Path) -> None:

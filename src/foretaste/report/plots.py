@@ -30,6 +30,8 @@ _WIDTH, _HEIGHT = 340, 220
 _THEME = {
     "aria": False,
     "background": None,
+    # Letters of the reader's font may be wider than those that were measured.
+    "padding": {"left": 22, "top": 5, "right": 12, "bottom": 5},
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {
@@ -41,6 +43,7 @@ _THEME = {
         "titleFontWeight": "normal",
         "labelFontSize": 11,
         "titleFontSize": 12,
+        "titlePadding": 10,
         "labelLimit": 120,
     },
     "title": {"color": "currentColor", "fontSize": 12},
@@ -56,8 +59,13 @@ def dots(
     """A row per run with its ``value`` and the interval ``low`` to ``high``; a line at the
     ``reference``."""
     height = 24 * len(labels) + 48
+    shown = {row["run"] for row in rows}
     base = _base(rows, height).encode(
-        y=alt.Y("run:N", title=None, scale=alt.Scale(domain=list(labels)))
+        y=alt.Y(
+            "run:N",
+            title=None,
+            scale=alt.Scale(domain=[label for label in labels if label in shown]),
+        )
     )
     x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
     layers = [
@@ -103,17 +111,15 @@ def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str])
 
 
 def scatter(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
-    """A named point per run at ``x`` and ``value``, with both of their intervals."""
+    """A point per run at ``x`` and ``value``, with both of their intervals."""
     base = _base(rows, 280)
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False, padding=30))
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=20))
     rule = base.mark_rule(opacity=0.6)
-    names = base.mark_text(align="left", dx=8, dy=-8, color="currentColor", fontSize=12)
     return alt.layer(
         rule.encode(x=alt.X("x_low:Q"), x2="x_high:Q", y=y, color=_color(labels)),
         rule.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=_color(labels)),
         _points(base, labels, size=80).encode(x=x, y=y),
-        names.encode(x=x, y=y, text="run:N"),
     )
 
 

@@ -86,7 +86,6 @@ def quality(report: RunsReport) -> Section:
     return Section(
         name="quality",
         heading="Quality",
-        text=tuple(next(iter(comparison.evaluations.values())).conditions()[1:]),
         figures=tuple(figures),
         tables=tuple(tables),
     )
@@ -126,7 +125,7 @@ def groups(report: RunsReport) -> Section:
     return Section(
         name="groups",
         heading="Quality by users' activity and items' popularity",
-        text=tuple(f"{by.capitalize()}: {GROUPS[by]}." for by in ("activity", "popularity")),
+        text=tuple(f"{GROUPS[by].capitalize()}." for by in ("activity", "popularity")),
         figures=(figure(report.labels, "groups", caption, charts, is_keyed=True),),
         tables=tuple(_group_tables(report, "activity", "popularity")),
     )
@@ -203,7 +202,7 @@ def novelty(report: RunsReport) -> Section:
         ]
         chart = plots.scatter(f"{name}, bits", report.focus, rows, labels)
         caption = f"{report.focus} against {name}; above and to the right is better"
-        figures.append(figure(report.labels, "novelty", caption, [chart]))
+        figures.append(figure(labels, "novelty", caption, [chart], is_keyed=True))
     return Section(name="novelty", heading="Accuracy against novelty", figures=tuple(figures))
 
 
@@ -221,7 +220,11 @@ def _of_runs(report: RunsReport, name: str) -> list[dict[str, Any]]:
 
 def _of_groups(report: RunsReport, by: str) -> list[dict[str, Any]]:
     return [
-        {"run": label, "group": group.name, **_interval(group.metrics[report.focus])}
+        {
+            "run": label,
+            "group": group.name.removesuffix(" items"),
+            **_interval(group.metrics[report.focus]),
+        }
         for label, found in report.comparison.evaluations.items()
         for group in found.groups
         if group.by == by
@@ -230,7 +233,7 @@ def _of_groups(report: RunsReport, by: str) -> list[dict[str, Any]]:
 
 def _group_tables(report: RunsReport, *kinds: str) -> Iterator[Table]:
     captions = {GROUP_HEADINGS[by] for by in kinds}
-    for heading, grid in group_grids(report.comparison.evaluations, report.metrics):
+    for heading, grid in group_grids(report.comparison.evaluations, [report.focus]):
         if heading in captions:
             yield Table(caption=heading.rstrip(":"), grid=grid)
 

@@ -1,0 +1,83 @@
+"""Bars of speed from rows of measurements: ``python -m benchmarks.draw FILE --output speed.svg``.
+
+Of each case the row that was measured last is drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from foretaste.report.plots import svg_file
+
+_TASKS = {
+    "train": "training {}",
+    "inference": "scores {}",
+    "recommend": "recommending {}",
+    "rank-all": "ranking everyone, {}",
+}
+_NAMES = {"neumf": "NeuMF", "vae": "Mult-VAE"}
+_BATCHES = {
+    ("train", "neumf"): 65_536,
+    ("train", "vae"): 500,
+    ("inference", "neumf"): 1_048_576,
+    ("inference", "vae"): 128,
+    ("recommend", "vae"): 256,
+    ("rank-all", "neumf"): None,
+}
+"""The batch that is drawn, by benchmark and model."""
+
+
+def main(tokens: Sequence[str] | None = None) -> None:
+    """Write the drawing."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.draw", description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args(tokens)
+    lines = given.file.read_text(encoding="utf-8").splitlines()
+    drawn = drawing([json.loads(line) for line in lines])
+    given.output.write_text(drawn, encoding="utf-8")
+
+
+def drawing(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The speed of each case as a multiple of the plain implementation's, as SVG."""
+    last = {name: row["measured"]["times_plain"] for row in rows if (name := case_of(row))}
+    values = [
+        {"case": name, **{key: times[key] for key in ("median", "min", "max")}}
+        for name, times in sorted(last.items())
+    ]
+    base = alt.Chart(alt.Data(values=values)).encode(
+        y=alt.Y("case:N", title=None, sort=None, axis=alt.Axis(labelLimit=400))
+    )
+    x = alt.X("median:Q", title="times as fast as the plain implementation")
+    charts = alt.layer(
+        base.mark_bar(color="var(--run-1)", height=14).encode(x=x),
+        base.mark_rule(color="currentColor").encode(x=alt.X("min:Q"), x2="max:Q"),
+        alt.Chart(alt.Data(values=[{"one": 1}]))
+        .mark_rule(color="currentColor", strokeDash=[4, 3])
+        .encode(x="one:Q"),
+    ).properties(width=420, height=24 * len(values))
+    return svg_file([charts], "Speed against the plain implementation, with the range of turns")
+
+
+def case_of(row: Mapping[str, Any]) -> str | None:
+    """The name of a case that is drawn: ours, beside the plain side, at NVIDIA's sizes."""
+    kind, case = (row["benchmark"], row["model"]), row["case"]
+    if kind not in _BATCHES or row["side"] != "foretaste" or "times_plain" not in row["measured"]:
+        return None
+    is_drawn = case.get("batch_size") == _BATCHES[kind] and not case.get("compiled")
+    has_size = row["model"] == "vae" or row["settings"].get("factors") == 64
+    if not is_drawn or not has_size or "inside" in case.get("form", ""):
+        return None
+    size = "ML-20M" if row["shape"]["num_users"] > 50_000 else "ML-1M"
+    task = _TASKS[row["benchmark"]].format(_NAMES[row["model"]])
+    return f"{task}, {size}, {case['precision']}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Bars are of the series measured last, at NVIDIA's sizes, beside the plain side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import draw
+
+
+def row(median: float, **changed: Any) -> dict[str, Any]:
+    case = {"precision": "bf16", "batch_size": 65_536, **changed.pop("case", {})}
+    times = {"median": median, "min": median - 1, "max": median + 1}
+    return {
+        "benchmark": "train",
+        "model": "neumf",
+        "side": "foretaste",
+        "case": case,
+        "measured": {"times_plain": times},
+        "settings": {"factors": 64},
+        "shape": {"num_users": 6040},
+        **changed,
+    }
+
+
+def test_a_case_has_the_name_of_what_was_measured() -> None:
+    assert draw.case_of(row(8.0)) == "training NeuMF, ML-1M, bf16"
+    assert draw.case_of(row(8.0, shape={"num_users": 138_493})) == "training NeuMF, ML-20M, bf16"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"side": "plain"},
+        {"measured": {}},
+        {"settings": {"factors": 8}},
+        {"case": {"batch_size": 4096}},
+        {"case": {"compiled": True}},
+        {"benchmark": "target"},
+    ],
+)
+def test_other_cases_are_not_drawn(changed: dict[str, Any]) -> None:
+    assert draw.case_of(row(8.0, **changed)) is None
+
+
+def test_the_last_of_a_case_is_drawn(tmp_path: Path) -> None:
+    def drawn(*medians: float) -> str:
+        (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row(m)) for m in medians))
+        draw.main([str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out.svg")])
+        return (tmp_path / "out.svg").read_text(encoding="utf-8")
+
+    assert drawn(3.0, 8.0) == drawn(8.0) != drawn(3.0)
+    assert "training NeuMF, ML-1M, bf16" in drawn(8.0)
