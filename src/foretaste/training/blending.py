@@ -14,7 +14,7 @@ from foretaste.data.dataset import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
-from foretaste.models.base import StateParts, UserState
+from foretaste.models.base import RecommenderModel, StateParts, UserState
 from foretaste.models.blend.config import BlendConfig, Member
 from foretaste.models.blend.model import Blend
 from foretaste.models.memory import free_on
@@ -160,11 +160,13 @@ class _Remembering(Blend):
     It keeps the scores of its models, batch by batch, while they take a quarter of free memory.
     """
 
+    def compose(self, models: Sequence[RecommenderModel]) -> None:
+        super().compose(models)
+        self._scores: dict[int, Tensor] = {}  # by the batch's number
+        self._free_bytes = int(free_on(self.device) * _SHARE_OF_MEMORY)
+
     def begin(self, weights: Sequence[float]) -> None:
         """Take other weights, before the first batch."""
-        if not hasattr(self, "_scores"):
-            self._scores: dict[int, Tensor] = {}
-            self._free_bytes = int(free_on(self.device) * _SHARE_OF_MEMORY)
         self._weights_M = torch.tensor(weights, dtype=torch.float32, device=self.device)
         self._batch = 0
 
