@@ -151,7 +151,7 @@ def report_runs(
     """
     (config,) = routed(report_runs, {"config": (EvaluationConfig, config)}, settings)
     opened, data = runs_and_dataset(runs, dataset)
-    names = canonical_metrics(metrics)
+    names = canonical_metrics(checked("metrics", metrics, list[str]))
     config = config or EvaluationConfig()
     config = replace(config, more=True, k=(*LENGTHS, *config.k, *lengths_of(names)))
     is_own = all(run.config.dataset.digest == data.manifest.digest for run in opened)
