@@ -62,6 +62,7 @@ OF_OTHER_SCRIPTS = {
 """Pages that also name options of other scripts, old and new."""
 
 OF_OTHER_PROGRAMS = {
+    *("--detach", "--entrypoint", "--no-deps"),  # docker compose
     "--build-arg",
     "--cpus-per-task",
     "--gpus",
