@@ -122,7 +122,8 @@ class PlainVAETraining:
         """One update on these users; returns the mean loss."""
         self.optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
-        kl_weight = min(self.config.anneal_cap, self.num_updates / self.config.anneal_steps)
+        cap, steps = self.config.annealing(-(-len(self.histories) // self.batch_size))
+        kl_weight = min(cap, self.num_updates / steps)
         for part_B in torch.split(user_B, self.chunk):
             rows_BI = self.histories.rows(part_B).to_dense()
             with self._autocast():

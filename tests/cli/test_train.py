@@ -146,7 +146,7 @@ def test_verbose_shows_settings_and_all_that_a_validation_found(
     assert "  settings    epochs=2 batch_size=" in done.out
     before, _, _ = done.out.partition("\n\n  ended ")
     first, second = re.split(r"\n    [12] ", before)[1:]
-    assert re.search(r"^ +beta \S+$", first, re.MULTILINE)
+    assert re.search(r"^ +kl weight 0\.005$", first, re.MULTILINE)
     assert "users in" not in first
     assert re.search(
         r"^ +120 users in \S+ s: hr@10 0\.\d{4} \(0\.\d{4}–0\.\d{4}\), ndcg@10 .* coverage@10 \S+$",

@@ -180,6 +180,7 @@ TRAINING_SETTINGS = {
     "A temperature of no cosines": run(f"{_GMF} --temperature 0.1"),
     "A dot product of cosines": run(f"{_GMF} --loss ccl --dot-product"),
     "Biases of cosines": run(f"{_GMF} --loss ccl --biases"),
+    "A KL term weighed twice": run(f"{_VAE} --kl-weight 0.01 --anneal-cap 0.2"),
     "An interaction without its negatives": run(f"{_GMF} --loss softmax --batch-layout shuffled"),
     "Shared negatives of samples on their own": run(
         f"{_GMF} --shared-negatives --batch-layout shuffled"

@@ -72,7 +72,7 @@ def test_an_average_of_the_weights_is_counted(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *where: free - 1)
     check_model_fits("gmf", config, 50, 30, CPU, to_train=True)
     with pytest.raises(UnsupportedError, match="training gmf for 50 users"):
-        check_model_fits("gmf", config, 50, 30, CPU, to_train=True, ema=0.9)
+        check_model_fits("gmf", config, 50, 30, CPU, to_train=True, has_average=True)
 
 
 @pytest.mark.parametrize("width", [10**9, 10**18, 2**62])

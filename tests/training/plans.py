@@ -17,6 +17,7 @@ _PLAN = resolve(
         learning_rate=0.01,
         beta1=0.9,
         beta2=0.999,
+        ema=0.0,
         eval_every=1,
         eval_after=0,
         warm_up_epochs=0,

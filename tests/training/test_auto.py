@@ -58,7 +58,7 @@ def test_the_autoencoders_at_the_references_size_are_the_reference() -> None:
     assert plan.batch_size == 24_576
     assert plan.learning_rate == 0.004
     assert (plan.beta1, plan.beta2, plan.eps) == (0.9, 0.9, 1e-8)
-    assert plan.epochs == 400
+    assert (plan.epochs, plan.ema) == (400, 0.0)
 
 
 @pytest.mark.parametrize("num_interactions", [1, 900, 100_000, 1_000_000, 9_999_999])
@@ -87,8 +87,14 @@ def test_the_autoencoders_below_it_take_smaller_batches(num_users: int) -> None:
     assert plan.batch_size < 24_576
     assert plan.batch_size.bit_count() == 1
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
+    assert plan.ema == 0.999
     larger = plan_of(num_users=2 * num_users, model=MultVAE)
     assert larger.batch_size >= plan.batch_size
+
+
+def test_zero_leaves_the_average_out() -> None:
+    assert plan_of(TrainingConfig(ema=0.0), model=MultVAE).ema == 0.0
+    assert plan_of(model=NeuMF).ema == 0.0
 
 
 def test_ranks_share_out_the_users_of_a_batch_or_a_catalogue_of_gigabytes() -> None:

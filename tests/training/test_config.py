@@ -57,7 +57,7 @@ from foretaste.training import TrainingConfig
             {"checkpoint_every_s": math.inf},
             "checkpoint_every_s is inf; it must be a number of at least 0",
         ),
-        ({"ema": 1.0}, "ema is 1.0; it must be a number above 0 and below 1"),
+        ({"ema": 1.0}, "ema is 1.0; it must be a number of at least 0 and below 1 or auto"),
         (
             {"learning_rate_schedule": "cosine"},
             "learning_rate_schedule is cosine, .* and epochs is auto; say how many",

@@ -24,7 +24,13 @@ from foretaste.training import TrainingConfig, train
 from tests.training.trainings import numbers_of, weights_of
 
 TRAINING = TrainingConfig(
-    epochs=3, batch_size=500, learning_rate=0.01, eval_every=1, patience=1, device="cpu"
+    epochs=3,
+    batch_size=500,
+    learning_rate=0.01,
+    ema=0.0,
+    eval_every=1,
+    patience=1,
+    device="cpu",
 )
 BEFORE = {
     # Steps too long to go on improving: patience ends it.
@@ -103,7 +109,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "mlp": (MLPConfig(layers=(8, 8, 4)), {"layers": (8, 6, 4), "dropout": 0.2, **LOSSES}),
     "vae": (
-        VAEConfig(hidden=(12,), latent=4, anneal_cap=0.01, anneal_steps=2),
+        VAEConfig(hidden=(12,), latent=4),
         {
             "hidden": (12, 8),
             "latent": 5,

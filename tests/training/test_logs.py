@@ -222,7 +222,7 @@ def test_tensorboard_shows_what_the_log_has(dataset: Dataset, tmp_path: Path) ->
     run = run_of("vae", dataset, tmp_path / "run", logs=logs, precision="fp16", loss_scale=64.0)
     curves = scalars(run)
     logged = events(run, "epoch")
-    for name in ("loss", "samples_per_s", "train_s", "beta", "loss_scale"):
+    for name in ("loss", "samples_per_s", "train_s", "kl_weight", "loss_scale"):
         values = [value for _, value in curves[name]]
         assert values == pytest.approx([event[name] for event in logged])
         assert [step for step, _ in curves[name]] == [1, 2, 3]

@@ -58,6 +58,7 @@ def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run)
         batch_size=experiment.config.resolved["batch_size"],
         beta1=experiment.config.resolved["beta1"],
         beta2=experiment.config.resolved["beta2"],
+        ema=0.0,
         eval_every=experiment.config.resolved["eval_every"],
         patience=0,
         target=None,

@@ -25,9 +25,9 @@ def free_on(device: torch.device, num_processes: int | None = None) -> int:
     return free_bytes() // (num_processes or launch().local_size)
 
 
-def training_bytes(model: RecommenderModel, device: torch.device, ema: float | None) -> int:
-    """Memory of training a model, without batches; for ``ema`` with an average of its weights."""
-    return model.training_bytes(device) + (0 if ema is None else model.weight_bytes())
+def training_bytes(model: RecommenderModel, device: torch.device, has_average: bool) -> int:
+    """Memory of training a model, without batches; ``has_average`` is for one of its weights."""
+    return model.training_bytes(device) + (model.weight_bytes() if has_average else 0)
 
 
 def check_model_fits(
@@ -39,13 +39,13 @@ def check_model_fits(
     *,
     share: Share | None = None,
     to_train: bool = False,
-    ema: float | None = None,
+    has_average: bool = False,
 ) -> None:
     """UnsupportedError where ``device`` has no room for a model, or for `training_bytes`."""
     try:
         with torch.device("meta"):
             model = build_model(name, config, num_users, num_items, share)
-        needed = training_bytes(model, device, ema) if to_train else model.weight_bytes()
+        needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
     except RuntimeError as error:
         if "overflow" not in str(error):
             raise

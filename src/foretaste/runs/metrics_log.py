@@ -40,6 +40,7 @@ UNITS = {
     "interactions (ials)",
     "evaluation": "protocol, candidates, counts and metrics of one evaluation",
     "beta": "weight of the KL term, 0 to 1",
+    "kl_weight": "weight of the KL term for each item of a history (vae)",
     "learning_rate": "of the epoch's last update (cosine)",
     "unobserved_weight": "weight of the squared score of every pair (ials)",
     "regularization": "weight of the squared vectors (ials)",

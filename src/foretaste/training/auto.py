@@ -33,6 +33,7 @@ class TrainingPlan(TrainingConfig):
     learning_rate: float
     beta1: float
     beta2: float
+    ema: float
     eval_every: Count
     patience: int
     parallel: Sharing
@@ -64,7 +65,8 @@ def resolve(
     device: str,
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
-    chosen: dict[str, Any] = {"parallel": next(iter(model.config_class.parallel), "data")}
+    parallel = next(iter(model.config_class.parallel), "data")
+    chosen: dict[str, Any] = {"parallel": parallel, "ema": 0.0}
     chosen |= model.auto_settings(size, sampling)
     if config.learning_rate_schedule == "cosine":
         chosen["patience"] = 0
@@ -147,7 +149,7 @@ def resolved_config(
     check_candidates(dataset, asked.candidates)
     kind = model_class(model)
     if not issubclass(kind, IterativeModel):
-        return replace(asked, device=device)
+        return replace(asked, device=device, ema=0.0)
     size = TrainingSize(
         num_interactions=manifest.num_interactions,
         num_users=manifest.num_train_users,

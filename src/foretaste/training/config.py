@@ -44,8 +44,9 @@ class TrainingConfig:
     eps: Annotated[float, Range(above=0)] = 1e-8
     """Added to the root of Adam's second moment."""
 
-    ema: Annotated[float | None, Range(above=0, below=1)] = None
-    """Decay, such as 0.999, of an average of the weights, kept in their place."""
+    ema: Annotated[float | Auto, Range(at_least=0, below=1)] = "auto"
+    """Decay, such as 0.999, of an average of the weights, kept in their place; 0 keeps the weights
+    as they are."""
 
     seed: Seed = 1
     """Decides initial weights, order, negatives, dropout and noise."""

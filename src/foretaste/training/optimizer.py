@@ -120,7 +120,7 @@ class WeightAverage:
 
 def average_of(model: NeuralModel, plan: TrainingPlan) -> WeightAverage | None:
     """The average that a plan asks for, or None."""
-    return None if plan.ema is None else WeightAverage(model, plan.ema)
+    return WeightAverage(model, plan.ema) if plan.ema else None
 
 
 class Scaler(Protocol):

@@ -83,7 +83,7 @@ class Trainer:
         share = Share.of(config.parallel, *sizes, ranks, dataset.user_bounds)
         self.histories = to_device(dataset.train_part(share.users, share.items), device)
         made_of = (model, model_config, share.num_users, share.num_items)
-        check_model_fits(*made_of, device, share=share, to_train=True, ema=config.ema)
+        check_model_fits(*made_of, device, share=share, to_train=True, has_average=bool(config.ema))
         self.model = build_model(*made_of, share).to(device)
         self.model.count_items(self.histories)
         check_evaluation_fits(self.model, dataset, config)

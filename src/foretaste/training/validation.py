@@ -44,7 +44,7 @@ def check_evaluation_fits(
         return
     kept = 0
     if isinstance(model, IterativeModel):  # gradients and moments come with the first step
-        kept = training_bytes(model, model.device, config.ema) - model.weight_bytes()
+        kept = training_bytes(model, model.device, bool(config.ema)) - model.weight_bytes()
     check_ranking_fits(batch, manifest.num_users, model.share.most_items, model.device, kept)
 
 

@@ -56,12 +56,16 @@ class PlainVAE(nn.Module):
     def kl_weight(self, batch: HistoryBatch) -> float | Tensor:
         if not self.is_variational:
             return 0.0
-        if self.config.kl_weight is not None:
-            return self.config.kl_weight * batch.histories.lengths()
-        if self.config.anneal_epochs is None:
-            return min(self.config.anneal_cap, batch.update.item() / self.config.anneal_steps)
-        epochs = batch.update.item() / batch.updates_per_epoch
-        return min(self.config.anneal_cap, epochs / self.config.anneal_epochs)
+        cap, steps, epochs = (
+            getattr(self.config, name) for name in ("anneal_cap", "anneal_steps", "anneal_epochs")
+        )
+        if (cap, steps, epochs) == (None, None, None):
+            weight = 0.005 if self.config.kl_weight == "auto" else self.config.kl_weight
+            return weight * batch.histories.lengths()
+        done = batch.update.item() / (steps or 15_000)
+        if epochs is not None:
+            done = batch.update.item() / batch.updates_per_epoch / epochs
+        return min(0.1 if cap is None else cap, done)
 
     def _linear(self, part: str, number: int, hidden: Tensor) -> Tensor:
         weight, bias = (getattr(self, f"{part}_{number}_{name}") for name in ("weight", "bias"))

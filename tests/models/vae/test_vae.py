@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ from tests.ops.cases import random_histories
 NUM_USERS, NUM_ITEMS = 14, 37
 CONFIGS = {
     "vae": VAEConfig(hidden=(9,), latent=4),
-    "vae, deeper": VAEConfig(hidden=(9, 6), latent=4, dropout=0.3, activation="relu"),
+    "vae, deeper": VAEConfig(
+        hidden=(9, 6), latent=4, dropout=0.3, activation="relu", anneal_steps=40
+    ),
     "vae, l2": VAEConfig(hidden=(9,), latent=4, l2=0.02, anneal_cap=0.7, anneal_steps=3),
     "vae, annealed by epochs": VAEConfig(hidden=(9,), latent=4, anneal_cap=0.9, anneal_epochs=0.7),
     "vae, KL by history": VAEConfig(hidden=(9,), latent=4, kl_weight=0.3),
@@ -93,7 +96,31 @@ def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
     assert model.schedule(1500, 8) == {"beta": pytest.approx(0.1)}
     assert model.schedule(15_000, 4) == {"beta": 0.1}
     assert MultDAE(DAEConfig(), 2, 3).schedule(5000, 4) == {}
-    assert MultVAE(VAEConfig(kl_weight=0.005), 2, 3).schedule(5000, 4) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_users", "weight"),
+    [
+        ({}, 99_999, {"kl_weight": 0.005}),
+        ({}, 100_000, {"beta": 0.1}),
+        ({"kl_weight": 0.3}, 100_000, {"kl_weight": 0.3}),
+        ({"kl_weight": 0.0}, 2, {"kl_weight": 0.0}),
+        ({"anneal_cap": 0.2}, 2, {"beta": 0.2}),
+        ({"anneal_steps": 50_000}, 2, {"beta": 0.1}),
+        ({"anneal_epochs": 6250.0}, 2, {"beta": pytest.approx(0.08)}),
+    ],
+)
+def test_the_kl_weight_goes_by_the_history_on_small_data_and_where_nothing_is_annealed(
+    settings: dict[str, Any], num_users: int, weight: dict[str, float]
+) -> None:
+    config = VAEConfig(hidden=(2,), latent=2, **settings)
+    assert MultVAE(config, num_users, 3).schedule(5000, 10) == weight
+
+
+@pytest.mark.parametrize("name", ["anneal_cap", "anneal_steps", "anneal_epochs"])
+def test_the_kl_weight_is_not_annealed_and_given_at_once(name: str) -> None:
+    with pytest.raises(SettingError, match=f"kl_weight is 0.1 and {name} is 2.*not both"):
+        VAEConfig(kl_weight=0.1, **{name: 2})
 
 
 @pytest.mark.parametrize("updates_per_epoch", [1, 4, 250])
@@ -155,7 +182,7 @@ def test_dropout_and_noise_change_by_step_and_only_in_training(histories: Histor
 
 def test_noise_has_the_posterior_deviation() -> None:
     """exp(logvar / 2), not a constant: measured through a latent vector that is only noise."""
-    model = MultVAE(VAEConfig(hidden=(2,), latent=2), 1, 3)
+    model = MultVAE(VAEConfig(hidden=(2,), latent=2, anneal_cap=0.0), 1, 3)
     batch = batch_of(HistoryTensors(torch.zeros(2, dtype=torch.int64), torch.empty(0), 3))
     noise, _ = model._latent(torch.zeros(20_000, 4), batch)
     assert noise.std().item() == pytest.approx(1.0, rel=0.02)
@@ -171,7 +198,8 @@ def test_scores_are_the_plain_logits(model: MultVAE, histories: HistoryTensors) 
     likelihood = -(log_share_BI * seen_BI).sum() / (NUM_USERS - 1)
     rest = histories[1:]
     plain = PlainVAE(model)
-    likelihood_alone = {"l2": 0.0, "kl_weight": None}
+    likelihood_alone = {"l2": 0.0, "kl_weight": 0.0}
+    likelihood_alone |= dict.fromkeys(("anneal_cap", "anneal_steps", "anneal_epochs"))
     settings = {n: likelihood_alone.get(n, value) for n, value in vars(model.config).items()}
     plain.config = type(model.config)(**settings)
     expected = plain.loss(batch_of(rest, update=0), training=False)

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from foretaste._util.settings import Count, Range, wrong
+from foretaste.errors import SettingError
 from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
+
+MANY_USERS = 100_000
+"""From here on the settings are NVIDIA's, which were found for ML-20M."""
+
+_ANNEAL_CAP = 0.1
+_ANNEAL_STEPS = 15_000
+_KL_WEIGHT = 0.005
 
 Weight = Annotated[float, Range(at_least=0, at_most=1e30)]
 """Of a term of the loss, which is float32."""
@@ -44,18 +52,49 @@ class _Network(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Annealing(ModelConfig):
-    anneal_cap: Weight = 0.1
-    """Largest weight of the KL term; 0 leaves it out."""
+class _Divergence(ModelConfig):
+    kl_weight: Weight | Literal["auto"] = "auto"
+    """Weight of the KL term for each item of a history. auto is 0.005 below 100,000 users; from
+    there on, and where an annealing setting is given, the term is annealed."""
 
-    anneal_steps: Count = 15_000
-    """Updates after which the KL weight would reach 1: it is min(anneal_cap, update / this)."""
+    anneal_cap: Weight | None = None
+    """Largest weight of an annealed KL term, 0.1 unless given; 0 leaves the term out."""
+
+    anneal_steps: Count | None = None
+    """Updates after which an annealed weight would reach 1, 15,000 unless given: it is
+    min(anneal_cap, update / this)."""
 
     anneal_epochs: Annotated[float | None, Range(above=0)] = None
     """The same in epochs, in place of anneal_steps: the batch size then does not matter."""
 
-    kl_weight: Weight | None = None
-    """Weight of the KL term for each item of a history, in place of annealing, such as 0.005."""
+    def kl_weight_for(self, num_users: int) -> float | None:
+        """The weight for each item of a history, at that many users; None where it is annealed."""
+        if self.kl_weight != "auto":
+            return self.kl_weight
+        return None if self._annealing or num_users >= MANY_USERS else _KL_WEIGHT
+
+    def annealing(self, updates_per_epoch: int) -> tuple[float, float]:
+        """The largest weight of an annealed KL term, and the updates that would take it to 1."""
+        cap = _ANNEAL_CAP if self.anneal_cap is None else self.anneal_cap
+        if self.anneal_epochs is not None:
+            return cap, self.anneal_epochs * updates_per_epoch
+        return cap, self.anneal_steps or _ANNEAL_STEPS
+
+    @property
+    def _annealing(self) -> dict[str, float]:
+        """The annealing settings that are given."""
+        names = ("anneal_cap", "anneal_steps", "anneal_epochs")
+        given = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kl_weight != "auto" and self._annealing:
+            name, value = next(iter(self._annealing.items()))
+            raise SettingError(
+                f"kl_weight is {self.kl_weight} and {name} is {value}, and the KL term is weighed "
+                "by the history's length or annealed, not both; leave out one or the other"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +112,14 @@ class _Softmax(ModelConfig):
 
 # Fields come in the order of help and config.json from the last parent to the first.
 @dataclass(frozen=True, kw_only=True)
-class VAEConfig(_Softmax, _Norm, _Annealing, _Network):
+class VAEConfig(_Softmax, _Norm, _Divergence, _Network):
     """Mult-VAE: a variational autoencoder over histories.
 
     Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
     any length.
     """
 
-    search_space = {**_SPACE, "anneal_cap": Between(0.03, 1.0, log=True)}  # noqa: RUF012 (a ClassVar)
+    search_space = {**_SPACE, "kl_weight": Between(0.001, 0.05, log=True)}  # noqa: RUF012 (a ClassVar)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, Traini
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import HistoryBatch
-from foretaste.models.vae.config import DAEConfig, VAEConfig
+from foretaste.models.vae.config import MANY_USERS, DAEConfig, VAEConfig
 from foretaste.ops.dense import Activation, activated, dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, from_row, stream_key
@@ -57,19 +57,20 @@ class MultVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
-        """NVIDIA's settings from 100,000 users on; smaller batches and steps below.
+        """NVIDIA's settings from 100,000 users on; smaller batches and steps, and averaged weights,
+        below.
 
         From 200,000 items on, what a rank would keep of all items is gigabytes: 16 bytes for each
         of 600 columns, twice. Then the items are shared out.
         """
         parallel: Sharing = "items" if size.num_items >= 200_000 else "data"
-        if size.num_users >= 100_000:
+        if size.num_users >= MANY_USERS:
             shape: dict[str, Any] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
             adam = {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9}
         else:
             batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 5}
-            adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999}
+            adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "ema": 0.999}
         return shape | adam | {"patience": 5, "parallel": parallel}
 
     def reset_parameters(self, seed: int) -> None:
@@ -86,17 +87,16 @@ class MultVAE(HistoryAutoencoder):
             fill_uniform_(parameter, key, bound, first_row)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """``beta``, the weight of the KL term: ``min(anneal_cap, update / anneal_steps)``.
-
-        Nothing where it follows the length of the history.
-        """
-        if self.config.kl_weight is not None:
-            return {}
-        anneal_steps = self._anneal_steps(updates_per_epoch)
-        return {"beta": min(self.config.anneal_cap, update / anneal_steps)}
+        """The weight of the KL term: ``kl_weight``, for each item of a history, which stays as it
+        is, or ``beta``, which is ``min(anneal_cap, update / anneal_steps)``."""
+        kl_weight = self.config.kl_weight_for(self.num_users)
+        if kl_weight is not None:
+            return {"kl_weight": kl_weight}
+        cap, steps = self.config.annealing(updates_per_epoch)
+        return {"beta": min(cap, update / steps)}
 
     def forward(self, batch: HistoryBatch) -> Tensor:
-        """The batch's loss: mean over users of ``-log likelihood + beta KL``, plus L2 if asked."""
+        """The batch's loss: mean over users of ``-log likelihood + weight KL``, and L2 if asked."""
         dropout = self.config.dropout if self.training else 0.0
         key = from_row(batch.dropout_key, batch.first_row)
         code_BC = self._encode(batch.histories, dropout, key)
@@ -122,22 +122,16 @@ class MultVAE(HistoryAutoencoder):
         """The latent vector [B, L], reparameterized with noise in training, and the weighted KL."""
         code_BC = code_BC.to(self.encoder_table.dtype)
         noise_BL = self._noise(batch, code_BC)
-        if self.config.kl_weight is not None:
-            weight_B = self._kl_weights(batch, self.config.kl_weight, code_BC.dtype)
+        kl_weight = self.config.kl_weight_for(self.num_users)
+        if kl_weight is not None:
+            weight_B = self._kl_weights(batch, kl_weight, code_BC.dtype)
             return reparameterize(code_BC, noise_BL, weight_B)
         latent_BL, divergence = reparameterize(code_BC, noise_BL)
-        if self.config.anneal_cap == 0.0:
+        cap, steps = self.config.annealing(batch.updates_per_epoch)
+        if cap == 0.0:
             return latent_BL, None
-        anneal_steps = self._anneal_steps(batch.updates_per_epoch)
-        beta = (batch.update / anneal_steps).clamp(max=self.config.anneal_cap)
+        beta = (batch.update / steps).clamp(max=cap)
         return latent_BL, beta / batch.num_samples * divergence
-
-    def _anneal_steps(self, updates_per_epoch: int) -> float:
-        """Updates that would take the KL weight to 1, were it not capped."""
-        steps: float = self.config.anneal_steps
-        if self.config.anneal_epochs is not None:
-            steps = self.config.anneal_epochs * updates_per_epoch
-        return steps
 
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0

@@ -53,14 +53,16 @@ class RecVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
-        """The authors' batches and steps; smaller batches and larger steps below 50,000 users."""
+        """The authors' batches and steps; smaller batches, larger steps and averaged weights below
+        50,000 users.
+        """
         parallel: Sharing = "items" if size.num_items >= 200_000 else "data"
         shape: dict[str, Any] = {"epochs": 50, "batch_size": 500, "eval_every": 1}
         adam = {"learning_rate": 0.0005, "beta1": 0.9, "beta2": 0.999}
         if size.num_users < 50_000:
             batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 8)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 2}
-            adam["learning_rate"] = 0.001
+            adam |= {"learning_rate": 0.001, "ema": 0.999}
         return shape | adam | {"patience": 5, "parallel": parallel}
 
     def training_bytes(self, device: torch.device) -> int:
