@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,9 @@ class Service:
                 stderr=log,
                 text=True,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
+                start_new_session=True,
             )
+        _put_first(self.process.pid)
 
     def __enter__(self) -> Self:
         assert self.process.stdout is not None
@@ -116,7 +119,8 @@ class Sent:
 
     def lag_ms(self, percentile: float) -> float:
         """Time by which requests were sent late."""
-        lag_ns = np.where(self.sent_ns < 0, np.iinfo(np.int64).max, self.sent_ns - self.due_ns)
+        end_ns = self.due_ns[-1] + GRACE_S * 1_000_000_000  # of those that never were
+        lag_ns = np.where(self.sent_ns < 0, end_ns, self.sent_ns) - self.due_ns
         return round(float(np.percentile(lag_ns / 1e6, percentile)), 4)
 
 
@@ -143,6 +147,13 @@ def fire(
         found.append(content[place - heads[-1][-1] : place])
     due, sent, answered, status, _ = np.array(heads, dtype=np.int64).reshape(-1, 5).T
     return Sent(due, sent, answered, status, found, share)
+
+
+def _put_first(session: int) -> None:
+    """Give a session the processor before others, where we may: they are not what is measured."""
+    with suppress(OSError):
+        Path(f"/proc/{session}/autogroup").write_text("-20")
+        os.setpriority(os.PRIO_PGRP, session, -20)
 
 
 def _request(body: bytes) -> bytes:

@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
 def serving(*paths: Path, **settings: Any) -> Iterator[tuple[TestClient, Service]]:
     """Yield a client of a service of these runs that is ready."""
     config = ServeConfig(**{"device": "cpu", "access_log": False} | settings)
-    store = ModelStore(paths, "cpu")
+    store = ModelStore(paths, "cpu", config.cache_mib << 20)
     service = Service(store, config)
     if service.event_store is not None:
         service.event_store.create()

@@ -82,6 +82,8 @@ def _in_catalogue(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Indexes of the given ids that are in the catalogue, and a note on the others."""
     ids = as_ids(name, given)
+    if not ids:
+        return np.zeros(0, dtype=np.int64), []
     index = items.lookup(ids)
     in_catalogue = (index >= 0) & (index < num_items)
     missing = list(compress(ids, ~in_catalogue))

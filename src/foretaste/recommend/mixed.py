@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.data.histories import Histories
-from foretaste.recommend.answers import Answer, make_answers
 from foretaste.recommend.inputs import (
     EMPTY_HISTORY,
     NOTHING_KNOWN,
@@ -45,9 +44,15 @@ class ListRequest:
 
 
 class Listed(NamedTuple):
-    """The list of one user."""
+    """The list of one user, best first."""
 
-    answer: Answer
+    user_id: Id | None
+    item_index: Sequence[int]
+    """Rows of the items in the recommender's table."""
+    scores: Sequence[float]
+    """Their scores; only the order within one list means anything."""
+    reason: str | None
+    """As an `Answer` has it."""
     is_known: bool
     """True where the run knows the id of the user."""
     is_popularity: bool
@@ -148,9 +153,11 @@ def _of_one_filter(
     rows = np.concatenate([rows for _, rows in asked])
     request_index = np.repeat(np.arange(len(asked)), [len(rows) for _, rows in asked])
     histories = users.histories.rows(rows)
-    is_left_out = np.array([not request.include_seen for request, _ in asked])[request_index]
-    left_out = histories.where(is_left_out[histories.row_index()])
-    left_out = _with_excluded(left_out, request_index, [each.excluded for each in filters])
+    left_out = None  # the histories themselves
+    if any(request.include_seen or request.exclude for request, _ in asked):
+        is_left_out = np.array([not request.include_seen for request, _ in asked])[request_index]
+        left_out = histories.where(is_left_out[histories.row_index()])
+        left_out = _with_excluded(left_out, request_index, [each.excluded for each in filters])
     k = np.array([request.k for request, _ in asked])
     ranker = UserRanker(model, base, k=int(k.max()), include_seen=False)
     remarks = [users.remarks[row] for row in rows]
@@ -162,9 +169,19 @@ def _of_one_filter(
     for (request, _), each, part in zip(asked, filters, parts, strict=True):
         notes = (*each.notes, ranker.lowered) if ranker.lowered else each.notes
         reasons += list_reasons(top[part], request.k, each.size, each.contents, notes)
-    answers = make_answers("user", [users.ids[row] for row in rows], top, items, reasons)
     is_known, is_popularity = users.is_known[rows].tolist(), (top.num_known == 0).tolist()
-    listed = list(map(Listed, answers, is_known, is_popularity))
+    lengths, index, scores = top.length.tolist(), top.item_index.tolist(), top.score.tolist()
+    listed = [
+        Listed(
+            user_id=users.ids[row],
+            item_index=index[place][:length],
+            scores=scores[place][:length],
+            reason="; ".join(reasons[place]) or None,
+            is_known=is_known[place],
+            is_popularity=is_popularity[place],
+        )
+        for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True))
+    ]
     return [listed[part] for part in parts]
 
 

@@ -157,12 +157,14 @@ class UserRanker(_Ranker):
         super().__init__(model, k, item_filter.size, item_filter.contents)
         self._include_seen = include_seen
         self._filter_notes = item_filter.notes
-        allowed_I = torch.tensor(item_filter.is_allowed, device=model.device)
-        self._blocked_I = None if item_filter.size == model.num_items else ~allowed_I
+        self._blocked_I: Tensor | None = None
         self._item_index_C: Tensor | None = None
-        if item_filter.is_small:
-            self._item_index_C = allowed_I.nonzero()[:, 0]
-            self._num_scored = item_filter.size
+        if item_filter.size < model.num_items:
+            allowed_I = torch.tensor(item_filter.is_allowed, device=model.device)
+            self._blocked_I = ~allowed_I
+            if item_filter.is_small:
+                self._item_index_C = allowed_I.nonzero()[:, 0]
+                self._num_scored = item_filter.size
 
     @property
     def notes(self) -> tuple[str, ...]:

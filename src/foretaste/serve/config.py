@@ -70,6 +70,10 @@ class ServeConfig:
     """Longest wait, in milliseconds after the batch before, for a batch as large as that one; a
     request that finds no work under way never waits."""
 
+    cache_mib: Annotated[int, Range(at_least=0)] = 64
+    """Memory for lists of known users without events, of each run and worker; 0 keeps none. A run
+    that is swapped takes its own away."""
+
     drain_s: Annotated[int, Range(at_least=1, at_most=3600)] = 30
     """Seconds that requests under way may take after SIGTERM."""
 

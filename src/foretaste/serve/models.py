@@ -23,6 +23,7 @@ from foretaste.recommend.recommender import Recommender
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError, not_ready
 from foretaste.serve.events import EventStore
+from foretaste.serve.lists import CacheKey, ListCache, ListWriter, WrittenList
 from foretaste.serve.schemas import ItemsQuery, RecommendBody, SimilarBody, User
 
 DIGEST_LENGTH = 16
@@ -34,19 +35,23 @@ _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is simila
 class ServedModel:
     """A run that answers; it never changes, so a batch has one digest from beginning to end."""
 
-    def __init__(self, name: str, recommender: Recommender, digest: str) -> None:
+    def __init__(
+        self, name: str, recommender: Recommender, digest: str, cache_bytes: int = 0
+    ) -> None:
         self.name = name
         self.recommender = recommender
         self.digest = digest
         self.loaded_at = datetime.now(UTC)
+        self._writer = ListWriter(recommender.items)
+        self._cache = ListCache(cache_bytes)
 
     @classmethod
-    def load(cls, name: str, run: Run, device: str) -> ServedModel:
+    def load(cls, name: str, run: Run, device: str, cache_bytes: int = 0) -> ServedModel:
         """Load a run and have it answer once; RunError where its weights are not its own."""
         recommender = Recommender.open(run, device)
         digest = run.weights.loaded_digest
         assert digest is not None
-        served = cls(name, recommender, digest[:DIGEST_LENGTH])
+        served = cls(name, recommender, digest[:DIGEST_LENGTH], cache_bytes)
         served.warm()
         return served
 
@@ -71,7 +76,7 @@ class ServedModel:
 
     def recommend(
         self, bodies: Sequence[RecommendBody], events: EventStore | None = None
-    ) -> list[tuple[bytes, list[Listed]] | ServiceError]:
+    ) -> list[tuple[bytes, list[WrittenList]] | ServiceError]:
         """The response to each body, scored together, and the lists in it.
 
         Items of ``events`` that the users have by now are in their histories. Where the events
@@ -87,36 +92,49 @@ class ServedModel:
             nameless = [body for body, ids in zip(bodies, named, strict=True) if not ids]
             answered = iter(self.recommend(nameless) if nameless else ())
             return [error if ids else next(answered) for ids in named]
+        asked = [
+            [
+                AskedUser(user.user_id, [*user.history, *further.get(user.kept_id or "", ())])
+                for user in body.users
+            ]
+            for body in bodies
+        ]
+        head = to_json({"model": self.name, "digest": self.digest})[:-1]
+        return [
+            (b'%b,"answers":[%b]}' % (head, b",".join(one.content for one in lists)), lists)
+            for lists in self._lists(bodies, asked)
+        ]
+
+    def _lists(
+        self, bodies: Sequence[RecommendBody], asked: Sequence[Sequence[AskedUser]]
+    ) -> list[list[WrittenList]]:
+        """The lists of each body's users, from the cache or scored together."""
+        keys = [
+            [_cache_key(body, user) for user in users]
+            for body, users in zip(bodies, asked, strict=True)
+        ]
+        cached = [[self._cache.get(key) for key in each] for each in keys]
         requests = [
             ListRequest(
-                users=[
-                    AskedUser(user.user_id, [*user.history, *further.get(user.kept_id or "", ())])
-                    for user in body.users
-                ],
+                users=[user for user, one in zip(users, found, strict=True) if one is None],
                 k=body.k,
                 exclude=body.exclude,
                 candidates=body.candidates,
                 include_seen=body.include_seen,
             )
-            for body in bodies
+            for body, users, found in zip(bodies, asked, cached, strict=True)
         ]
+        scored = map(iter, answer_requests(self.recommender, requests))
         return [
-            (
-                self._response(
-                    answers=[
-                        {
-                            "user_id": listed.answer.id,
-                            "known": listed.is_known,
-                            "items": _items(listed.answer),
-                            "reason": listed.answer.reason,
-                        }
-                        for listed in lists
-                    ]
-                ),
-                lists,
-            )
-            for lists in answer_requests(self.recommender, requests)
+            [one or self._written(next(lists), key) for one, key in zip(found, each, strict=True)]
+            for lists, found, each in zip(scored, cached, keys, strict=True)
         ]
+
+    def _written(self, listed: Listed, key: CacheKey | None) -> WrittenList:
+        written = self._writer.write(listed)
+        if key and listed.is_known:  # of the others there are any number
+            self._cache.put(key, written)
+        return written
 
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
         """The number of items that training never saw."""
@@ -199,8 +217,11 @@ class ServedModel:
 class ModelStore:
     """The runs of a service by name; the first is the default."""
 
-    def __init__(self, paths: Sequence[Path], device: str) -> None:
-        """Know the runs, none of them loaded yet; RunError where one is none at all."""
+    def __init__(self, paths: Sequence[Path], device: str, cache_bytes: int = 0) -> None:
+        """Know the runs, none of them loaded yet; RunError where one is none at all.
+
+        ``cache_bytes`` bounds the lists that are kept of each run.
+        """
         self._paths: dict[str, Path] = {}
         for path in paths:
             name = Path(os.path.abspath(path)).name  # noqa: PTH100 (a link keeps its own name)
@@ -212,6 +233,7 @@ class ModelStore:
             Run.open(path)
             self._paths[name] = path
         self._device = device
+        self._cache_bytes = cache_bytes
         self._models: dict[str, ServedModel] = {}
 
     @property
@@ -247,8 +269,16 @@ class ModelStore:
             if before and before.is_of(run):
                 models[name] = before
             else:
-                models[name] = ServedModel.load(name, run, self._device)
+                models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)
         self._models = models
+
+
+def _cache_key(body: RecommendBody, user: AskedUser) -> CacheKey | None:
+    """The key of a list that depends on the run alone; None where it does on more."""
+    has_options = body.exclude or body.candidates is not None or body.include_seen
+    if user.user_id is None or user.history or has_options:
+        return None
+    return user.user_id, body.k
 
 
 def _items(answer: Answer) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ def serve(
                 f"the service needs {error.name}, which is not installed; "
                 'pip install "foretaste[serve]"'
             ) from error
-        store = ModelStore(paths, config.device)
+        store = ModelStore(paths, config.device, config.cache_mib << 20)
         if config.events is not None:
             with closing(EventStore(config.events)) as events:
                 events.create()

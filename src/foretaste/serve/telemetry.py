@@ -26,8 +26,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foretaste.recommend.mixed import Listed
 from foretaste.serve.errors import NOSNIFF
+from foretaste.serve.lists import WrittenList
 from foretaste.serve.models import ModelStore
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
@@ -73,6 +73,9 @@ class Metrics:
             "Lists in popularity order, for nothing was known of the user.",
             registry=registry,
         )
+        self.cached = Counter(
+            "foretaste_cached_lists", "Lists that the cache had.", registry=registry
+        )
         self.reloads = Counter("foretaste_reloads", "Reloads.", ("outcome",), registry=registry)
         self.events = Counter("foretaste_events", "Events kept.", ("outcome",), registry=registry)
         self._by_route: dict[tuple[str, int], tuple[Any, Any]] = {}
@@ -93,12 +96,13 @@ class Metrics:
         self.batch_requests.observe(num_requests)
         self.batch_users.observe(num_users)
 
-    def note_lists(self, lists: Sequence[Listed]) -> None:
+    def note_lists(self, lists: Sequence[WrittenList]) -> None:
         """Count the users of a response."""
         num_known = sum(one.is_known for one in lists)
         self._known[True].inc(num_known)
         self._known[False].inc(len(lists) - num_known)
         self.popularity.inc(sum(one.is_popularity for one in lists))
+        self.cached.inc(sum(one.is_cached for one in lists))
 
     def note_events(self, counts: Mapping[str, int]) -> None:
         """Count events by what became of them."""
