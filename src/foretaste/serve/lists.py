@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,8 @@ from pydantic_core import to_json
 
 from foretaste.data.ids import IdTable
 from foretaste.recommend.inputs import Id
-from foretaste.recommend.mixed import Listed
+from foretaste.recommend.mixed import AskedUser, Listed
+from foretaste.serve.schemas import RecommendBody
 
 CacheKey = tuple[Id, int]
 """A user's id and the number of items."""
@@ -30,36 +30,48 @@ class WrittenList(NamedTuple):
     """True where the cache had it."""
 
 
-class ListWriter:
-    """Writes lists as JSON; an item that was listed once has its id and title written already."""
+def cache_key(body: RecommendBody, user: AskedUser) -> CacheKey | None:
+    """The key of a list that depends on the run alone; None where it does on more."""
+    has_options = body.exclude or body.candidates is not None or body.include_seen
+    if user.user_id is None or user.history or has_options:
+        return None
+    return user.user_id, body.k
+
+
+class _ItemParts(dict[int, bytes]):
+    """Items as JSON with room for a score, by their rows; made when they are first listed."""
 
     def __init__(self, items: IdTable) -> None:
+        super().__init__()
         self._items = items
-        self._parts: list[bytes | None] = [None] * len(items)
+
+    def __missing__(self, row: int) -> bytes:
+        index = np.array([row])
+        titles = self._items.titles(index)
+        title = b"" if titles is None else b',"title":' + to_json(titles[0])
+        item_id = to_json(self._items.ids(index)[0])
+        before, after = (text.replace(b"%", b"%%") for text in (item_id, title))
+        self[row] = part = b'{"item_id":' + before + b',"score":%b' + after + b"}"
+        return part
+
+
+class ListWriter:
+    """Writes lists as JSON."""
+
+    def __init__(self, items: IdTable) -> None:
+        self._parts = _ItemParts(items)
 
     def write(self, listed: Listed) -> WrittenList:
         """A `UserAnswer`."""
-        parts, index = self._parts, listed.item_index
-        if any(parts[row] is None for row in index):
-            self._prepare([row for row in index if parts[row] is None])
-        scores = to_json(listed.scores)[1:-1].split(b",")
-        items = b",".join([parts[row] % score for row, score in zip(index, scores, strict=False)])  # type: ignore[operator]
+        parts, scores = self._parts, to_json(listed.scores)[1:-1].split(b",")
+        items = [parts[row] % score for row, score in zip(listed.item_index, scores, strict=False)]
         content = b'{"user_id":%b,"known":%b,"items":[%b],"reason":%b}' % (
             to_json(listed.user_id),
             b"true" if listed.is_known else b"false",
-            items,
+            b",".join(items),
             to_json(listed.reason),
         )
         return WrittenList(content, listed.is_known, listed.is_popularity)
-
-    def _prepare(self, rows: Sequence[int]) -> None:
-        """Write items with room for their score."""
-        index = np.array(rows)
-        titles = self._items.titles(index)
-        for place, (row, item_id) in enumerate(zip(rows, self._items.ids(index), strict=True)):
-            title = b"" if titles is None else b',"title":' + to_json(titles[place])
-            before, after = (text.replace(b"%", b"%%") for text in (to_json(item_id), title))
-            self._parts[row] = b'{"item_id":' + before + b',"score":%b' + after + b"}"
 
 
 class ListCache:
@@ -77,12 +89,14 @@ class ListCache:
             self._lists.move_to_end(key)
         return found
 
-    def put(self, key: CacheKey, written: WrittenList) -> None:
-        """Keep a list; those not asked for the longest make room."""
-        if key in self._lists:
-            return
+    def put(self, key: CacheKey | None, written: WrittenList) -> WrittenList:
+        """Keep a list that has a key, and return it; those not asked for the longest make room."""
+        # Of users whom the run does not know there are any number.
+        if key is None or key in self._lists or not written.is_known:
+            return written
         self._lists[key] = written._replace(is_cached=True)
         self._num_bytes += len(written.content) + _BYTES_OF_ENTRY
         while self._num_bytes > self._max_bytes:
             _, dropped = self._lists.popitem(last=False)
             self._num_bytes -= len(dropped.content) + _BYTES_OF_ENTRY
+        return written

@@ -18,12 +18,12 @@ from pydantic_core import to_json
 
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.recommend.answers import Answer
-from foretaste.recommend.mixed import AskedUser, Listed, ListRequest, answer_requests
+from foretaste.recommend.mixed import AskedUser, ListRequest, answer_requests
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError, not_ready
 from foretaste.serve.events import EventStore
-from foretaste.serve.lists import CacheKey, ListCache, ListWriter, WrittenList
+from foretaste.serve.lists import ListCache, ListWriter, WrittenList, cache_key
 from foretaste.serve.schemas import ItemsQuery, RecommendBody, SimilarBody, User
 
 DIGEST_LENGTH = 16
@@ -102,15 +102,15 @@ class ServedModel:
         head = to_json({"model": self.name, "digest": self.digest})[:-1]
         return [
             (b'%b,"answers":[%b]}' % (head, b",".join(one.content for one in lists)), lists)
-            for lists in self._lists(bodies, asked)
+            for lists in self.lists(bodies, asked)
         ]
 
-    def _lists(
+    def lists(
         self, bodies: Sequence[RecommendBody], asked: Sequence[Sequence[AskedUser]]
     ) -> list[list[WrittenList]]:
         """The lists of each body's users, from the cache or scored together."""
         keys = [
-            [_cache_key(body, user) for user in users]
+            [cache_key(body, user) for user in users]
             for body, users in zip(bodies, asked, strict=True)
         ]
         cached = [[self._cache.get(key) for key in each] for each in keys]
@@ -126,15 +126,12 @@ class ServedModel:
         ]
         scored = map(iter, answer_requests(self.recommender, requests))
         return [
-            [one or self._written(next(lists), key) for one, key in zip(found, each, strict=True)]
+            [
+                one or self._cache.put(key, self._writer.write(next(lists)))
+                for one, key in zip(found, each, strict=True)
+            ]
             for lists, found, each in zip(scored, cached, keys, strict=True)
         ]
-
-    def _written(self, listed: Listed, key: CacheKey | None) -> WrittenList:
-        written = self._writer.write(listed)
-        if key and listed.is_known:  # of the others there are any number
-            self._cache.put(key, written)
-        return written
 
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
         """The number of items that training never saw."""
@@ -271,14 +268,6 @@ class ModelStore:
             else:
                 models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)
         self._models = models
-
-
-def _cache_key(body: RecommendBody, user: AskedUser) -> CacheKey | None:
-    """The key of a list that depends on the run alone; None where it does on more."""
-    has_options = body.exclude or body.candidates is not None or body.include_seen
-    if user.user_id is None or user.history or has_options:
-        return None
-    return user.user_id, body.k
 
 
 def _items(answer: Answer) -> list[dict[str, Any]]:
