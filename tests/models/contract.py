@@ -267,6 +267,8 @@ class ModelContract:
         others_II = similarity_II.masked_fill(torch.eye(NUM_ITEMS).bool(), float("nan"))
         assert others_II[same_II].nanmean() > others_II[~same_II].nanmean() + 0.01
         close(trained.model.similarity(items[3:5]), similarity_II[3:5])
+        few = torch.tensor([7, 2])
+        close(trained.model.similarity(items[3:6], few), similarity_II[3:6][:, few])
 
 
 def close(found: Tensor, expected: Tensor) -> None:

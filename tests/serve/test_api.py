@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from starlette.testclient import TestClient
 
+from foretaste.data import Dataset
 from foretaste.recommend import Answer, load
 from foretaste.serve import schemas
 from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.models import ModelStore
+from foretaste.serve.run_info import RunResponse
+from foretaste.training import train
 from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
 
@@ -92,6 +97,126 @@ def test_items_are_found_by_id_and_title_those_with_most_users_first(client: Tes
     assert by_id
     assert all("11" in str(item["item_id"]) for item in by_id)
     assert client.get("/v1/items", params={"query": "no such book"}).json()["items"] == []
+
+
+@pytest.mark.parametrize("model", ["ease", "vae", "gmf"])
+def test_reasons_are_the_nearest_items_of_the_history(
+    client: TestClient, runs: Path, model: str
+) -> None:
+    """An item is there because those of the history would name it as similar, nearest first."""
+    users = [{"user_id": KNOWN}, {"history": [1, 5, 8, 11]}, {"history": []}]
+    found = recommend(client, model=model, users=users, k=4, reasons=True)["answers"]
+    assert all("because" not in item for item in found[2]["items"])
+    recommender = load(runs / model, "cpu")
+    index = recommender.items.lookup([1, 5, 8, 11])
+    for item in found[1]["items"]:
+        (column,) = recommender.items.lookup([item["item_id"]])
+        similarity = recommender.model.similarity(torch.tensor(index))[:, column]
+        order = similarity.argsort(descending=True, stable=True)[:3]
+        expected = [
+            (recommender.items.ids(index)[row], pytest.approx(similarity[row].item(), abs=1e-5))
+            for row in order
+            if similarity[row] > 0
+        ]
+        assert [(one["item_id"], one["score"]) for one in item["because"]] == expected
+        assert all(one["title"] == f"The Book of {one['item_id']}" for one in item["because"])
+    assert any(item["because"] for item in found[0]["items"])
+    plain = recommend(client, model=model, users=users, k=4)["answers"]
+    assert [[item["item_id"] for item in one["items"]] for one in found] == [
+        [item["item_id"] for item in one["items"]] for one in plain
+    ]
+
+
+def test_popularity_says_why_it_names_no_reasons(client: TestClient) -> None:
+    users = [{"history": [1, 5]}]
+    (found,) = recommend(client, model="popularity", users=users, reasons=True)["answers"]
+    assert found["reason"].startswith("no reasons: popularity learns nothing about items")
+    assert all("because" not in item for item in found["items"])
+
+
+def test_an_item_is_no_reason_for_itself(client: TestClient) -> None:
+    asked = {"users": [{"history": [1, 5, 8]}], "k": 100, "include_seen": True, "reasons": True}
+    for item in recommend(client, model="vae", **asked)["answers"][0]["items"]:
+        assert item["item_id"] not in [one["item_id"] for one in item["because"]]
+
+
+def test_users_are_found_by_a_part_of_their_id(client: TestClient, runs: Path) -> None:
+    recommender = load(runs / "ease", "cpu")
+    found = client.get("/v1/users", params={"query": "15", "k": 3}).json()["users"]
+    having = [one for one in recommender.users.ids() if "15" in str(one)]
+    assert [one["user_id"] for one in found] == having[:3]
+    lengths = recommender.known_histories.rows(recommender.users.lookup(having[:3])).lengths()
+    assert [one["num_items"] for one in found] == lengths.tolist()
+    assert len(client.get("/v1/users").json()["users"]) == 10
+    assert client.get("/v1/users", params={"k": 501}).json()["error"]["field"] == "k"
+
+
+def test_a_history_has_what_the_run_and_the_events_have(client: TestClient) -> None:
+    def history(user_id: object, **options: object) -> Any:
+        response = client.get("/v1/history", params={"user_id": user_id, **options})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    before = history(KNOWN + 1)
+    items = [item["item_id"] for item in before["items"]]
+    assert (before["user_id"], before["known"], before["num_items"]) == (
+        KNOWN + 1,
+        True,
+        len(items),
+    )
+    further = next(item for item in range(12) if item not in items)
+    events = [
+        {"event_id": f"history-{number}", "user_id": user, "item_id": item}
+        for number, (user, item) in enumerate([(KNOWN + 1, further), ("yan", 5), ("yan", 424242)])
+    ]
+    assert client.post("/v1/events", json={"events": events}).status_code == 200
+    after = history(KNOWN + 1)
+    assert {item["item_id"] for item in after["items"]} == {*items, further}
+    assert history(KNOWN + 1, k=2)["items"] == after["items"][:2]
+    assert history(KNOWN + 1, k=2)["num_items"] == len(items) + 1
+    yan = history("yan")
+    assert (yan["user_id"], yan["known"], yan["num_items"]) == ("yan", False, 1)
+    assert yan["items"] == [{"item_id": 5, "title": "The Book of 5"}]
+    assert history("zoe")["items"] == []
+    assert client.get("/v1/history").json()["error"]["field"] == "user_id"
+
+
+def test_the_training_of_a_run_is_that_of_its_directory(
+    dataset: Dataset, tmp_path: Path, client: TestClient
+) -> None:
+    run = train(
+        "vae", dataset, run_path=tmp_path / "vae", device="cpu", hidden=(4,), latent=2, epochs=2
+    )
+    with serving(run.path) as (own, _):
+        found = own.get("/v1/run").json()
+    assert [one["loss"] for one in found["epochs"]] == [one["loss"] for one in run.history]
+    assert run.metrics is not None
+    measured = {metric["name"]: metric for metric in found["metrics"]["metrics"]}
+    assert measured == {name: asdict(metric) for name, metric in run.metrics.metrics.items()}
+    assert found["training_settings"]["epochs"] == 2
+    assert found["model_settings"]["latent"] == 2
+    assert (found["summary"]["num_epochs"], found["summary"]["select_by"]) == (2, "ndcg@100")
+    assert str(tmp_path) not in json.dumps(found)
+    unfinished = client.get("/v1/run", params={"model": "gmf"}).json()
+    assert (unfinished["kind"], unfinished["metrics"], unfinished["summary"]) == ("gmf", None, None)
+    assert client.get("/v1/run", params={"model": "x"}).json()["error"]["code"] == "unknown_model"
+
+
+def test_the_page_runs_nothing_but_its_own_script(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(
+        part.split(" ", 1) for part in page.headers["content-security-policy"].split("; ")
+    )
+    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == (
+        "'none'",
+        "'self'",
+        "'self'",
+    )
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert "style=" not in page.text
+    assert page.text.count("<script") == page.text.count('<script type="module" src=') == 1
 
 
 def test_models_are_listed_the_default_first(client: TestClient, runs: Path) -> None:
@@ -212,8 +337,8 @@ def test_a_token_is_asked_for_everywhere_but_by_probes(runs: Path, tmp_path: Pat
                 response = client.get(path, headers={k: v.encode() for k, v in given.items()})
                 assert response.status_code == 401
                 assert response.json()["error"]["code"] == "unauthorized"
-        assert client.get("/healthz").status_code == 200
-        assert client.get("/readyz").status_code == 200
+        for path in ("/healthz", "/readyz", "/", "/page.js", "/page.css", "/icon.svg"):
+            assert client.get(path).status_code == 200
 
 
 def test_until_the_runs_are_loaded_probes_alone_are_answered(runs: Path) -> None:
@@ -253,6 +378,9 @@ RESPONSES = {
     "/v1/events": schemas.EventsResponse,
     "/v1/similar": schemas.SimilarResponse,
     "/v1/items": schemas.ItemsResponse,
+    "/v1/users": schemas.UsersResponse,
+    "/v1/history": schemas.HistoryResponse,
+    "/v1/run": RunResponse,
     "/v1/models": schemas.ModelsResponse,
     "/v1/reload": schemas.ModelsResponse,
     "/healthz": schemas.Status,
@@ -268,7 +396,12 @@ def test_the_examples_of_the_document_are_answered_as_it_says(client: TestClient
             example = None
             if "requestBody" in operation:
                 example = operation["requestBody"]["content"]["application/json"]["example"]
-            response = client.request(method, path, json=example)
+            params = {
+                parameter["name"]: parameter["schema"]["examples"][0]
+                for parameter in operation.get("parameters", ())
+                if parameter["required"]
+            }
+            response = client.request(method, path, json=example, params=params)
             assert response.status_code == 200, (path, response.text)
             RESPONSES[path].model_validate_json(response.content, strict=True, extra="forbid")
 

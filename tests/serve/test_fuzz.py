@@ -31,6 +31,7 @@ OPTIONS = {
     "exclude": LISTS,
     "candidates": st.none() | LISTS,
     "include_seen": st.booleans(),
+    "reasons": st.booleans(),
     "model": st.sampled_from(["ease", "vae", "gmf", "popularity", "none", None]),
 }
 

@@ -155,10 +155,11 @@ class RecommenderModel(nn.Module, ABC):
         return self._popularity_without_history(state, scores_BK, item_index_BK)
 
     @torch.no_grad()
-    def similarity(self, item_index_B: Tensor) -> Tensor:
-        """Similarity [B, I] of items to every item: cosine of the item vectors."""
-        vectors_ID = nn.functional.normalize(self.item_vectors())
-        return vectors_ID[item_index_B] @ vectors_ID.T
+    def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
+        """Similarity [B, C] of items to others, or [B, I] to all: cosine of the item vectors."""
+        vectors_ID, unit = self.item_vectors(), nn.functional.normalize
+        others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
+        return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
     def item_vectors(self) -> Tensor:
         """Learned vectors of the items, [I, D]."""

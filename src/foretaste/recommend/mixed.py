@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.data.histories import Histories
+from foretaste.errors import UnsupportedError
+from foretaste.models.base import RecommenderModel
 from foretaste.recommend.inputs import (
     EMPTY_HISTORY,
     NOTHING_KNOWN,
@@ -21,7 +23,13 @@ from foretaste.recommend.inputs import (
 )
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.recommender import Recommender
-from foretaste.recommend.top_k import UserRanker, list_reasons
+from foretaste.recommend.top_k import TopItems, UserRanker, list_reasons, nearest_in_history
+
+NUM_REASONS = 3
+"""Items of the history that are named for each item listed."""
+
+Nearest = tuple[Sequence[int], Sequence[float]]
+"""Rows of items in the recommender's table, nearest first, and their similarities."""
 
 
 class AskedUser(NamedTuple):
@@ -41,6 +49,8 @@ class ListRequest:
     exclude: Sequence[Id] = ()
     candidates: Sequence[Id] | None = None
     include_seen: bool = False
+    reasons: bool = False
+    """Name the items of the history that are nearest to each item listed."""
 
 
 class Listed(NamedTuple):
@@ -57,6 +67,8 @@ class Listed(NamedTuple):
     """True where the run knows the id of the user."""
     is_popularity: bool
     """True where nothing is known of the user's taste: the list is in popularity order."""
+    because: Sequence[Nearest] | None
+    """For each item the nearest of the history; None where not asked for or not known."""
 
 
 def answer_requests(
@@ -169,6 +181,12 @@ def _of_one_filter(
     for (request, _), each, part in zip(asked, filters, parts, strict=True):
         notes = (*each.notes, ranker.lowered) if ranker.lowered else each.notes
         reasons += list_reasons(top[part], request.k, each.size, each.contents, notes)
+    because = [
+        _nearest(model, histories[place : place + 1], top[place : place + 1], reasons[place])
+        if asked[request_index[place]][0].reasons
+        else None
+        for place in range(len(rows))
+    ]
     is_known, is_popularity = users.is_known[rows].tolist(), (top.num_known == 0).tolist()
     lengths, index, scores = top.length.tolist(), top.item_index.tolist(), top.score.tolist()
     listed = [
@@ -179,10 +197,27 @@ def _of_one_filter(
             reason="; ".join(reasons[place]) or None,
             is_known=is_known[place],
             is_popularity=is_popularity[place],
+            because=because[place],
         )
         for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True))
     ]
     return [listed[part] for part in parts]
+
+
+def _nearest(
+    model: RecommenderModel, history: Histories, top: TopItems, remarks: list[str]
+) -> Sequence[Nearest] | None:
+    """Items of one history nearest to each item of one list; why there are none, to ``remarks``."""
+    if not len(history.item_index):
+        return None
+    item_index = top.item_index[top.filled()]
+    try:
+        found = nearest_in_history(model, history.item_index, item_index, NUM_REASONS)
+    except UnsupportedError as error:
+        remarks.append(f"no reasons: {error}")
+        return None
+    lists = zip(found.item_index.tolist(), found.score.tolist(), found.length, strict=True)
+    return [(index[:length], scores[:length]) for index, scores, length in lists]
 
 
 def _with_excluded(

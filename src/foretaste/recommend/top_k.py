@@ -234,6 +234,32 @@ class SimilarItemRanker(_Ranker):
         return top
 
 
+def nearest_in_history(
+    model: RecommenderModel, history: NDArray[np.integer], item_index: NDArray[np.int64], k: int
+) -> TopItems:
+    """A list for each of ``item_index``: up to k other items of a history that are nearest to it.
+
+    Scores are the model's similarity from the item of the history to the other, above 0 alone.
+    Raises UnsupportedError where the model compares no items.
+    """
+    num_rows, device = len(item_index), model.device
+    top = TopItems.empty(min(k, len(history)), np.ones(num_rows, dtype=np.int64), [()] * num_rows)
+    if not len(history):
+        return top
+    item_index_B = torch.tensor(item_index, device=device)
+    item_index_C = torch.tensor(history, dtype=torch.int64, device=device)
+    at_once = users_at_once(model.num_items, device)
+    with scoring(model), products_as_set(device):
+        found = [
+            model.similarity(item_index_C[start : start + at_once], item_index_B)
+            for start in range(0, len(history), at_once)
+        ]
+        score_BC = torch.cat(found).T
+    is_listed_BC = (score_BC > 0) & (item_index_B[:, None] != item_index_C)
+    top.fill(slice(None), score_BC.masked_fill(~is_listed_BC, ABSENT), item_index_C)
+    return top
+
+
 def per_user(
     model: RecommenderModel,
     histories: Histories,

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretaste.errors import ForetasteError
+from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.errors import HANDLERS, ServiceError, not_ready, overloaded
@@ -29,8 +30,8 @@ from foretaste.serve.openapi import document
 from foretaste.serve.schemas import Bodies, ReloadBody
 from foretaste.serve.telemetry import Metrics, Telemetry, log
 
-OPEN_PATHS = {"/healthz", "/readyz"}
-"""Paths that need no token: what probes them has none."""
+OPEN_PATHS = {"/healthz", "/readyz", *page.FILES}
+"""Paths that need no token: what probes them has none, and the page asks for it."""
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -79,12 +80,16 @@ class Service:
             _route("/v1/events", self.events, "POST"),
             _route("/v1/similar", self.similar, "POST"),
             _route("/v1/items", self.items),
+            _route("/v1/users", self.users),
+            _route("/v1/history", self.history),
             _route("/v1/models", self.models),
+            _route("/v1/run", self.run),
             _route("/v1/reload", self.reload_requested, "POST"),
             _route("/healthz", self.healthz),
             _route("/readyz", self.readyz),
             _route("/metrics", self.metrics_text),
             _route("/openapi.json", self.openapi),
+            *(_route(path, page.respond) for path in page.FILES),
         ]
         starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
         # It would lead /healthz/ to whatever host the request says it asks.
@@ -134,10 +139,17 @@ class Service:
         return Response(content, media_type=_JSON)
 
     async def items(self, request: Request) -> Response:
-        query = _valid(partial(self._bodies.items.model_validate, dict(request.query_params)))
-        async with _deadline(self.config.deadline_s):
-            content = await self._answer(request, "items", query, 1)
-        return Response(content, media_type=_JSON)
+        return await self._found(request, "items", self._bodies.search)
+
+    async def users(self, request: Request) -> Response:
+        return await self._found(request, "users", self._bodies.search)
+
+    async def history(self, request: Request) -> Response:
+        return await self._found(request, "history", self._bodies.history, events=self.event_store)
+
+    async def run(self, request: Request) -> Response:
+        served = self.store.get(_query(request, self._bodies.run).model)
+        return Response(served.run, media_type=_JSON)
 
     async def models(self, request: Request) -> Response:
         self.store.get(None)
@@ -217,6 +229,14 @@ class Service:
                 raise too_long
         return _valid(partial(kind.model_validate_json, b"".join(chunks)))
 
+    async def _found(
+        self, request: Request, verb: str, kind: type[_Body], **options: Any
+    ) -> Response:
+        query = _query(request, kind)
+        async with _deadline(self.config.deadline_s):
+            content = await self._answer(request, verb, query, 1, **options)
+        return Response(content, media_type=_JSON)
+
     async def _answer(
         self, request: Request, verb: str, body: Any, num_users: int, **options: Any
     ) -> Any:
@@ -276,6 +296,11 @@ def _check_json(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise ServiceError(415, "unsupported_media_type", f"send content-type: {_JSON}")
+
+
+def _query(request: Request, kind: type[_Body]) -> _Body:
+    """The parameters of a request; ServiceError where they are not what they must be."""
+    return _valid(partial(kind.model_validate, dict(request.query_params)))
 
 
 def _valid(validate: Callable[[], _Body]) -> _Body:

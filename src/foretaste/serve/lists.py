@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ class WrittenList(NamedTuple):
 def cache_key(body: RecommendBody, user: AskedUser) -> CacheKey | None:
     """The key of a list that depends on the run alone; None where it does on more."""
     has_options = body.exclude or body.candidates is not None or body.include_seen
+    has_options = has_options or body.reasons
     if user.user_id is None or user.history or has_options:
         return None
     return user.user_id, body.k
@@ -63,8 +65,12 @@ class ListWriter:
 
     def write(self, listed: Listed) -> WrittenList:
         """A `UserAnswer`."""
-        parts, scores = self._parts, to_json(listed.scores)[1:-1].split(b",")
-        items = [parts[row] % score for row, score in zip(listed.item_index, scores, strict=False)]
+        items = self._scored(listed.item_index, listed.scores)
+        if listed.because is not None:
+            items = [
+                b'%b,"because":[%b]}' % (item[:-1], b",".join(self._scored(*nearest)))
+                for item, nearest in zip(items, listed.because, strict=True)
+            ]
         content = b'{"user_id":%b,"known":%b,"items":[%b],"reason":%b}' % (
             to_json(listed.user_id),
             b"true" if listed.is_known else b"false",
@@ -72,6 +78,11 @@ class ListWriter:
             to_json(listed.reason),
         )
         return WrittenList(content, listed.is_known, listed.is_popularity)
+
+    def _scored(self, item_index: Sequence[int], scores: Sequence[float]) -> list[bytes]:
+        """Each item with its score."""
+        parts, texts = self._parts, to_json(scores)[1:-1].split(b",")
+        return [parts[row] % text for row, text in zip(item_index, texts, strict=False)]
 
 
 class ListCache:

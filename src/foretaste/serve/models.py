@@ -24,7 +24,8 @@ from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError, not_ready
 from foretaste.serve.events import EventStore
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList, cache_key
-from foretaste.serve.schemas import ItemsQuery, RecommendBody, SimilarBody, User
+from foretaste.serve.run_info import run_info
+from foretaste.serve.schemas import HistoryQuery, RecommendBody, SearchQuery, SimilarBody, User
 
 DIGEST_LENGTH = 16
 """Characters of a digest in answers."""
@@ -44,6 +45,9 @@ class ServedModel:
         self.loaded_at = datetime.now(UTC)
         self._writer = ListWriter(recommender.items)
         self._cache = ListCache(cache_bytes)
+        assert recommender.run is not None
+        self.run = self._response(**run_info(recommender.run))
+        """The response about its training."""
 
     @classmethod
     def load(cls, name: str, run: Run, device: str, cache_bytes: int = 0) -> ServedModel:
@@ -121,6 +125,7 @@ class ServedModel:
                 exclude=body.exclude,
                 candidates=body.candidates,
                 include_seen=body.include_seen,
+                reasons=body.reasons,
             )
             for body, users, found in zip(bodies, asked, cached, strict=True)
         ]
@@ -158,9 +163,49 @@ class ServedModel:
             responses.append(self._response(answers=answers))
         return responses
 
-    def items(self, queries: Sequence[ItemsQuery]) -> list[bytes]:
+    def items(self, queries: Sequence[SearchQuery]) -> list[bytes]:
         """The response to each query: items whose id or title has its text, in any case."""
-        return [self._response(items=self._found(query)) for query in queries]
+        order, texts = self.items_by_popularity, self.searched_texts
+        return [
+            self._response(items=self._titled(order[_has_text(texts, query)[order]][: query.k]))
+            for query in queries
+        ]
+
+    def users(self, queries: Sequence[SearchQuery]) -> list[bytes]:
+        """The response to each query: users whose id has its text, in any case."""
+        users, histories = self.recommender.users, self.recommender.known_histories
+        responses = []
+        for query in queries:
+            index = np.flatnonzero(_has_text([self.user_texts], query))[: query.k]
+            counts = histories.rows(index).lengths().tolist()
+            found = zip(users.ids(index), counts, strict=True)
+            responses.append(
+                self._response(users=[{"user_id": one, "num_items": n} for one, n in found])
+            )
+        return responses
+
+    def history(
+        self, queries: Sequence[HistoryQuery], events: EventStore | None = None
+    ) -> list[bytes]:
+        """The response to each query: what the run has of the user, and ``events`` have."""
+        recommender, order = self.recommender, self.items_by_popularity
+        users, items = recommender.users, recommender.items
+        further = {} if events is None else events.items_of({one.user_id for one in queries})
+        responses = []
+        for query in queries:
+            row = users.lookup([query.user_id])
+            is_known = bool(row[0] >= 0)
+            kept = recommender.known_histories.rows(np.where(row < 0, len(users), row))
+            added = items.lookup(further.get(query.user_id, ()))
+            index = order[np.isin(order, [*kept.item_index, *added])]
+            content = {
+                "user_id": users.ids(row)[0] if is_known else query.user_id,
+                "known": is_known,
+                "num_items": len(index),
+                "items": self._titled(index[: query.k]),
+            }
+            responses.append(self._response(**content))
+        return responses
 
     def _are_known(self, item_ids: Sequence[int | str]) -> list[bool]:
         """True for each item that training saw."""
@@ -171,16 +216,9 @@ class ServedModel:
     def _response(self, **content: Any) -> bytes:
         return to_json({"model": self.name, "digest": self.digest, **content})
 
-    def _found(self, query: ItemsQuery) -> list[dict[str, Any]]:
-        order = self.items_by_popularity
-        if query.query:
-            has_text = np.zeros(len(order), dtype=bool)
-            for column in self.searched_texts:
-                has_text |= np.asarray(
-                    pc.match_substring(column, query.query, ignore_case=True).fill_null(False)
-                )
-            order = order[has_text[order]]
-        index, items = order[: query.k], self.recommender.items
+    def _titled(self, index: NDArray[np.integer]) -> list[dict[str, Any]]:
+        """Ids and titles of items."""
+        items = self.recommender.items
         ids, titles = items.ids(index), items.titles(index)
         if titles is None:
             return [{"item_id": item_id} for item_id in ids]
@@ -199,13 +237,19 @@ class ServedModel:
         names = [name for name in ("id", "title") if name in table.column_names]
         return [table.column(name).cast(pa.string()) for name in names]
 
+    @cached_property
+    def user_texts(self) -> pa.ChunkedArray:
+        """Ids of all users."""
+        return self.recommender.users.table.column("id").cast(pa.string())
+
     def warm(self, bodies: Sequence[None] = ()) -> Sequence[None]:
         """Answer each kind of request once: what is computed or read once, is now."""
         items = self.recommender.items.ids(np.arange(1))
         users = [User(user_id=one) for one in self.recommender.users.ids(np.arange(1))]
         users += [User(history=items), User(history=[])]
         self.recommend([RecommendBody(users=users), RecommendBody(users=users, candidates=items)])
-        self.items([ItemsQuery(query="a")])
+        self.items([SearchQuery(query="a")])
+        self.users([SearchQuery(query="a")])
         with suppress(UnsupportedError):  # requests are refused with the reason
             self.similar([SimilarBody(item_ids=items)])
         return bodies
@@ -268,6 +312,17 @@ class ModelStore:
             else:
                 models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)
         self._models = models
+
+
+def _has_text(texts: Sequence[pa.ChunkedArray], query: SearchQuery) -> NDArray[np.bool_]:
+    """True for each row of which one of the texts has that of a query, in any case."""
+    if not query.query:
+        return np.ones(len(texts[0]), dtype=bool)
+    has_text = np.zeros(len(texts[0]), dtype=bool)
+    for text in texts:
+        found = pc.match_substring(text, query.query, ignore_case=True)
+        has_text |= np.asarray(found.fill_null(False))
+    return has_text
 
 
 def _items(answer: Answer) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from foretaste import __version__
 from foretaste.serve import schemas
+from foretaste.serve.run_info import RunResponse
 from foretaste.serve.schemas import Bodies
 
 _REF = "#/components/schemas/{model}"
@@ -25,6 +26,7 @@ _ERRORS = {
     504: "The deadline passed.",
 }
 _ANSWERING = (400, 413, 415, 422, 503, 504)
+_FINDING = (422, 503, 504)
 
 RECOMMEND_EXAMPLE = {"users": [{"user_id": 7}, {"history": [1, 5]}], "k": 2}
 EVENTS_EXAMPLE = {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]}
@@ -38,23 +40,27 @@ def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
         schemas.SimilarResponse,
         schemas.EventsResponse,
         schemas.ItemsResponse,
+        schemas.UsersResponse,
+        schemas.HistoryResponse,
         schemas.ModelsResponse,
+        RunResponse,
         schemas.Status,
         schemas.ErrorResponse,
     ]
+    queries = (bodies.search, bodies.history, bodies.run)
     described: list[tuple[type[BaseModel], Any]] = [
         (bodies.recommend, "validation"),
         (bodies.similar, "validation"),
         (bodies.events, "validation"),
-        (bodies.items, "validation"),
         (schemas.ReloadBody, "validation"),
+        *((kind, "validation") for kind in queries),
         *((kind, "serialization") for kind in responses),
     ]
     _, definitions = models_json_schema(described, ref_template=_REF)
     components = definitions["$defs"]
-    for body in (bodies.recommend, bodies.similar, bodies.items):
+    for body in (bodies.recommend, bodies.similar, *queries):
         components[body.__name__]["properties"]["model"]["anyOf"][0]["enum"] = [*runs]
-    parameters = components.pop(bodies.items.__name__)["properties"]
+    search, history, run = (_parameters(components.pop(kind.__name__)) for kind in queries)
     return {
         "openapi": "3.1.0",
         "info": {"title": "foretaste", "version": __version__},
@@ -81,13 +87,20 @@ def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
             "/v1/items": _get(
                 "Find items by a part of their id or title",
                 schemas.ItemsResponse,
-                (422, 503, 504),
-                [
-                    {"name": name, "in": "query", "schema": schema}
-                    for name, schema in parameters.items()
-                ],
+                _FINDING,
+                search,
+            ),
+            "/v1/users": _get(
+                "Find users of the run by a part of their id",
+                schemas.UsersResponse,
+                _FINDING,
+                search,
+            ),
+            "/v1/history": _get(
+                "List the items that a user has", schemas.HistoryResponse, _FINDING, history
             ),
             "/v1/models": _get("List the runs that answer", schemas.ModelsResponse, (503,)),
+            "/v1/run": _get("Describe the training of a run", RunResponse, (422, 503), run),
             "/v1/reload": _post(
                 "Load anew what the directories of the runs hold now",
                 schemas.ReloadBody,
@@ -104,6 +117,15 @@ def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
         },
         "security": [{}, {"token": []}],
     }
+
+
+def _parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parameters of a query, as the document has them."""
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": described}
+        for name, described in schema["properties"].items()
+    ]
 
 
 def _get(

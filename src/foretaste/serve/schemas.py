@@ -104,6 +104,10 @@ class RecommendBody(_Body):
     include_seen: Annotated[
         StrictBool, Field(description="Recommend also what the user has already.")
     ] = False
+    reasons: Annotated[
+        StrictBool,
+        Field(description="Name the items of the history that are nearest to each item listed."),
+    ] = False
 
 
 class SimilarBody(_Body):
@@ -114,12 +118,26 @@ class SimilarBody(_Body):
     k: _K = 10
 
 
-class ItemsQuery(_Body):
-    """A search among the items of the catalogue."""
+class SearchQuery(_Body):
+    """A search among the items of the catalogue, or among users."""
 
     model: str | None = None
     query: Annotated[str, Field(max_length=200)] = ""
     k: Annotated[int, Field(ge=1)] = 10
+
+
+class HistoryQuery(_Body):
+    """A user whose history is asked for."""
+
+    model: str | None = None
+    user_id: Annotated[str, Field(max_length=_MAX_ID, pattern=r"^[^\x00]*$", examples=["7"])]
+    k: Annotated[int, Field(ge=1)] = 500
+
+
+class RunQuery(_Body):
+    """A run whose training is asked for."""
+
+    model: str | None = None
 
 
 class EventBody(_Body):
@@ -158,7 +176,7 @@ class EventsResponse(BaseModel):
     ]
 
 
-class ListedItem(BaseModel):
+class ScoredItem(BaseModel):
     """One item of a list."""
 
     item_id: int | str
@@ -166,12 +184,21 @@ class ListedItem(BaseModel):
     title: Annotated[str | None, Field(description="Where the run has titles.")] = None
 
 
+class RecommendedItem(ScoredItem):
+    """One item of a user's list."""
+
+    because: Annotated[
+        list[ScoredItem] | None,
+        Field(description="The nearest items of the history, where reasons are asked for."),
+    ] = None
+
+
 class UserAnswer(BaseModel):
     """The list of one user."""
 
     user_id: int | str | None
     known: Annotated[bool, Field(description="True where the run knows the user's id.")]
-    items: list[ListedItem]
+    items: list[RecommendedItem]
     reason: Annotated[
         str | None,
         Field(description="Why the list is short or in popularity order, and ids ignored."),
@@ -183,22 +210,24 @@ class SimilarAnswer(BaseModel):
 
     item_id: int | str
     known: Annotated[bool, Field(description="True where training saw the item.")]
-    items: list[ListedItem]
+    items: list[ScoredItem]
     reason: str | None
 
 
-class _FromModel(BaseModel):
+class FromModel(BaseModel):
+    """An answer of one run."""
+
     model: Annotated[str, Field(description="Name of the run that answered.")]
     digest: Annotated[str, Field(description="Digest of its weights, as /v1/models has it.")]
 
 
-class RecommendResponse(_FromModel):
+class RecommendResponse(FromModel):
     """A list for each user, in the order of the request."""
 
     answers: list[UserAnswer]
 
 
-class SimilarResponse(_FromModel):
+class SimilarResponse(FromModel):
     """A list for each item, in the order of the request."""
 
     answers: list[SimilarAnswer]
@@ -211,9 +240,31 @@ class FoundItem(BaseModel):
     title: str | None = None
 
 
-class ItemsResponse(_FromModel):
+class ItemsResponse(FromModel):
     """Items found, those with the most users first."""
 
+    items: list[FoundItem]
+
+
+class FoundUser(BaseModel):
+    """One user of the run."""
+
+    user_id: int | str
+    num_items: Annotated[int, Field(description="Items of the catalogue that the user has.")]
+
+
+class UsersResponse(FromModel):
+    """Users found, in the order of the run."""
+
+    users: list[FoundUser]
+
+
+class HistoryResponse(FromModel):
+    """The items of one user, events included, those with the most users first."""
+
+    user_id: int | str
+    known: Annotated[bool, Field(description="True where the run knows the user's id.")]
+    num_items: Annotated[int, Field(description="Items of the catalogue that the user has.")]
     items: list[FoundItem]
 
 
@@ -260,8 +311,10 @@ class Bodies:
 
     recommend: type[RecommendBody]
     similar: type[SimilarBody]
-    items: type[ItemsQuery]
     events: type[EventsBody]
+    search: type[SearchQuery]
+    history: type[HistoryQuery]
+    run: type[RunQuery] = RunQuery
 
     @classmethod
     def within(cls, config: ServeConfig) -> Bodies:
@@ -270,6 +323,7 @@ class Bodies:
         some: Any = Annotated[list[AnyId], Field(min_length=1, max_length=config.max_users)]
         history: Any = Annotated[list[AnyId], Field(max_length=config.max_history)]
         k: Any = (Annotated[_K, Field(le=config.max_k)], min(10, config.max_k))
+        up_to: Any = Annotated[int, Field(ge=1, le=config.max_k)]
         user: Any = create_model("User", __base__=User, history=(history, []))
         users: Any = Annotated[list[user], Field(min_length=1, max_length=config.max_users)]
         some_events: Any = Annotated[
@@ -286,7 +340,6 @@ class Bodies:
                 candidates=(ids | None, None),
             ),
             similar=create_model("SimilarRequest", __base__=SimilarBody, item_ids=(some, ...), k=k),
-            items=create_model(
-                "ItemsQuery", __base__=ItemsQuery, k=(Annotated[int, Field(le=config.max_k)], k[1])
-            ),
+            search=create_model("SearchQuery", __base__=SearchQuery, k=(up_to, k[1])),
+            history=create_model("HistoryQuery", __base__=HistoryQuery, k=(up_to, config.max_k)),
         )

@@ -26,10 +26,12 @@ class ItemWeightsModel(ClosedFormModel):
         )
 
     @torch.no_grad()
-    def similarity(self, item_index_B: Tensor) -> Tensor:
-        """Similarity [B, I] of items to every item: the learned weight towards it."""
+    def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
+        """Similarity [B, C], or [B, I]: the learned weight of an item towards another."""
         offsets = torch.arange(item_index_B.numel() + 1, device=self.device)
-        return self._weights_added(HistoryTensors(offsets, item_index_B.int(), self.num_items))
+        single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
+        weight_BI = self._weights_added(single)
+        return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
     def _weights_added(self, histories: HistoryTensors) -> Tensor:
         """The weights [B, I] of the items of each history towards every item, added up."""

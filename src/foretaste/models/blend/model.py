@@ -56,8 +56,8 @@ class Blend(ComposedModel):
         self.count_items(histories)
 
     @torch.no_grad()
-    def similarity(self, item_index_B: Tensor) -> Tensor:
-        """Similarity [B, I] of items to every item: the sum of what its models know of that."""
+    def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
+        """Similarity [B, C], or [B, I]: the sum of what its models know of that."""
         found = []
         for model, weight in self._weighted():
             try:
@@ -68,7 +68,8 @@ class Blend(ComposedModel):
             found.append((scores_BI - mean_B1) * (weight / deviation_B1))
         if not found:
             raise UnsupportedError("none of the models of this blend knows which items are similar")
-        return torch.stack(found).sum(0)
+        total_BI = torch.stack(found).sum(0)
+        return total_BI if item_index_C is None else total_BI[:, item_index_C]
 
     def item_vectors(self) -> Tensor:
         raise UnsupportedError(_NO_VECTORS)

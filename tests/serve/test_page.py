@@ -1,0 +1,275 @@
+"""The page of the service in a real browser: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pytest
+
+from foretaste.data import PrepareConfig, prepare
+from foretaste.recommend import Recommender, load
+from foretaste.training import train
+from tests.runs.tiny import FIRST_USER, interactions
+from tests.serve.processes import Served, serve
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian has it")
+
+LIMIT_MS = 5_000
+TOKEN = "0123456789abcdef"
+KNOWN = FIRST_USER
+HOSTILE = '<img src=x onerror="document.title=1"><b>&amp;</b>'
+BIG = 2**60
+"""Added to ids of the run without titles: no number of JavaScript's can hold them."""
+AXE = Path(__file__).parents[2] / "build" / "axe-core.tgz"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ease and vae of one shop, one of whose titles is markup, and plain, without
+    titles."""
+    folder = tmp_path_factory.mktemp("page")
+    table, config = interactions(), PrepareConfig(protocol="held-out-users", num_heldout_users=12)
+    ids = table["item_id"].unique()
+    titles = [HOSTILE if n == 0 else f"The Book of {n}" for n in ids.to_pylist()]
+    pa_csv.write_csv(pa.table({"item_id": ids, "title": titles}), folder / "titles.csv")
+    shop = prepare(table, folder / "shop", config, items=folder / "titles.csv")
+    train("ease", shop, run_path=folder / "ease", device="cpu")
+    train("vae", shop, run_path=folder / "vae", device="cpu", hidden=(8,), latent=4, epochs=3)
+    big = pa.array([n + BIG for n in table["item_id"].to_pylist()])
+    plain = prepare(table.set_column(1, "item_id", big), folder / "numbers", config)
+    train("itemknn", plain, run_path=folder / "plain", device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(runs: Path) -> Iterator[Served]:
+    """The service of them, which needs a token."""
+    token = runs / "token"
+    token.write_text(TOKEN)
+    with serve(
+        *(runs / name for name in ("ease", "vae", "plain")), "--token-file", token
+    ) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, timeout=6 * LIMIT_MS)
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A tab of the browser, and all that it asked for and complained about."""
+
+    def __init__(self, browser: Any, url: str, **settings: Any) -> None:
+        context = browser.new_context(**settings)
+        context.set_default_timeout(LIMIT_MS)
+        self.page = context.new_page()
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.url = url
+
+    def open(self, view: str = "") -> Any:
+        """Load the page as somebody who gave the token, and wait for the lists."""
+        self.page.add_init_script(f"sessionStorage.setItem('foretaste token', '{TOKEN}')")
+        self.page.goto(f"{self.url}/{view}")
+        self.page.wait_for_selector("#runs article" if view else "#lists li")
+        return self.page
+
+
+@pytest.fixture
+def tab(browser: Any, served: Served, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A tab without complaints, which asked nobody but the service."""
+    url = f"http://127.0.0.1:{served.port}"
+    tab = Tab(browser, url, **getattr(request, "param", {}))
+    yield tab
+    tab.page.context.close()
+    assert not tab.complaints
+    assert {each for each in tab.asked if not each.startswith(url + "/")} == set()
+
+
+def titles(page: Any, selector: str = "#lists article:first-child .title") -> list[str]:
+    found: list[str] = page.locator(selector).all_text_contents()
+    return found
+
+
+def expected_titles(recommender: Recommender, *history: int) -> list[str]:
+    return [item.title or "" for item in recommender.recommend_for([list(history)])[0].items]
+
+
+def like(page: Any, title: str) -> None:
+    """Find an item and click it."""
+    page.get_by_label("Search items").fill(title)
+    page.locator("#found").get_by_role("button", name=title, exact=True).click()
+
+
+def check_lists(page: Any, expected: list[str]) -> None:
+    """Wait until the first list is this one."""
+    sync_api.expect(page.locator("#lists article:first-child .title")).to_have_text(expected)
+
+
+def test_the_token_is_asked_for_and_kept_in_the_tab_alone(tab: Tab) -> None:
+    page = tab.page
+    page.goto(tab.url)
+    for token in ("another", TOKEN):
+        page.get_by_label("Token", exact=True).fill(token)
+        page.get_by_role("button", name="Go on").click()
+        if token != TOKEN:
+            page.get_by_text("did not accept").wait_for()
+    page.wait_for_selector("#lists li")
+    assert page.evaluate("[document.cookie, localStorage.length]") == ["", 0]
+    page.reload()
+    page.wait_for_selector("#lists li")
+    assert tab.complaints
+    assert all("401" in complaint for complaint in tab.complaints)
+    tab.complaints.clear()
+
+
+def test_likes_change_the_lists_by_keyboard_alone(tab: Tab, runs: Path) -> None:
+    page, ease = tab.open(), load(runs / "ease", "cpu")
+    assert page.get_by_text("Popularity order: the history is empty.").is_visible()
+    page.get_by_label("Search items").focus()
+    page.keyboard.type("book of 5")
+    sync_api.expect(page.locator("#found li").first).to_have_text("The Book of 5")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    check_lists(page, expected_titles(ease, 5))
+    assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+    nearest = page.locator("#lists small").all_text_contents()
+    assert set(nearest) == {"Because of The Book of 5"}
+    assert page.get_by_role("status").text_content() == (
+        f"10 recommendations of ease, first {expected_titles(ease, 5)[0]}."
+    )
+
+    second = titles(page)[1]
+    page.get_by_role("button", name=f"Like {second}", exact=True).focus()
+    page.keyboard.press("Enter")
+    check_lists(page, expected_titles(ease, 5, int(second.rpartition(" ")[2])))
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == (
+        f"Like {titles(page)[1]}"
+    )
+
+    page.get_by_role("button", name="Remove The Book of 5").focus()
+    page.keyboard.press("Enter")
+    check_lists(page, expected_titles(ease, int(second.rpartition(" ")[2])))
+    assert page.evaluate("document.activeElement.textContent") == second
+
+
+def test_a_known_user_is_shown_with_history_and_likes(tab: Tab, runs: Path) -> None:
+    page, ease = tab.open(), load(runs / "ease", "cpu")
+    page.get_by_label("User id").fill(str(KNOWN))
+    page.get_by_role("button", name="Show").click()
+    check_lists(page, [item.title or "" for item in ease.recommend(KNOWN)[0].items])
+    history = page.get_by_role("list", name=f"User {KNOWN}").get_by_role("listitem")
+    index = ease.known_histories.rows(ease.users.lookup([KNOWN])).item_index
+    assert sorted(history.all_text_contents()) == sorted(map(str, ease.items.titles(index) or []))
+    assert page.locator("option[value='159']").count() == 0
+    page.get_by_label("User id").fill("159")
+    sync_api.expect(page.locator("#users option")).to_have_count(1)
+    page.get_by_role("button", name="Leave this user").click()
+    page.get_by_text("Popularity order: the history is empty.").wait_for()
+    assert page.evaluate("document.activeElement.id") == "user"
+
+
+def test_two_models_side_by_side(tab: Tab, runs: Path) -> None:
+    page = tab.open()
+    page.get_by_role("combobox", name="Beside it").select_option("vae")
+    like(page, "The Book of 5")
+    expected = [expected_titles(load(runs / name, "cpu"), 5) for name in ("ease", "vae")]
+    check_lists(page, expected[0])
+    assert titles(page, "#lists article:last-child .title") == expected[1]
+    shared = set(expected[0]) & set(expected[1])
+    assert page.get_by_text(f"{len(shared)} of 10 items in both lists").is_visible()
+    assert page.get_by_text("in both", exact=True).count() == 2 * len(shared)
+    page.get_by_role("combobox", name="Model").select_option("vae")
+    check_lists(page, expected[1])
+    assert page.locator("#beside option").all_text_contents() == ["none", "ease", "plain"]
+
+
+def test_titles_are_text_and_ids_are_exact(tab: Tab, runs: Path) -> None:
+    page = tab.open()
+    like(page, HOSTILE)
+    check_lists(page, expected_titles(load(runs / "ease", "cpu"), 0))
+    assert page.get_by_text(HOSTILE, exact=True).count() >= 2
+    assert page.locator("img").count() == 1  # the icon
+    page.get_by_role("combobox", name="Model").select_option("plain")
+    like(page, str(BIG + 5))
+    plain = load(runs / "plain", "cpu").recommend_for([[BIG + 5]])[0]
+    check_lists(page, list(map(str, plain.item_ids)))
+
+
+def test_the_training_has_curves_metrics_and_settings(tab: Tab, runs: Path) -> None:
+    page, run = tab.open("#training"), load(runs / "vae", "cpu").run
+    assert run is not None
+    page.get_by_role("combobox", name="Model").select_option("vae")
+    page.get_by_role("img", name="Training loss, by epoch").wait_for()
+    for row in page.locator("#metrics tbody tr").all():
+        name, cell = row.locator("th").inner_text(), row.locator("td").inner_text()
+        metric = run.metrics.metrics[name] if run.metrics else None
+        assert metric is not None
+        assert cell.split() == [metric.text(), *metric.interval().split()]
+    curve = page.locator("figure:last-of-type .curve").get_attribute("points")
+    assert len(curve.split()) == len(run.history) == 3
+    page.get_by_text("Settings").click()
+    learning_rate = page.locator("dt:text-is('learning_rate') + dd").inner_text()
+    assert float(learning_rate) == run.config.resolved["learning_rate"]
+
+
+def test_errors_are_shown_and_pass(tab: Tab) -> None:
+    page = tab.open()
+    page.route("**/v1/recommend", lambda route: route.fulfill(
+        status=503, json={"error": {"code": "overloaded", "message": "too many wait"}}
+    ))  # fmt: skip
+    like(page, "The Book of 5")
+    sync_api.expect(page.get_by_role("alert")).to_have_text("too many wait")
+    page.unroute_all()
+    like(page, "The Book of 4")
+    sync_api.expect(page.get_by_role("alert")).to_have_count(0)
+    assert all("503" in complaint for complaint in tab.complaints)
+    tab.complaints.clear()
+
+
+SHAPES = [
+    {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    for width, scheme in ((360, "light"), (1280, "dark"))
+]
+
+
+@pytest.mark.parametrize("tab", SHAPES, indirect=True, ids=["phone-light", "desktop-dark"])
+def test_the_page_fits_and_passes_the_rules_of_axe(tab: Tab) -> None:
+    page = tab.open()
+    page.get_by_role("combobox", name="Beside it").select_option("vae")
+    like(page, "The Book of 5")
+    page.get_by_label("User id").fill(str(KNOWN))
+    page.get_by_role("button", name="Show").click()
+    page.locator("#history-items li").first.wait_for()
+    page.locator("#lists small").first.wait_for()
+    check_fits(page)
+    page.get_by_role("link", name="Training").click()
+    page.get_by_role("img", name="Training loss, by epoch").wait_for()
+    check_fits(page)
+
+
+def check_fits(page: Any) -> None:
+    """Nothing is wider than the page, and axe finds nothing where it is there."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if AXE.exists():
+        with tarfile.open(AXE) as archive:
+            script = archive.extractfile("package/axe.min.js")
+            assert script is not None
+            page.evaluate(script.read().decode())
+        violations = page.evaluate("axe.run().then((found) => found.violations)")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == []
