@@ -45,8 +45,7 @@ class TrainingConfig:
     """Added to the root of Adam's second moment."""
 
     ema: Annotated[float | Auto, Range(at_least=0, below=1)] = "auto"
-    """Decay, such as 0.999, of an average of the weights, kept in their place; 0 keeps the weights
-    as they are."""
+    """Decay, such as 0.999, of an average of the weights, kept in their place; 0 for none."""
 
     seed: Seed = 1
     """Decides initial weights, order, negatives, dropout and noise."""

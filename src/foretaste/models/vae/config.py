@@ -54,18 +54,17 @@ class _Network(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class _Divergence(ModelConfig):
     kl_weight: Weight | Literal["auto"] = "auto"
-    """Weight of the KL term for each item of a history. auto is 0.005 below 100,000 users; from
-    there on, and where an annealing setting is given, the term is annealed."""
+    """Weight of the KL term for each item of a history; auto is 0.005 below 100,000 users, and an
+    annealed weight from there on."""
 
     anneal_cap: Weight | None = None
-    """Largest weight of an annealed KL term, 0.1 unless given; 0 leaves the term out."""
+    """Most that an annealed KL weight becomes: 0.1 unless given."""
 
     anneal_steps: Count | None = None
-    """Updates after which an annealed weight would reach 1, 15,000 unless given: it is
-    min(anneal_cap, update / this)."""
+    """Updates: the weight is min(anneal_cap, update / this). 15,000 unless given."""
 
     anneal_epochs: Annotated[float | None, Range(above=0)] = None
-    """The same in epochs, in place of anneal_steps: the batch size then does not matter."""
+    """The same in epochs, so that the batch size does not matter."""
 
     def kl_weight_for(self, num_users: int) -> float | None:
         """The weight for each item of a history, at that many users; None where it is annealed."""
