@@ -80,6 +80,9 @@ def _reading(hint: Any) -> dict[str, Any]:
     members = [inner for inner in get_args(hint) if inner is not NoneType]
     if NoneType in get_args(hint) and len(members) == 1:
         return _reading(members[0])
+    if members[1:] == [Literal["auto"]]:
+        number = members[0]
+        return {"type": lambda text: text if text == "auto" else number(text)}
     if hint is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(hint) is tuple:

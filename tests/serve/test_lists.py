@@ -15,7 +15,9 @@ from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
 from tests.serve.test_load import counted, rounded
 
-LISTED = Listed("a", [1, 0], [2.5, 1e-7], 'only 2 of 9: "x"', is_known=True, is_popularity=False)
+LISTED = Listed(
+    "a", [1, 0], [2.5, 1e-7], 'only 2 of 9: "x"', is_known=True, is_popularity=False, because=None
+)
 
 
 @pytest.mark.parametrize("titles", [None, ["%d 100 %", None], ['"\\', "\u2028 ü"]])
@@ -39,7 +41,7 @@ def test_a_list_is_the_json_of_its_parts(titles: list[str | None] | None) -> Non
 
 
 def test_lists_asked_for_last_stay_in_the_cache() -> None:
-    written = WrittenList(b"x" * 600, is_known=True, is_popularity=False)
+    written = WrittenList(b"x" * 600, is_known=True, is_popularity=False, because=None)
     cache = ListCache(2500)
     for user in (1, 2, 2, "1"):
         cache.put((user, 10), written)

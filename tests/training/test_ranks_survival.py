@@ -16,6 +16,7 @@ import torch.distributed as dist
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import RunError
+from foretaste.models.base import FitProgress
 from foretaste.models.baselines.ease import Ease
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run
@@ -113,7 +114,7 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
 def fitted_slowly(rank: int) -> None:
     from foretaste.models.baselines.popularity import Popularity
 
-    Popularity.fit = lambda self, histories: time.sleep(60)  # type: ignore[method-assign]
+    Popularity.fit = lambda self, histories, progress: time.sleep(60)  # type: ignore[method-assign]
     Path(f"fitting-{rank}").touch()
 
 
@@ -252,10 +253,10 @@ def slow_to_fit(rank: int) -> None:
     """Let a fit in one pass take a while, so that signals come before its end."""
     fit = Ease.fit
 
-    def fitted(self: Ease, histories: HistoryTensors) -> None:
+    def fitted(self: Ease, histories: HistoryTensors, progress: FitProgress) -> None:
         Path("fitting").write_text("now")
         time.sleep(1.0)
-        fit(self, histories)
+        fit(self, histories, progress)
 
     Ease.fit = fitted  # type: ignore[method-assign]
 

@@ -173,6 +173,9 @@ class ToySweeps(ToyVectors, SweepModel):
     name = "toy-sweeps"
     config_class = ToySweepsConfig
 
+    def make_batches(self, histories: HistoryTensors, **settings: Any) -> Batches:
+        return WholeData(histories)
+
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
         # In float64, so that equal sweeps round to equal weights.

@@ -126,7 +126,7 @@ def test_a_model_that_cannot_be_trained_is_a_row_with_its_reason(
 ) -> None:
     for error in (UnsupportedError("ease takes too much"), RuntimeError("out of memory, 9 GiB")):
 
-        def refuse(self: object, histories: object, error: Exception = error) -> None:
+        def refuse(*_: object, error: Exception = error) -> None:
             raise error
 
         monkeypatch.setattr(Ease, "fit", refuse)

@@ -223,10 +223,10 @@ def test_a_trial_that_fails_is_recorded(
 
     fit = Ease.fit
 
-    def fragile(self: Ease, histories: Any) -> None:
+    def fragile(self: Ease, histories: Any, progress: Any) -> None:
         if self.config.l2 != 200:
             raise RuntimeError("out of memory")
-        fit(self, histories)
+        fit(self, histories, progress)
 
     monkeypatch.setattr(Ease, "fit", fragile)
     arguments = {"output": tmp_path / "it", "callback": Callback()}
