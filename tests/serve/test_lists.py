@@ -41,7 +41,7 @@ def test_a_list_is_the_json_of_its_parts(titles: list[str | None] | None) -> Non
 
 
 def test_lists_asked_for_last_stay_in_the_cache() -> None:
-    written = WrittenList(b"x" * 600, is_known=True, is_popularity=False, because=None)
+    written = WrittenList(b"x" * 600, is_known=True, is_popularity=False)
     cache = ListCache(2500)
     for user in (1, 2, 2, "1"):
         cache.put((user, 10), written)
