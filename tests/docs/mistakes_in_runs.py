@@ -157,6 +157,10 @@ TRAINING_SETTINGS = {
     "A schedule that would be stopped": python(
         "foretaste.TrainingConfig(learning_rate_schedule='cosine', epochs=9, patience=5)"
     ),
+    "A schedule that is none": python("foretaste.TrainingConfig(schedule_epochs=9)"),
+    "A schedule that ends before": python(
+        "foretaste.TrainingConfig(learning_rate_schedule='cosine', epochs=9, schedule_epochs=8)"
+    ),
     "A model that is none": python("foretaste.train('bpr', 'data')"),
     "Settings of another model": python(
         "foretaste.train('vae', 'data', model_config=foretaste.NeuMFConfig())"

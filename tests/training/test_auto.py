@@ -11,9 +11,10 @@ from foretaste.errors import SettingError
 from foretaste.models.base import IterativeModel
 from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.neumf.model import NeuMF
+from foretaste.models.registry import config_class
 from foretaste.models.vae.model import MultVAE
 from foretaste.training import TrainingConfig
-from foretaste.training.auto import TrainingPlan, resolve
+from foretaste.training.auto import TrainingPlan, check_settings_act, fitted_to, resolve
 
 
 def plan_of(
@@ -149,6 +150,7 @@ ASKED: dict[str, Any] = {
     "eps": 1e-3,
     "ema": 0.9,
     "learning_rate_schedule": "cosine",
+    "schedule_epochs": 12,
     "seed": 9,
     "precision": "bf16",
     "eval_every": 2,
@@ -171,9 +173,31 @@ ASKED: dict[str, Any] = {
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("model", [NeuMF, MultVAE])
 def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
-    config = TrainingConfig(**{"epochs": 9, name: ASKED[name]})
+    needed = {"learning_rate_schedule": "cosine"} if name == "schedule_epochs" else {}
+    config = TrainingConfig(**{"epochs": 9, **needed, name: ASKED[name]})
     plan = plan_of(config, model=model)
     assert getattr(plan, name) == ASKED[name]
+
+
+def test_a_schedule_may_be_longer_than_the_training() -> None:
+    settings: dict[str, Any] = {"learning_rate_schedule": "cosine", "learning_rate": 0.1}
+    whole = plan_of(TrainingConfig(epochs=9, **settings))
+    ended = plan_of(TrainingConfig(epochs=5, schedule_epochs=9, **settings))
+    rates = [[plan.schedule(update, 7) for update in range(5 * 7)] for plan in (whole, ended)]
+    assert rates[0] == rates[1]
+    assert rates[0][-1]["learning_rate"] > 0.03
+
+
+@pytest.mark.parametrize("name", ["gmf", "ease", "ials", "vae"])
+def test_settings_for_several_models_act_where_they_can(name: str) -> None:
+    kind = config_class(name)
+    asked = TrainingConfig(precision="fp16", loss_scale=8.0, parallel="data")
+    own = fitted_to(kind, asked)
+    check_settings_act(name, own, None, {})
+    assert (own.precision, own.loss_scale) == (
+        ("fp16", 8.0) if kind.has_large_products else ("fp32", None)
+    )
+    assert own.parallel == ("data" if name == "vae" else "auto")
 
 
 def test_patience_does_not_cut_a_schedule_short() -> None:

@@ -66,6 +66,14 @@ from foretaste.training import TrainingConfig
             {"learning_rate_schedule": "cosine", "epochs": 9, "patience": 2},
             "learning_rate_schedule is cosine, .* and patience is 2; leave out --patience",
         ),
+        (
+            {"schedule_epochs": 9},
+            "schedule_epochs is 9, and a constant learning rate has no schedule; leave it out",
+        ),
+        (
+            {"learning_rate_schedule": "cosine", "epochs": 9, "schedule_epochs": 8},
+            "schedule_epochs is 8, after which the learning rate is 0, and epochs is 9; give as",
+        ),
         ({"precision": "fp8"}, "precision is 'fp8'; it must be fp32, tf32, bf16 or fp16"),
         (
             {"candidates": "all"},

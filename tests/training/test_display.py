@@ -260,6 +260,16 @@ def test_sweeps_show_the_settings_that_act(
     assert "auto chose  --eval-every 1 --patience 3 --select-by ndcg@10\n" in said
 
 
+def test_no_average_is_no_choice_to_show(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown_on(Stream(terminal=False), monkeypatch)
+    for name, path in (("gmf", "one"), ("dae", "two")):
+        train(name, dataset, device="cpu", epochs=1, run_path=tmp_path / path)
+    chosen = [line for line in stream.getvalue().splitlines() if "auto chose" in line]
+    assert ["--ema" in line for line in chosen] == [False, True]
+
+
 def test_a_training_from_python_is_plain_lines_where_stderr_is_no_terminal(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

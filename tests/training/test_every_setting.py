@@ -36,6 +36,7 @@ BEFORE = {
     # Steps too long to go on improving: patience ends it.
     "patience": replace(TRAINING, epochs=40, learning_rate=0.2),
     "learning_rate_schedule": replace(TRAINING, patience=0),
+    "schedule_epochs": replace(TRAINING, patience=0, learning_rate_schedule="cosine"),
 }
 """The settings that others are compared with, where those of `TRAINING` will not do."""
 
@@ -48,6 +49,7 @@ TRAINING_CHANGES: dict[str, Any] = {
     "eps": 1e-2,
     "ema": 0.9,
     "learning_rate_schedule": "cosine",
+    "schedule_epochs": 6,
     "seed": 2,
     "precision": "bf16",
     "eval_every": 2,

@@ -78,6 +78,24 @@ def test_repeating_on_the_same_data_gives_the_same_weights(
     assert weights == expected
 
 
+def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_path: Path) -> None:
+    config = TrainingConfig(
+        epochs=12, learning_rate=0.3, learning_rate_schedule="cosine", device="cpu"
+    )
+    run = train("gmf", dataset, config=config, factors=3, run_path=tmp_path / "experiment")
+    best = summary_of(run)["best_epoch"]
+    assert best < 12
+    settings = rerun_settings(run)
+    assert (settings["config"].epochs, settings["config"].schedule_epochs) == (best, 12)
+    again = train_again(settings, dataset, tmp_path / "again")
+    rates = [
+        [event["learning_rate"] for event in one.log.read() if event["event"] == "epoch"]
+        for one in (run, again)
+    ]
+    assert rates[0][:best] == rates[1]
+    assert rerun_settings(again)["config"].schedule_epochs == 12
+
+
 def test_repeating_on_everything_trains_to_the_end(
     experiment: Run, everything: Dataset, tmp_path: Path
 ) -> None:

@@ -142,6 +142,26 @@ def test_a_model_that_cannot_be_trained_is_a_row_with_its_reason(
         compete(dataset, models=["ease"], output=tmp_path / "it", callback=Callback())
 
 
+def test_a_precision_is_for_the_models_that_compute_in_it(dataset: Dataset, tmp_path: Path) -> None:
+    board = compete(
+        dataset,
+        models=["ease", "gmf", "dae"],
+        output=tmp_path / "it",
+        epochs=1,
+        precision="bf16",
+        parallel="users",
+        callback=Callback(),
+    )
+    found = {entry.model: entry for entry in board.entries}
+    assert {entry.reason for entry in board.entries} == {None}
+    asked = {name: Run.open(str(found[name].run)).config.asked for name in found}
+    assert {name: each["precision"] for name, each in asked.items()} == {
+        "ease": "fp32",
+        "gmf": "fp32",
+        "dae": "bf16",
+    }
+
+
 def test_a_fault_of_ours_ends_the_competition(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

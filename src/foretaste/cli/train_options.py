@@ -50,7 +50,7 @@ RAW_FILES = Group.create_ordered("Raw files", help_formatter=_only_names)
 
 _TRAINING_GROUPS = {
     EVALUATION: "eval_every eval_after select_by candidates validation_users evaluation_batch",
-    OPTIMIZER: "beta1 beta2 eps ema",
+    OPTIMIZER: "schedule_epochs beta1 beta2 eps ema",
     MACHINE: "device precision loss_scale compile kernels cuda_graphs checkpoint_every_s "
     "warm_up_epochs",
 }

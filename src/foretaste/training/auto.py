@@ -52,7 +52,7 @@ class TrainingPlan(TrainingConfig):
         """``learning_rate`` at an update, counted from 0, where it follows a schedule."""
         if self.learning_rate_schedule == "constant":
             return {}
-        done = update / (self.epochs * updates_per_epoch)
+        done = update / ((self.schedule_epochs or self.epochs) * updates_per_epoch)
         return {"learning_rate": self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))}
 
 
@@ -100,6 +100,15 @@ def selected_metric(config: TrainingConfig, protocol: str) -> str:
             "use --candidates full or another metric"
         )
     return metric_name(kind, length)
+
+
+def fitted_to(kind: type[ModelConfig], config: TrainingConfig) -> TrainingConfig:
+    """``config``, which serves several models, with the precision and sharing that ``kind`` has."""
+    if not kind.has_large_products:
+        config = replace(config, precision="fp32", loss_scale=None)
+    if config.parallel not in ("auto", *kind.parallel):
+        config = replace(config, parallel="auto")
+    return config
 
 
 def check_settings_act(
@@ -187,8 +196,9 @@ def recorded_settings(
 def rerun_settings(run: Run) -> dict[str, Any]:
     """The arguments of `train` that repeat a run, for as many epochs as its best one took.
 
-    The values that ``auto`` chose are kept, and so is the warm start; device and kernels are found
-    anew; nothing stops the training early. Raises RunError where the run was never finished.
+    The values that ``auto`` chose are kept, and so is the warm start, and a schedule falls over as
+    many epochs as it did; device and kernels are found anew; nothing stops the training early.
+    Raises RunError where the run was never finished.
     """
     asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
     chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
@@ -201,6 +211,8 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         )
     best_epoch = summaries[-1]["best_epoch"]
     if best_epoch is not None:
+        if chosen["learning_rate_schedule"] == "cosine":
+            chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
     sampling = fields_of(SamplingConfig, asked)
     return {

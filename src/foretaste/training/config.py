@@ -35,6 +35,9 @@ class TrainingConfig:
     learning_rate_schedule: LearningRateSchedule = "constant"
     """constant, or cosine: falls to 0 over epochs, and patience does not end it."""
 
+    schedule_epochs: Count | None = None
+    """Epochs over which cosine falls, where training ends before; those of epochs unless given."""
+
     beta1: Annotated[float | Auto, Range(at_least=0, below=1)] = "auto"
     """Adam's decay of the gradient's mean."""
 
@@ -113,6 +116,11 @@ class TrainingConfig:
         CandidateRule.parse(self.candidates)
         if self.learning_rate_schedule == "cosine":
             self._check_schedule()
+        elif self.schedule_epochs is not None:
+            raise SettingError(
+                f"schedule_epochs is {self.schedule_epochs}, and a constant learning rate has no "
+                "schedule; leave it out, or use --learning-rate-schedule cosine"
+            )
         if self.compile and self.kernels != "auto":
             raise SettingError(
                 f"kernels is {self.kernels} and compile is on; leave out one or the other"
@@ -129,11 +137,17 @@ class TrainingConfig:
                 f"learning_rate_schedule is cosine, which takes all epochs, and patience is "
                 f"{self.patience}; leave out --patience, or take a constant rate"
             )
+        if self.schedule_epochs is not None and self.schedule_epochs < self.epochs:
+            raise SettingError(
+                f"schedule_epochs is {self.schedule_epochs}, after which the learning rate is 0, "
+                f"and epochs is {self.epochs}; give as many or more"
+            )
 
 
 _HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
 _OF_STEPS = (
-    *("batch_size", "learning_rate", "learning_rate_schedule", "beta1", "beta2", "eps", "ema"),
+    *("batch_size", "learning_rate", "learning_rate_schedule", "schedule_epochs"),
+    *("beta1", "beta2", "eps", "ema"),
     *("compile", "kernels", "cuda_graphs"),
 )
 

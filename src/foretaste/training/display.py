@@ -86,11 +86,13 @@ class TrainingDisplay(Callback):
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)
+        # No choice of kernels to show: a CPU has one kind, a GPU one for each operation.
         hidden = {"kernels"} if start.num_ranks > 1 else {"kernels", "parallel"}
+        if not plan.ema:
+            hidden.add("ema")
         chosen = [
             f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
             for field in fields(self.asked)
-            # No choice of kernels to show: a CPU has one kind, a GPU one for each operation.
             if getattr(self.asked, field.name) == "auto"
             and field.name in heeded
             and field.name not in hidden

@@ -17,6 +17,7 @@ from foretaste.errors import SettingError
 from foretaste.models.registry import config_class
 from foretaste.report.tables import Cell, Grid
 from foretaste.runs.run import Run
+from foretaste.training.auto import fitted_to
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import Precision, TrainingConfig
 from foretaste.tune.config import REPRODUCTIONS
@@ -165,11 +166,9 @@ def reproduce(
         found: dict[tuple[str, str, int], Run] = {}
         for each, seed, step in product(precisions, range(1, count + 1), preset.steps):
             path = place / f"{step.name}-{each}-{seed}"
-            is_cast = config_class(step.model).has_large_products
-            config = TrainingConfig(
-                seed=seed, device=device, precision=each if is_cast else TrainingConfig.precision
-            )
-            settings: dict[str, Any] = {"config": config, **step.settings}
+            config = TrainingConfig(seed=seed, device=device, precision=each)
+            own = fitted_to(config_class(step.model), config)
+            settings: dict[str, Any] = {"config": own, **step.settings}
             if settings.get("candidates") == "sampled-99" and data.has_candidates("test"):
                 settings["candidates"] = "fixed"
             for option, half in zip(_HALVES, step.halves, strict=False):
