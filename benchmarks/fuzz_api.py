@@ -41,7 +41,7 @@ SETTINGS = """
 [checks]
 # It draws 7.0 as an integer, which is no id here.
 positive_data_acceptance.enabled = false
-negative_data_rejection.expected-statuses = [400, 401, 404, 405, 413, 415, 422]
+negative_data_rejection.expected-statuses = [400, 401, 404, 405, 413, 415, 421, 422]
 """
 
 

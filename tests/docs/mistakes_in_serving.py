@@ -50,6 +50,9 @@ SERVING = {
         "serve runs/vae --host 0.0.0.0 --token-file token", token="short\n"
     ),
     "A token file that is not there": run("serve runs/vae --token-file token"),
+    "A host to allow that is no name": run(
+        "serve runs/vae --allowed-hosts https://shop.example.com"
+    ),
     "A port that is taken": Mistake(command="serve runs/vae", within=taken_port),
     "No run to serve": run("serve"),
     "Two runs of one name": run("serve runs/vae old/vae", copy_run),

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from foretaste.serve.app import OPEN_PATHS
 from foretaste.serve.config import ServeConfig
+from foretaste.serve.guard import OPEN_PATHS
 from tests.cli.conftest import call
 from tests.docs.pages import ROOT, page
 

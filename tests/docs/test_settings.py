@@ -89,7 +89,7 @@ OF_OTHER_PROGRAMS = {
 
 def shown(value: Any) -> str:
     """A default as a person reads it."""
-    if value is MISSING or value is None:
+    if value is MISSING or value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return "on" if value else "off"

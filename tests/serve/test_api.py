@@ -341,9 +341,42 @@ def test_a_token_is_asked_for_everywhere_but_by_probes(runs: Path, tmp_path: Pat
             assert client.get(path).status_code == 200
 
 
+OWN_NAMES = ("127.0.0.1", "127.0.0.1:8000", "LOCALHOST:80", "localhost.", "[::1]", "[::1]:8000")
+OTHER_NAMES = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil", "")
+MALFORMED_NAMES = ("[::1", "::1", "localhost:", "a@127.0.0.1", "127.0.0.1, evil.example", "é")
+
+
+def status_of(client: TestClient, host: str, path: str = "/v1/models") -> int:
+    return client.get(path, headers={"host": host.encode()}).status_code
+
+
+def test_a_name_that_another_site_leads_here_is_refused(runs: Path) -> None:
+    with serving(runs / "ease", allowed_hosts=["Shop.example"]) as (client, _):
+        for host in (*OWN_NAMES, "10.0.0.7:8000", "shop.example", "SHOP.example.:80"):
+            assert status_of(client, host) == 200, host
+        for host in (*OTHER_NAMES, *MALFORMED_NAMES, "sub.shop.example"):
+            for path in ("/v1/models", "/v1/recommend", "/", "/healthz", "/metrics"):
+                assert status_of(client, host, path) == 421, (host, path)
+        response = client.get("/v1/models", headers={"host": "evil.example"})
+        assert response.json()["error"]["code"] == "misdirected"
+        assert "evil" not in response.text
+        both = [("host", "localhost"), ("host", "evil.example")]
+        assert client.get("/v1/models", headers=both).status_code == 421
+
+
+def test_with_a_token_names_are_checked_where_some_are_given(runs: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    with serving(runs / "ease", token_file=token) as (client, _):
+        assert status_of(client, "shop.example") == 200
+    with serving(runs / "ease", token_file=token, allowed_hosts=["shop.example"]) as (client, _):
+        assert status_of(client, "shop.example") == 200
+        assert status_of(client, "evil.example") == 421
+
+
 def test_until_the_runs_are_loaded_probes_alone_are_answered(runs: Path) -> None:
     service = Service(ModelStore([runs / "ease"], "cpu"), ServeConfig(access_log=False))
-    client = TestClient(service.app())
+    client = TestClient(service.app(), base_url="http://localhost")
     assert client.get("/healthz").status_code == 200
     for method, path in (
         ("GET", "/readyz"),
@@ -412,8 +445,12 @@ def test_every_error_is_one_that_the_document_names(client: TestClient) -> None:
         path: set(next(iter(operations.values()))["responses"])
         for path, operations in document["paths"].items()
     }
-    assert statuses["/v1/recommend"] == {"200", "400", "401", "413", "415", "422", "503", "504"}
-    assert statuses["/v1/reload"] == {*("200", "400", "401", "409", "413", "415", "422", "504")}
+    assert statuses["/v1/recommend"] == {
+        *("200", "400", "401", "413", "415", "421", "422", "503", "504")
+    }
+    assert statuses["/v1/reload"] == {
+        *("200", "400", "401", "409", "413", "415", "421", "422", "504")
+    }
     assert client.post("/v1/reload", json={"model": "vae"}).status_code == 422
     errors = document["components"]["schemas"]["ErrorResponse"]
     assert errors["required"] == ["error"]

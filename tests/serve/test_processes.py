@@ -68,7 +68,7 @@ def test_a_head_without_end_is_cut_off(runs: Path) -> None:
     with processes.serve(runs / "popularity") as served:
         for chunk in (b"x" * 1000, b"x-some: header\r\n" * 60):
             with socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S) as sender:
-                sender.sendall(b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-long: ")
+                sender.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: ")
                 with pytest.raises(OSError, match=r"reset|roken pipe"):
                     sender.sendall(chunk * 10_000)
         long = {"users": [{"history": ["x" * 1000] * 900}]}
@@ -78,7 +78,7 @@ def test_a_head_without_end_is_cut_off(runs: Path) -> None:
 def test_requests_that_do_not_end_are_ended(runs: Path) -> None:
     """One in its head, one in its body, and one whose sender goes away."""
     ask = (
-        b"POST /v1/recommend HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: 100\r\n\r\n{"
     )
     with processes.serve(runs / "popularity", "--deadline-s", 0.2) as served:
@@ -104,8 +104,8 @@ def test_what_comes_after_sigterm_is_refused_while_workers_drain(runs: Path) -> 
     with processes.serve(runs / "vae", "--workers", 2, "--deadline-s", 15) as served:
         with socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S) as sender:
             sender.sendall(
-                b"POST /v1/recommend HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
-                b"content-length: %d\r\n\r\n" % len(body)
+                b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\n"
+                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
             )
             served.ask("GET", "/readyz")
             served.process.send_signal(signal.SIGTERM)
@@ -228,6 +228,12 @@ def test_an_address_that_others_can_reach_needs_a_token(host: str, tmp_path: Pat
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_this_machine_alone_needs_none(host: str) -> None:
     assert ServeConfig(host=host).token() is None
+
+
+@pytest.mark.parametrize("name", ["", "https://a.b", "a.b:80", "*.a.b", "a.b/", "a b"])
+def test_an_allowed_host_that_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(SettingError, match=r"allowed_hosts has .* give names alone"):
+        ServeConfig(allowed_hosts=("a.b", name))
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", b"two words of a token", b"\xff" * 20])

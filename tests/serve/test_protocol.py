@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from foretaste.serve.protocol import KEEP_ALIVE_S, BoundedProtocol
 
 DEADLINE_S = 3.0
-ASK = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n"
+ASK = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n"
 
 
 class Timer:

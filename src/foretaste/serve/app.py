@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from foretaste.errors import ForetasteError
 from foretaste.serve import page
@@ -25,13 +24,11 @@ from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.errors import HANDLERS, ServiceError, not_ready, overloaded
 from foretaste.serve.events import Event, EventStore
+from foretaste.serve.guard import Guard
 from foretaste.serve.models import ModelStore
 from foretaste.serve.openapi import document
 from foretaste.serve.schemas import Bodies, ReloadBody
 from foretaste.serve.telemetry import Metrics, Telemetry, log
-
-OPEN_PATHS = {"/healthz", "/readyz", *page.FILES}
-"""Paths that need no token: what probes them has none, and the page asks for it."""
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -74,7 +71,7 @@ class Service:
             await asyncio.to_thread(self.event_store.close)
 
     def app(self) -> ASGIApp:
-        """The application, with the token checked and every request counted."""
+        """The application, with token and Host checked and every request counted."""
         routes = [
             _route("/v1/recommend", self.recommend, "POST"),
             _route("/v1/events", self.events, "POST"),
@@ -94,10 +91,8 @@ class Service:
         starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
         # It would lead /healthz/ to whatever host the request says it asks.
         starlette.router.redirect_slashes = False
-        app: ASGIApp = starlette
-        if token := self.config.token():
-            app = _Guard(app, token)
-        return Telemetry(app, self.metrics, access_log=self.config.access_log)
+        guarded = Guard(starlette, self.config)
+        return Telemetry(guarded, self.metrics, access_log=self.config.access_log)
 
     async def recommend(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
@@ -261,24 +256,6 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise expired() from None
-
-
-class _Guard:
-    """Lets requests pass that bring the token."""
-
-    def __init__(self, app: ASGIApp, token: bytes) -> None:
-        self._app = app
-        self._expected = b"Bearer " + token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        if scope["path"] in OPEN_PATHS or hmac.compare_digest(given, self._expected):
-            await self._app(scope, receive, send)
-            return
-        error = ServiceError(401, "unauthorized", "send the token: Authorization: Bearer TOKEN")
-        response = error.response()
-        response.headers["www-authenticate"] = "Bearer"
-        await response(scope, receive, send)
 
 
 def _route(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,6 +13,9 @@ from foretaste.errors import SettingError
 
 MIN_TOKEN = 16
 """Characters of a token: shorter ones can be found by trying."""
+
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
+"""Of a host, as the header has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,10 @@ class ServeConfig:
 
     token_file: Path | None = None
     """File with the token that requests must bring, as Authorization: Bearer TOKEN."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    """Names, without ports, that requests may be sent to beside localhost, host and any address;
+    others are refused with 421. With token_file any name will do unless some are given."""
 
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
@@ -88,6 +96,12 @@ class ServeConfig:
                 "strangers out; give --token-file FILE (token_file=... in Python), or listen on "
                 "127.0.0.1 behind a proxy that does"
             )
+        for name in self.allowed_hosts:
+            if not _NAME.fullmatch(name):
+                raise SettingError(
+                    f"allowed_hosts has {name!r}; give names alone, such as shop.example.com: no "
+                    "https://, port, path or *"
+                )
 
     def token(self) -> bytes | None:
         """The token of ``token_file``; SettingError where it has none worth the name."""

@@ -20,6 +20,7 @@ _ERRORS = {
     409: "A run could not be loaded; those before go on answering.",
     413: "The body is too long.",
     415: "The body is not said to be JSON.",
+    421: "The name in Host is not one of the service.",
     422: "The body or a parameter is not what it must be; error.field has the place.",
     404: "The service keeps no events.",
     503: "Too many requests wait, or the runs are still being loaded; Retry-After has seconds.",
@@ -134,7 +135,7 @@ def _get(
     errors: tuple[int, ...] = (),
     parameters: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    operation = {"summary": summary, "responses": _responses(response, (401, *errors))}
+    operation = {"summary": summary, "responses": _responses(response, (401, 421, *errors))}
     return {"get": operation | ({"parameters": parameters} if parameters else {})}
 
 
@@ -152,7 +153,7 @@ def _post(
                 "required": True,
                 "content": {"application/json": {"schema": _reference(body), "example": example}},
             },
-            "responses": _responses(response, (401, *errors)),
+            "responses": _responses(response, (401, 421, *errors)),
         }
     }
 

@@ -1,0 +1,77 @@
+"""Requests let through: those that bring the token, and that are sent to a name of this service."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from ipaddress import ip_address
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from foretaste.serve import page
+from foretaste.serve.config import ServeConfig
+from foretaste.serve.errors import ServiceError
+
+OPEN_PATHS = {"/healthz", "/readyz", *page.FILES}
+"""Paths that need no token: what probes them has none, and the page asks for it."""
+
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:]+?)\.?)(?::\d+)?")
+
+
+class Guard:
+    """Refuses requests before an application sees them.
+
+    A page of another site can have its own name lead to this machine (DNS rebinding), and its
+    script then reads here what it likes. The Host header has that name. A token, which the script
+    does not have, keeps it out as well: with one, names are checked only where they are given.
+    """
+
+    def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
+        token = config.token()
+        self._app = app
+        self._expected = None if token is None else b"Bearer " + token
+        self._names: set[str] | None = None
+        if token is None or config.allowed_hosts:
+            self._names = {"localhost", config.host, *map(str.lower, config.allowed_hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = scope["headers"]
+        # Starlette's TrustedHostMiddleware answers with plain text, and knows no addresses by kind.
+        for name, value in headers:  # HTTP/1.0 may have none; browsers send one
+            if name == b"host" and not self._is_ours(value.decode("latin-1")):
+                words = "this name is not among those of the service: --allowed-hosts adds names"
+                return ServiceError(421, "misdirected", words).response()
+        given = next((value for name, value in headers if name == b"authorization"), b"")
+        if (
+            self._expected is None
+            or scope["path"] in OPEN_PATHS
+            or hmac.compare_digest(given, self._expected)
+        ):
+            return None
+        error = ServiceError(401, "unauthorized", "send the token: Authorization: Bearer TOKEN")
+        response = error.response()
+        response.headers["www-authenticate"] = "Bearer"
+        return response
+
+    def _is_ours(self, host: str) -> bool:
+        """True for an address, which no name leads to, and for a name that is allowed."""
+        if self._names is None:
+            return True
+        found = _HOST.fullmatch(host.lower())
+        if found is None:
+            return False
+        name = found["address"] or found["name"]
+        return name in self._names or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
