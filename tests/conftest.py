@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.browser import LIMIT_MS
 
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
 settings.load_profile("foretaste")
@@ -33,3 +39,16 @@ def generator() -> torch.Generator:
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Every device of this machine."""
     return torch.device(request.param)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The browser, started once for a module."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium, as Debian has it")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, timeout=6 * LIMIT_MS)
+        yield browser
+        browser.close()

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,9 @@ from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.report import RunsReport, report_runs
 from foretaste.report.contents import LENGTHS
+from foretaste.report.sections import summary
 from foretaste.training import Callback
+from tests.browser import LIMIT_MS, SHAPES, check_fits
 
 HOSTILE = '<script>alert("1")</script> | <img src=x onerror=alert(2)> & *co*'
 EASE = "<b>ease & 'co'"
@@ -45,7 +48,7 @@ class Parsed(HTMLParser):
             self._open.append(tag)
         if tag == "table":
             self._rows = []
-        elif tag == "caption":
+        elif tag == "figcaption":
             self._caption = ""
         elif tag == "tr":
             self._rows.append([])
@@ -64,7 +67,7 @@ class Parsed(HTMLParser):
         if "style" in self._open:
             return
         self.text += data
-        if "caption" in self._open:
+        if "figcaption" in self._open:
             self._caption += data
         elif {"td", "th"} & {*self._open}:
             self._rows[-1][-1] += data
@@ -126,7 +129,8 @@ def test_a_page_has_every_section(page: Path) -> None:
         *("time", "settings", "origin", "people", "notes"),
     }
     linked = {about["href"] for tag, about in parsed(page).elements if tag == "a"}
-    assert linked == {f"#{id}" for id in ids - {None}}
+    headings = {about["id"] for tag, about in parsed(page).elements if tag == "h2"}
+    assert linked == {f"#{id}" for id in headings}
 
 
 def test_its_numbers_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
@@ -181,6 +185,32 @@ def test_a_page_loads_nothing_and_runs_nothing(page: Path) -> None:
     assert "@import" not in text
     assert "url(" not in text.replace("url(#", "")
     assert len(text) < 500_000
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_page_fits_screens_and_paper(shape: dict[str, Any], page: Path, browser: Any) -> None:
+    tab = browser.new_page(**shape)
+    tab.set_default_timeout(LIMIT_MS)
+    tab.goto(page.as_uri())
+    check_fits(tab)
+    tab.set_viewport_size({"width": 680, "height": 1000})  # A4 less its margins
+    tab.emulate_media(media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    tab.close()
+
+
+def test_the_summary_holds_the_best_against_the_first(
+    report: RunsReport, page: Path, runs: list[foretaste.Run]
+) -> None:
+    text, differences = parsed(page).text, report.comparison.differences
+    measured = {label: found["ndcg@100"] for label, found in report.comparison.evaluations.items()}
+    best = max(measured, key=lambda label: measured[label])
+    assert f"The highest ndcg@100 is that of {best}: {measured[best]:.4f}" in text
+    assert best != "popularity"
+    assert f"{best} is {differences[best]['ndcg@100'].value:+.4f} (" in text
+    turned = report_runs(runs[::-1] if best == "vae" else [runs[1], runs[2]], num_people=0)
+    assert [line for line in summary(turned) if f" from {best}, on the same users: " in line]
 
 
 def test_titles_and_names_are_text(page: Path, report: RunsReport) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,17 @@ import pytest
 from foretaste.data import PrepareConfig, prepare
 from foretaste.recommend import Recommender, load
 from foretaste.training import train
+from tests.browser import LIMIT_MS, SHAPES, check_fits
 from tests.runs.tiny import FIRST_USER, interactions
 from tests.serve.processes import Served, serve
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian has it")
 
-LIMIT_MS = 5_000
 TOKEN = "0123456789abcdef"
 KNOWN = FIRST_USER
 HOSTILE = '<img src=x onerror="document.title=1"><b>&amp;</b>'
 BIG = 2**60
 """Added to ids of the run without titles: no number of JavaScript's can hold them."""
-AXE = Path(__file__).parents[2] / "build" / "axe-core.tgz"
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +53,6 @@ def served(runs: Path) -> Iterator[Served]:
         *(runs / name for name in ("ease", "vae", "plain")), "--token-file", token
     ) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, timeout=6 * LIMIT_MS)
-        yield browser
-        browser.close()
 
 
 class Tab:
@@ -242,13 +229,7 @@ def test_errors_are_shown_and_pass(tab: Tab) -> None:
     tab.complaints.clear()
 
 
-SHAPES = [
-    {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
-    for width, scheme in ((360, "light"), (1280, "dark"))
-]
-
-
-@pytest.mark.parametrize("tab", SHAPES, indirect=True, ids=["phone-light", "desktop-dark"])
+@pytest.mark.parametrize("tab", SHAPES.values(), indirect=True, ids=SHAPES)
 def test_the_page_fits_and_passes_the_rules_of_axe(tab: Tab) -> None:
     page = tab.open()
     page.get_by_role("combobox", name="Beside it").select_option("vae")
@@ -261,15 +242,3 @@ def test_the_page_fits_and_passes_the_rules_of_axe(tab: Tab) -> None:
     page.get_by_role("link", name="Training").click()
     page.get_by_role("img", name="Training loss, by epoch").wait_for()
     check_fits(page)
-
-
-def check_fits(page: Any) -> None:
-    """Nothing is wider than the page, and axe finds nothing where it is there."""
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    if AXE.exists():
-        with tarfile.open(AXE) as archive:
-            script = archive.extractfile("package/axe.min.js")
-            assert script is not None
-            page.evaluate(script.read().decode())
-        violations = page.evaluate("axe.run().then((found) => found.violations)")
-        assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == []

@@ -145,7 +145,7 @@ def resume(
         run: Directory of the run.
         dataset: Where the run's dataset is now, if it is not where it was.
         overwrite: Replace, in the end, what another training wrote to --log-path and
-            --results-dir.
+            --results-dir, and a report that is there already.
         bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
     _bind(bind)
@@ -156,8 +156,10 @@ def resume(
     opened = Run.open(run)
 
     from foretaste import training
+    from foretaste.runs.loading import dataset_of
     from foretaste.training.auto import asked_settings
 
+    report = _report_after(logs, lambda: dataset_of(opened, dataset), overwrite=overwrite)
     with displayed(asked_settings(opened), logs) as display:
         resumed = training.resume(
             opened,
@@ -166,6 +168,7 @@ def resume(
             logs=logs.config(),
             callback=display,
         )
+    report(resumed)
     print_run(resumed, logs)
 
 
@@ -211,10 +214,7 @@ def _train(
         if path is not None:
             Run.open(path)
     dataset = _opened(raw or RawData(), sources, quiet=logs.quiet)
-    if place.report is not None:
-        from foretaste.report.contents import checked_report
-
-        split = checked_report(place.report, dataset, overwrite=place.overwrite)
+    report = _report_after(logs, lambda: dataset, overwrite=place.overwrite)
 
     from foretaste import training
 
@@ -238,14 +238,29 @@ def _train(
             callback=display,
             **settings,
         )
-    if place.report is not None:
-        from foretaste.report import report_runs
+    report(run)
+    print_run(run, logs)
 
+
+def _report_after(
+    logs: Logs, open_data: Callable[[], Dataset], *, overwrite: bool
+) -> Callable[[Run], None]:
+    """The report that a training ends with, if any; its place is checked at once."""
+    if logs.report is None:
+        return lambda run: None
+
+    from foretaste.report.contents import checked_report, report_runs
+
+    output, dataset = logs.report, open_data()
+    split = checked_report(output, dataset, overwrite=overwrite)
+
+    def write(run: Run) -> None:
         with counting("Ranking for the report", quiet=logs.quiet) as progress:
             report = report_runs([run], split=split, dataset=dataset, progress=progress)
         if launch().rank == 0:
-            report.write(place.report, overwrite=place.overwrite)
-    print_run(run, logs)
+            report.write(output, overwrite=overwrite)
+
+    return write
 
 
 def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:

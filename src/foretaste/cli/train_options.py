@@ -101,14 +101,11 @@ class NewRun:
     """Directory of the run, new or empty; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the run in that directory, and what another training wrote to --log-path and
-    --results-dir. All of it stays as it is until the new training is finished."""
+    """Replace the run in that directory, what another training wrote to --log-path and
+    --results-dir, and the report. All of it stays as it is until the new training is finished."""
 
     runs_root: Path | None = None
     """Directory of runs without names; ./runs unless given."""
-
-    report: Path | None = None
-    """End with a report on the run in this .html or .md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +114,9 @@ class Logs(LogConfig):
 
     tensorboard: Annotated[bool, FLAG] = LogConfig.tensorboard
     trace: Annotated[bool, FLAG] = LogConfig.trace
+
+    report: Path | None = None
+    """End with a report on the run in this .html or .md."""
 
     verbose: Annotated[bool, FLAG] = False
     """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss

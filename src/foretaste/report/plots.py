@@ -45,6 +45,7 @@ _THEME = {
         "titleFontSize": 12,
         "titlePadding": 10,
         "labelLimit": 120,
+        "labelFlush": False,
     },
     "title": {"color": "currentColor", "fontSize": 12},
 }

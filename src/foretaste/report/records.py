@@ -84,6 +84,17 @@ def settings(report: RunsReport) -> Section:
         values = {"model": config.model, **config.model_config, "seed": config.seed}
         values |= config.resolved
         by_run[label] = {name: _value(value) for name, value in values.items()}
+    return Section(name="settings", heading="Settings", tables=_facts("Settings", by_run))
+
+
+def origin(report: RunsReport) -> Section:
+    heading = "Versions and digests"
+    by_run = {label: _origin_of(run) for label, run in report.runs.items()}
+    return Section(name="origin", heading=heading, tables=_facts(heading, by_run))
+
+
+def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table, ...]:
+    """Facts that differ between runs, a column each, and below them those that do not."""
     differing, same = [], []
     for name in dict.fromkeys(name for found in by_run.values() for name in found):
         shown = [found.get(name) for found in by_run.values()]
@@ -92,25 +103,12 @@ def settings(report: RunsReport) -> Section:
             differing.append((name, tuple(Cell(value or "-") for value in shown)))
         else:
             same.append((name, tuple(map(Cell, distinct))))
+    alike = f"{heading} of every run that has them" if len(by_run) > 1 else heading
     grids = {
-        "Settings that differ": Grid(headings=("", *by_run), rows=tuple(differing)),
-        "Settings of every run that has them": Grid(headings=("", "value"), rows=tuple(same)),
+        f"{heading} that differ": Grid(headings=("", *by_run), rows=tuple(differing)),
+        alike: Grid(headings=("", "value"), rows=tuple(same)),
     }
-    tables = [Table(caption=caption, grid=grid) for caption, grid in grids.items() if grid.rows]
-    return Section(name="settings", heading="Settings", tables=tuple(tables))
-
-
-def origin(report: RunsReport) -> Section:
-    facts = {label: _origin_of(run) for label, run in report.runs.items()}
-    names = dict.fromkeys(name for found in facts.values() for name in found)
-    rows = [(name, tuple(Cell(found.get(name, "-")) for found in facts.values())) for name in names]
-    grid = Grid(headings=("", *facts), rows=tuple(rows))
-    caption = "Directory, dataset, versions and digests of each run"
-    return Section(
-        name="origin",
-        heading="Versions and digests",
-        tables=(Table(caption=caption, grid=grid),),
-    )
+    return tuple(Table(caption=caption, grid=grid) for caption, grid in grids.items() if grid.rows)
 
 
 def seconds(run: Run) -> dict[str, float]:
@@ -177,7 +175,7 @@ def _origin_of(run: Run) -> dict[str, str]:
     weights = [event["best_weights"] for event in run.log.read() if event.get("best_weights")]
     return {
         "directory": str(run.path),
-        "begun": config.created,
+        "begun": config.created.replace("T", " "),
         "dataset": dataset.name,
         "dataset's digest": dataset.digest,
         **({"sha256 of the weights": str(weights[-1]["sha256"])} if weights else {}),

@@ -40,18 +40,18 @@ def summary(report: RunsReport) -> list[str]:
     lines = [f"{report.dataset.path.name}: {first.conditions()[0]}."]
     measured = {label: found.metrics[report.focus] for label, found in evaluations.items()}
     if len(measured) > 1:
-        best = max(measured, key=lambda label: measured[label].value)
+        best, second, *_ = sorted(measured, key=lambda name: measured[name].value, reverse=True)
         lines.append(
             f"The highest {report.focus} is that of {best}: {metric_cell(measured[best])}."
         )
-        second = report.comparison.differences.get(best, {}).get(report.focus)
-        if second is not None:
-            label = next(iter(evaluations))
-            is_clear = "more than chance explains" if second.is_clear else "within chance"
-            lines.append(
-                f"It is {second.value:+.4f} ({second.interval()}) from {label}, on the same users: "
-                f"{is_clear}."
-            )
+        baseline = report.labels[0]
+        other = second if best == baseline else best
+        found = report.comparison.differences[other][report.focus]
+        is_clear = "more than chance explains" if found.is_clear else "within chance"
+        lines.append(
+            f"{other} is {found.value:+.4f} ({found.interval()}) from {baseline}, on the same "
+            f"users: {is_clear}."
+        )
     return lines
 
 
