@@ -54,13 +54,17 @@ def figure(
     charts: Sequence[alt.LayerChart],
     *,
     is_keyed: bool = False,
+    numbers: str = "the tables of this section",
 ) -> Figure:
-    """Plots of runs, with a key to them where the plots themselves do not name them."""
+    """Plots of runs, with a key to them where the plots themselves do not name them.
+
+    ``numbers`` says where those are that the plots show.
+    """
     return Figure(
         name=name,
         caption=caption,
         alternative=f"{caption}: {counted(len(labels), 'run')}, {', '.join(labels)}. "
-        "The tables of this section have the numbers.",
+        f"The numbers are in {numbers}.",
         charts=tuple(charts),
         key=tuple(labels) if is_keyed and len(labels) > 1 else (),
     )

@@ -39,8 +39,13 @@ def learning(report: RunsReport) -> Section:
     if in_one_pass := [label for label in labels if label not in losses]:
         text.append(f"Fitted in one pass, without epochs: {', '.join(in_one_pass)}.")
     caption = "The metric that chooses the epoch, and the loss of each epoch"
-    figures = (figure(labels, "learning", caption, charts, is_keyed=True),) if charts else ()
-    return Section(name="learning", heading="Learning curves", text=tuple(text), figures=figures)
+    drawn = figure(labels, "learning", caption, charts, is_keyed=True, numbers="the runs' logs")
+    return Section(
+        name="learning",
+        heading="Learning curves",
+        text=tuple(text),
+        figures=(drawn,) if charts else (),
+    )
 
 
 def time(report: RunsReport) -> Section:

@@ -202,7 +202,8 @@ def novelty(report: RunsReport) -> Section:
         ]
         chart = plots.scatter(f"{name}, bits", report.focus, rows, labels)
         caption = f"{report.focus} against {name}; above and to the right is better"
-        figures.append(figure(labels, "novelty", caption, [chart], is_keyed=True))
+        numbers = "the tables of the sections Quality and Beyond accuracy"
+        figures.append(figure(labels, "novelty", caption, [chart], is_keyed=True, numbers=numbers))
     return Section(name="novelty", heading="Accuracy against novelty", figures=tuple(figures))
 
 
