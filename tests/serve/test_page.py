@@ -223,9 +223,14 @@ def test_errors_are_shown_and_pass(tab: Tab) -> None:
     like(page, "The Book of 5")
     sync_api.expect(page.get_by_role("alert")).to_have_text("too many wait")
     page.unroute_all()
+    page.route("**/v1/recommend", lambda route: route.abort())
+    page.get_by_role("button", name="Remove The Book of 5").click()
+    unreachable = "The service cannot be reached."
+    sync_api.expect(page.get_by_role("alert")).to_have_text(unreachable)
+    page.unroute_all()
     like(page, "The Book of 4")
     sync_api.expect(page.get_by_role("alert")).to_have_count(0)
-    assert all("503" in complaint for complaint in tab.complaints)
+    assert all("503" in said or "ERR_FAILED" in said for said in tab.complaints)
     tab.complaints.clear()
 
 

@@ -42,6 +42,8 @@ async function ask(path, { body, signal } = {}) {
     headers,
     body: body && JSON.stringify(body),
     signal,
+  }).catch(() => {
+    throw new Error("The service cannot be reached.");
   });
   if (!response.headers.get("content-type")?.startsWith("application/json")) {
     throw new Error(`The service did not answer: ${response.status} ${response.statusText}`);
