@@ -237,3 +237,20 @@ def test_products_with_candidates(
 
 def test_products_at_places_are_probed() -> None:
     assert torch_internals.has_sampled_products()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_without_gradients_layers_have_no_graph_and_the_same_results(dtype: torch.dtype) -> None:
+    inputs = layer((7, 5, 3), torch.Generator().manual_seed(0))
+    value, weight, bias = (one.float().requires_grad_() for one in inputs)
+
+    def found() -> list[Tensor]:
+        product = dense(value, weight, bias, "tanh", compute_dtype=dtype)
+        return [product, activated(product.float(), bias, "relu", dtype)]
+
+    expected = found()
+    with torch.no_grad():
+        alike = found()
+    for one, other in zip(alike, expected, strict=True):
+        assert (one.requires_grad, other.requires_grad) == (False, True)
+        assert torch.equal(one, other)

@@ -86,3 +86,9 @@ def test_only_what_depends_on_the_run_alone_is_cached(runs: Path, tmp_path: Path
         assert event["item_id"] not in [item["item_id"] for item in after["items"]]
     with serving(runs / "vae", cache_mib=0) as (client, _):
         assert cached() == 0
+
+
+def test_a_served_autoencoder_is_laid_out_for_few_users(runs: Path) -> None:
+    with serving(runs / "vae") as (_, service):
+        model = service.store.get(None).recommender.model
+    assert not model.output.weight.is_contiguous()  # type: ignore[union-attr]

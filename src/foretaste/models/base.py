@@ -161,6 +161,9 @@ class RecommenderModel(nn.Module, ABC):
         others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
+    def lay_out_for_few(self) -> None:
+        """Rearrange weights in memory for answers to few users at a time, if that is faster."""
+
     def item_vectors(self) -> Tensor:
         """Learned vectors of the items, [I, D]."""
         raise UnsupportedError(
@@ -172,9 +175,8 @@ class RecommenderModel(nn.Module, ABC):
         """Vectors of users, [B, D]: the learned part of their state."""
         parts = [part for part in state.parts if isinstance(part, Tensor)]
         if not parts:
-            raise UnsupportedError(
-                f"{self.name} has no vectors of users; train neumf or vae for them"
-            )
+            reason = f"{self.name} has no vectors of users; train neumf or vae for them"
+            raise UnsupportedError(reason)
         return torch.cat(parts, dim=1)
 
     def scorer(self, *, known_users: bool) -> Scorer:

@@ -78,6 +78,8 @@ def dense(
     between layers, half precision is half the memory.
     """
     dtype = compute_dtype or input_SN.dtype
+    if not torch.is_grad_enabled():  # a graph costs more than small products
+        return linear(input_SN.to(dtype), weight_MN.to(dtype), bias_M.to(dtype), activation)
     result = _Dense.apply(input_SN, weight_MN, bias_M, activation, dtype)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 
@@ -91,7 +93,7 @@ class _Activated(torch.autograd.Function):
         activation: Activation | None,
         dtype: torch.dtype | None,
     ) -> Tensor:
-        result_SM = activate_(value_SM + bias_M, activation).to(dtype or value_SM.dtype)
+        result_SM = _activated(value_SM, bias_M, activation, dtype)
         ctx.activation, ctx.dtypes = activation, (value_SM.dtype, bias_M.dtype)
         ctx.save_for_backward(result_SM)
         return result_SM
@@ -113,8 +115,19 @@ def activated(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """``activation(value + bias)`` in ``dtype``, by default the value's; differentiable once."""
+    if not torch.is_grad_enabled():
+        return _activated(value_SM, bias_M, activation, dtype)
     result = _Activated.apply(value_SM, bias_M, activation, dtype)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
+
+
+def _activated(
+    value_SM: Tensor,
+    bias_M: Tensor,
+    activation: Activation | None,
+    dtype: torch.dtype | None,
+) -> Tensor:
+    return activate_(value_SM + bias_M, activation).to(dtype or value_SM.dtype)
 
 
 def activate_(value: Tensor, activation: FusedActivation | None) -> Tensor:
@@ -222,6 +235,7 @@ def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) ->
     products_BK = vector_BD.new_empty(index_BK.shape)
     samples = vector_BD.device.type == "cpu" and vector_BD.dtype.itemsize >= 4
     samples = samples and 0 < index_BK.shape[1] <= len(table_ID) and has_sampled_products()
+    samples = samples and table_ID.is_contiguous()  # another one would be copied
     numbers_each = index_BK.shape[1] * (1 if samples else vector_BD.shape[1])
     rows_at_once = max(1, _CANDIDATES_AT_ONCE // max(1, numbers_each))
     for start in range(0, len(vector_BD), rows_at_once):

@@ -276,3 +276,20 @@ def test_users_of_a_batch_compute_on_their_own_as_among_others(
     torch.testing.assert_close(found_gradients, gradients)
     assert [len(part.histories) for part in parts] == [1, 5, 8, 0]
     assert {part.num_samples for part in parts} == {NUM_USERS}
+
+
+def test_an_output_laid_out_for_few_gives_the_same_scores(histories: HistoryTensors) -> None:
+    model = MultVAE(CONFIGS["vae"], NUM_USERS, NUM_ITEMS)  # type: ignore[arg-type]
+    model.reset_parameters(0)
+    model.eval()
+    candidates = torch.arange(5).expand(NUM_USERS, -1)
+
+    def scores() -> tuple[torch.Tensor, torch.Tensor]:
+        state = model.fold_in(histories)
+        return model.score_catalogue(state), model.score_candidates(state, candidates)
+
+    before = scores()
+    model.lay_out_for_few()
+    assert model.output.weight.stride() == (1, NUM_ITEMS)
+    for found, expected in zip(scores(), before, strict=True):
+        torch.testing.assert_close(found, expected)

@@ -26,6 +26,8 @@ from foretaste.ops.ranks import ALONE
 from foretaste.ops.softmax_loss.exponentials import ItemShards
 from foretaste.ops.softmax_loss.sampled import sampled_loss
 
+_MAX_LAID_OUT_BYTES = 1 << 26
+
 
 class Layer(nn.Linear):
     """A layer whose weights nobody else fills, and which may have no rows."""
@@ -80,6 +82,12 @@ class HistoryAutoencoder(NeuralModel):
 
     def item_vectors(self) -> Tensor:
         return self.output.weight
+
+    def lay_out_for_few(self) -> None:
+        """Of the output layer, up to a size that each process can have for itself."""
+        weight_ID = self.output.weight
+        if self.device.type == "cpu" and weight_ID.nbytes <= _MAX_LAID_OUT_BYTES:
+            weight_ID.data = weight_ID.data.T.contiguous().T
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         return super().user_state(user_index_B, self._placed(histories))
@@ -196,7 +204,11 @@ class HistoryAutoencoder(NeuralModel):
 
     def scores_of(self, latent_BL: Tensor) -> Tensor:
         """Scores [B, I] of the catalogue for latent vectors."""
-        return linear(self._decode(latent_BL), self.output.weight, self.output.bias)
+        weight_ID = self.output.weight
+        # Of columns that `lay_out_for_few` put together, BLAS makes scores of 1 to 64 users up to
+        # twice as fast as oneDNN does of rows.
+        product = linear if weight_ID.is_contiguous() else nn.functional.linear
+        return product(self._decode(latent_BL), weight_ID, self.output.bias)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         hidden_BD = self._decode(self._latent_of(state))

@@ -37,6 +37,8 @@ def encode(
         item_index_n = item_index_N.index_select(0, kept_n)
         histories = HistoryTensors(offsets, item_index_n, histories.num_items)
         weight_B.mul_(1.0 / keep_rate(dropout, ENTRY_BITS))
+    if not torch.is_grad_enabled():
+        return sum_bags(table_IH, histories.item_index, histories.offsets).mul_(weight_B[:, None])
     result = _Bags.apply(table_IH, histories, weight_B[:, None], buffers or Buffers())  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 
