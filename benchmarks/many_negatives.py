@@ -95,10 +95,11 @@ def our_steps(
     histories: HistoryTensors, factors: int, sampling: SamplingConfig, num_interactions: int
 ) -> Callable[[], None]:
     """Our updates, one for each call, and the batch of each."""
-    model = GMF(GMFConfig(factors=factors, loss="softmax"), len(histories), histories.num_items)
+    config = GMFConfig(factors=factors, loss="softmax", cosine=False)
+    model = GMF(config, len(histories), histories.num_items)
     model.reset_parameters(1)
     optimizer = torch.optim.Adam(model.parameter_groups()["all"], lr=_LEARNING_RATE, fused=True)
-    batch_size = num_interactions * (1 + sampling.negatives)
+    batch_size = num_interactions * (1 + sampling.num_negatives)
     batches = model.make_batches(histories, batch_size=batch_size, seed=1, sampling=sampling)
     coming = batches.epoch(0)
     model.train()

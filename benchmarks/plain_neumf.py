@@ -165,7 +165,7 @@ def drawn_samples(
     """Users, items and labels of one epoch's samples, shuffled one by one; int64 and float32."""
     user_N = histories.row_index().int()
     key = stream_key(seed, Purpose.NEGATIVES, 0)
-    negative_NK = sample_negatives(Complement.of(histories), user_N, sampling.negatives, key)
+    negative_NK = sample_negatives(Complement.of(histories), user_N, sampling.num_negatives, key)
     item_NK = torch.cat([histories.item_index[:, None], negative_NK], dim=1)
     label_NK = torch.zeros(item_NK.shape, device=histories.device)
     label_NK[:, 0] = 1.0

@@ -62,7 +62,7 @@ def trained(
 
     ``settings`` are of the negatives for NeuMF, of the model otherwise.
     """
-    sampling = foretaste.SamplingConfig(**settings) if kind == "neumf" else None
+    sampling = foretaste.SamplingConfig(negatives=4, **settings) if kind == "neumf" else None
     model_config: Any = NEUMF if kind == "neumf" else replace(VAE, **settings)
     run = foretaste.train(
         "neumf" if kind == "neumf" else "vae",
@@ -78,7 +78,7 @@ def trained(
 def plain_neumf(dataset: Dataset, seed: int) -> nn.Module:
     """Trained by the plain loop, fresh negatives and order every epoch."""
     histories = _histories(dataset)
-    sampling = foretaste.SamplingConfig()
+    sampling = foretaste.SamplingConfig(negatives=4)
     training = PlainNeuMFTraining(NEUMF, sampling, histories, _plan("neumf", seed), chunk=1 << 14)
     for epoch in range(EPOCHS["neumf"]):
         drawn = drawn_samples(histories, sampling, seed * 1000 + epoch)

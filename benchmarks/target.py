@@ -76,7 +76,7 @@ def measure(session: Session, options: Target) -> None:
         split = _split_of(options.dataset)
     num_samples = split.train.num_users
     if session.sampling is not None:
-        num_samples = split.train.num_interactions * (1 + session.sampling.negatives)
+        num_samples = split.train.num_interactions * (1 + session.sampling.num_negatives)
     # The reference's batch is for data of its size.
     plan = session.plan(
         options.precision,

@@ -77,7 +77,7 @@ def _measure_case(
     plain_numbers, numbers = (side.as_numbers(session.unit) for side in (plain.epochs, ours))
     add_ratio(numbers, plain_numbers, f"{session.unit}_per_s")
     if session.sampling is not None and session.sampling.verified_negatives:
-        seconds = _negatives_s(session, part, session.sampling.negatives)
+        seconds = _negatives_s(session, part, session.sampling.num_negatives)
         numbers["negatives_s"] = seconds
         numbers["negatives_share"] = seconds / numbers["epoch_s"]["median"]
     differs = {"precision": options.plain_precision, "chunk": plain.chunk}

@@ -233,7 +233,7 @@ def test_an_interrupted_fit_leaves_nothing(number: int, epochs: Any, plays: pa.T
 
 def test_a_loss_that_diverges_is_said_without_a_run(plays: pa.Table) -> None:
     with pytest.raises(TrainingError, match="lower --learning-rate") as caught:
-        fitted("gmf", plays, learning_rate=1e30, epochs=20)
+        fitted("gmf", plays, loss="bce", learning_rate=1e30, epochs=20)
     assert "kept" not in str(caught.value)
 
 

@@ -65,11 +65,13 @@ def vae(histories: Histories, device: torch.device) -> MultVAE:
 
 def neumf_training(tensors: HistoryTensors, chunk: int) -> PlainNeuMFTraining:
     plan = session(NEUMF, tensors.device).plan("fp32", 256, 1)
-    return PlainNeuMFTraining(NEUMF, SamplingConfig(), tensors, plan, chunk=chunk)
+    return PlainNeuMFTraining(NEUMF, SamplingConfig(negatives=4), tensors, plan, chunk=chunk)
 
 
 def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
-    batch = next(iter(InteractionBatches(tensors, SamplingConfig(), 256, seed=1).epoch(0)))
+    batch = next(
+        iter(InteractionBatches(tensors, SamplingConfig(negatives=4), 256, seed=1).epoch(0))
+    )
     ours = neumf.train()(batch)
     shape = batch.item_index_BK.shape
     plain = PlainNeuMF.of(neumf)
@@ -183,7 +185,7 @@ def test_plain_training_runs_in_bf16(either: Session, tensors: HistoryTensors) -
     training: PlainNeuMFTraining | PlainVAETraining
     if isinstance(either.model, NeuMFConfig):
         training = PlainNeuMFTraining(
-            either.model, SamplingConfig(), tensors, plan, precision="bf16"
+            either.model, SamplingConfig(negatives=4), tensors, plan, precision="bf16"
         )
         assert training.chunk == 64
     else:

@@ -246,7 +246,7 @@ TRAINING = {
     ),
     "The dataset of a run is another": run("train --resume runs/stopped --dataset heldout"),
     "A start from another model": run("train vae data --from runs/gmf"),
-    "A start from other scores": run(f"{_GMF} --cosine --from runs/gmf"),
+    "A start from other scores": run(f"{_GMF} --loss bce --from runs/gmf"),
     "A start from other sizes": run("train vae data --hidden 9 --latent 3 --from runs/vae"),
     "A start without a common item": run(
         "train vae other.csv --hidden 8 --latent 4 --from runs/vae",

@@ -9,12 +9,20 @@ import pytest
 
 from foretaste.errors import SettingError
 from foretaste.models.base import IterativeModel
-from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import config_class
+from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.training import TrainingConfig
-from foretaste.training.auto import TrainingPlan, check_settings_act, fitted_to, resolve
+from foretaste.training.auto import (
+    TrainingPlan,
+    check_settings_act,
+    fitted_to,
+    resolve,
+    resolved_sampling,
+)
 
 
 def plan_of(
@@ -80,6 +88,16 @@ def test_many_negatives_make_no_reference_of_small_data(
     plan = plan_of(num_interactions=num_interactions, negatives=negatives)
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
     assert 1_000 <= plan.batch_size / (1 + negatives) <= num_interactions / 100
+
+
+@pytest.mark.parametrize(
+    ("num_users", "negatives", "rate"),
+    [(5_000, 64, 0.002), (5_001, 64, 0.0005), (5_001, 4, 0.002)],
+)
+def test_short_histories_learn_in_smaller_steps(
+    num_users: int, negatives: int, rate: float
+) -> None:
+    assert plan_of(num_users=num_users, negatives=negatives).learning_rate == rate
 
 
 @pytest.mark.parametrize("num_users", [1, 900, 10_000, 99_999])
@@ -177,6 +195,28 @@ def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
     config = TrainingConfig(**{"epochs": 9, **needed, name: ASKED[name]})
     plan = plan_of(config, model=model)
     assert getattr(plan, name) == ASKED[name]
+
+
+@pytest.mark.parametrize(
+    ("config", "num_items", "negatives"),
+    [
+        (GMFConfig(), 10_000, 64),
+        (GMFConfig(), 100, 12),
+        (GMFConfig(), 9, 4),
+        (GMFConfig(loss="ccl"), 10_000, 64),
+        (GMFConfig(loss="bce"), 10_000, 4),
+        (NeuMFConfig(), 10_000, 4),
+        (NeuMFConfig(loss="softmax"), 10_000, 64),
+    ],
+)
+def test_negatives_follow_the_loss_and_the_items(
+    config: ModelConfig, num_items: int, negatives: int
+) -> None:
+    found = resolved_sampling(config, SamplingConfig(shared_negatives=True), num_items)
+    assert found == SamplingConfig(negatives=negatives, shared_negatives=True)
+    given = SamplingConfig(negatives=3)
+    assert resolved_sampling(config, given, num_items) == given
+    assert resolved_sampling(VAEConfig(), None, num_items) is None
 
 
 def test_a_schedule_may_be_longer_than_the_training() -> None:

@@ -35,7 +35,9 @@ def started(**asked: Any) -> TrainingStart:
         model="gmf",
         dataset="data",
         protocol="leave-one-out",
-        plan=resolve(replace(ASKED, **asked), GMF, size, sampling=SamplingConfig(), device="cpu"),
+        plan=resolve(
+            replace(ASKED, **asked), GMF, size, sampling=SamplingConfig(negatives=4), device="cpu"
+        ),
         num_users=100,
         num_items=50,
         num_interactions=1000,

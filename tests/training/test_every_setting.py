@@ -98,7 +98,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"factors": 5, "layers": (8, 6, 4), "dropout": 0.2, **LOSSES},
     ),
     "gmf": (
-        GMFConfig(factors=4),
+        GMFConfig(factors=4, loss="bce"),
         {
             "factors": 5,
             **LOSSES,

@@ -40,7 +40,7 @@ CPU = torch.device("cpu")
 NUM_USERS, NUM_ITEMS = 30, 40
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 6)),
-    "gmf": GMFConfig(factors=4),
+    "gmf": GMFConfig(factors=4, loss="bce"),
     "vae": VAEConfig(hidden=(12,), latent=4, anneal_steps=5, anneal_cap=0.9),
     "dae": DAEConfig(hidden=(12,), latent=4),
 }
@@ -88,7 +88,7 @@ def make_model(name: str) -> NeuralModel:
 
 def batches_of(name: str, histories: HistoryTensors) -> Batches:
     if name in ("neumf", "gmf"):
-        return InteractionBatches(histories, SamplingConfig(), 200, seed=3)
+        return InteractionBatches(histories, SamplingConfig(negatives=4), 200, seed=3)
     return HistoryBatches(histories, 7, seed=3)
 
 
@@ -242,7 +242,7 @@ def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> 
     for compiled in (False, True):
         model = make_model(name)
         plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
-        sampling = SamplingConfig() if name == "neumf" else None
+        sampling = SamplingConfig(negatives=4) if name == "neumf" else None
         batches = make_batches(model, histories, sampling, plan)
         step = make_step(model, batches, plan)
         weights = [parameter.detach().clone() for parameter in model.parameters()]

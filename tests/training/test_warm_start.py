@@ -170,7 +170,7 @@ def test_neumf_begins_with_the_weighted_scores_of_its_halves(
     config = replace(CONFIGS["neumf"], biases=biases)
     gmf = trained["gmf"]
     if biases:
-        settings = GMFConfig(factors=4, biases=True, dot_product=True)
+        settings = GMFConfig(factors=4, loss="bce", biases=True, dot_product=True)
         training = TrainingConfig(epochs=2, learning_rate=0.02, device="cpu")
         gmf = train(
             "gmf", dataset, model_config=settings, config=training, run_path=tmp_path / "gmf"
@@ -219,7 +219,7 @@ def test_halves_of_another_dataset_are_matched_too(
         (
             "gmf",
             "gmf",
-            {"model_config": GMFConfig(factors=5)},
+            {"model_config": GMFConfig(factors=5, loss="bce")},
             "other sizes than this gmf: factors is 4 there and 5 here; give those of",
         ),
         (
@@ -305,10 +305,11 @@ def test_halves_must_be_what_they_are_named(
 @pytest.mark.parametrize(
     ("settings", "learned"),
     [
-        ({"cosine": True}, "cosine on"),
+        ({"loss": "bce", "cosine": True}, "cosine on"),
         ({"loss": "ccl"}, "cosine on and loss ccl"),
-        ({"biases": True}, "biases on"),
-        ({"loss": "softmax"}, "loss softmax"),
+        ({"loss": "bce", "biases": True}, "biases on"),
+        ({}, "cosine on and loss softmax"),
+        ({"cosine": False}, "loss softmax"),
     ],
 )
 def test_scores_of_another_kind_are_refused(
@@ -325,7 +326,7 @@ def test_scores_of_another_kind_are_refused(
     with pytest.raises(SettingError, match=message):
         train("neumf", dataset, model_config=CONFIGS["neumf"], **place,
               pretraining=pretrained(trained | {"gmf": half}))  # fmt: skip
-    if settings == {"loss": "softmax"}:
+    if settings == {"cosine": False}:
         softmax = NeuMFConfig(factors=4, layers=(8, 8, 4), loss="softmax")
         with pytest.raises(SettingError, match=r"mlp was trained with loss bce, which this neumf"):
             train("neumf", dataset, model_config=softmax, **place,
@@ -346,7 +347,7 @@ def test_a_dot_product_goes_on_as_one(
         train(
             "gmf",
             dataset,
-            model_config=GMFConfig(factors=4, dot_product=True),
+            model_config=GMFConfig(factors=4, loss="bce", dot_product=True),
             start_from=trained["gmf"],
             run_path=tmp_path / "run",
         )

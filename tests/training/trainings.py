@@ -15,7 +15,7 @@ from foretaste.training import Callback, LogConfig, PretrainingConfig, TrainingC
 
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
-    "gmf": GMFConfig(factors=4),
+    "gmf": GMFConfig(factors=4, loss="bce"),
     "mlp": MLPConfig(layers=(8, 8, 4)),
     "vae": VAEConfig(hidden=(12,), latent=4),
     "dae": DAEConfig(hidden=(12,), latent=4),

@@ -42,7 +42,9 @@ GMF: dict[str, Any] = {
     "batch_size": 512,
     "negatives": 2,
     "loss": "bce",
-    "cosine": False,
+    "learning_rate_schedule": "constant",
+    "dot_product": False,
+    "biases": False,
 }
 
 
@@ -287,16 +289,37 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
     from foretaste.training.auto import resolved_config
 
     kind = config_class(model)
-    sampling = SamplingConfig() if kind.samples_negatives else None
+    sampling = SamplingConfig(negatives=4) if kind.samples_negatives else None
     config = resolved_config(model, TrainingConfig(), dataset, sampling, "cpu")
     defaults = {**vars(config), **(vars(sampling) if sampling else {}), **vars(kind())}
     for name, values in kind.search_space.items():
         if defaults[name] in ("auto", None):
             assert isinstance(values, Between)
         elif isinstance(values, Between):
-            assert values.low <= defaults[name] <= values.high, name
+            is_without = any(defaults[other] not in allowed for other, allowed in values.only)
+            assert is_without or values.low <= defaults[name] <= values.high, name
         else:
             assert defaults[name] in values, name
+
+
+def test_the_best_known_settings_of_gmf_are_within_its_search() -> None:
+    space = config_class("gmf").search_space
+    known = {
+        "dot_product": True,
+        "biases": True,
+        "l2_rows": 0.007,
+        "negatives": 8,
+        "factors": 192,
+        "loss": "bce",
+        "learning_rate": 0.02,
+        "learning_rate_schedule": "cosine",
+    }
+    for name, value in known.items():
+        values = space[name]
+        if isinstance(values, Between):
+            assert values.low <= value <= values.high, name
+        else:
+            assert value in values
 
 
 def test_models_compete_with_searched_settings(dataset: Dataset, tmp_path: Path) -> None:
@@ -318,10 +341,13 @@ def test_settings_that_do_not_act_are_left_out_of_a_trial(dataset: Dataset, tmp_
         "gmf", dataset, trials=8, output=tmp_path / "it", callback=Callback(), **SHORT
     )
     tried = [one.settings for one in search.trials]
-    divides = [one["cosine"] and one["loss"] != "ccl" for one in tried]
+    divides = [
+        one["loss"] == "softmax" and not (one["dot_product"] or one["biases"]) for one in tried
+    ]
     assert [("temperature" in one) for one in tried] == divides
+    assert [("l2_rows" in one) for one in tried] == [one["dot_product"] for one in tried]
     assert {True, False} <= set(divides)
-    assert len({one["loss"] for one in tried}) > 1
+    assert {len({one[name] for one in tried}) for name in ("loss", "dot_product", "biases")} == {2}
     for one, trial in zip(tried, search.trials, strict=True):
         settings = Run.open(trial.run).config.model_config
         assert {name: settings[name] for name in one if name in settings} == {
@@ -333,10 +359,13 @@ def test_choices_that_do_not_fit_what_is_given_are_not_tried(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     """Cosine scores have no biases, and samples on their own no loss that compares them."""
+    plain = {"learning_rate", "learning_rate_schedule", "dot_product", "biases", "l2_rows"}
     for settings, searched in (
-        ({"biases": True}, {"learning_rate", "loss"}),
-        ({"batch_layout": "shuffled"}, {"learning_rate", "cosine", "temperature"}),
-        ({"loss": "ccl", "cosine": True}, {"learning_rate"}),
+        ({"biases": True}, plain - {"biases"} | {"loss"}),
+        ({"batch_layout": "shuffled", "loss": "bce"}, plain),
+        ({"loss": "softmax", "cosine": False}, plain),
+        ({"cosine": True}, {"learning_rate", "learning_rate_schedule", "loss", "temperature"}),
+        ({"loss": "ccl"}, {"learning_rate", "learning_rate_schedule"}),
     ):
         path = tmp_path / "-".join(settings)
         search = tune_model(

@@ -34,7 +34,7 @@ from foretaste.models.registry import build_model, model_class
 from foretaste.models.share import Share
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.training.auto import TrainingPlan, resolve
+from foretaste.training.auto import TrainingPlan, resolve, resolved_sampling
 from foretaste.training.config import TrainingConfig
 
 Log = Callable[[str], None]
@@ -139,10 +139,10 @@ class Session:
         self.benchmark = benchmark
         self.model = model
         self.name = "neumf" if isinstance(model, NeuMFConfig) else "vae"
-        self.sampling = (sampling or SamplingConfig()) if self.name == "neumf" else None
-        self.unit = "samples" if self.sampling else "users"
         self.options = options
         self.shape = parse_shape(options.shape, self.name)
+        self.sampling = resolved_sampling(model, sampling, self.shape.num_items)
+        self.unit = "samples" if self.sampling else "users"
         self.ranks = ranks
         self.log = log if ranks.is_first else lambda _: None
         self.rows: list[Row] = []

@@ -117,7 +117,7 @@ def needed_part(
         return histories
     if sampling is None:
         return keep_users(histories, steps * batch_size, seed)
-    per_row = 1 + sampling.negatives
+    per_row = 1 + sampling.num_negatives
     grouped = sampling.batch_layout == "grouped"
     rows_per_batch = max(1, batch_size // per_row) if grouped else math.ceil(batch_size / per_row)
     return keep_interactions(histories, steps * rows_per_batch, seed)

@@ -6,12 +6,13 @@ Imports no torch, so that the command line reads them at once.
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from foretaste._util.settings import Count, Range, check_settings
+from foretaste._util.settings import Range, check_settings
 from foretaste.errors import SettingError
 
 BatchLayout = Literal["grouped", "shuffled"]
 Widths = Annotated[tuple[int, ...], Range(at_least=1)]
 Dropout = Annotated[float, Range(at_least=0, below=1)]
+Auto = Literal["auto"]
 Sharing = Literal["users", "data", "items"]
 """Ways to share a training out over ranks: users sharded with their table rows, the users of each
 batch with everything replicated, or items sharded with their table rows."""
@@ -66,6 +67,10 @@ class ModelConfig:
     def check_sampling(self, sampling: "SamplingConfig") -> None:
         """SettingError for negatives that it cannot learn from."""
 
+    def auto_negatives(self, num_items: int) -> int:
+        """Negatives of an interaction that ``auto`` stands for."""
+        return 0
+
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -74,8 +79,9 @@ class ModelConfig:
 class SamplingConfig:
     """Negatives of NeuMF, GMF and MLP: items that users did *not* touch."""
 
-    negatives: Count = 4
-    """Items sampled per interaction that the user has not interacted with."""
+    negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
+    """Items sampled per interaction that the user has not interacted with. auto is 4 for the loss
+    bce, and else 64, or an eighth of the items where that is less."""
 
     verified_negatives: bool = True
     """Check that sampled items are not among the user's own; False is the reference's shortcut."""
@@ -95,6 +101,12 @@ class SamplingConfig:
                 "shared_negatives is on and batch_layout is shuffled, which parts interactions "
                 "from their negatives; leave out one of them"
             )
+
+    @property
+    def num_negatives(self) -> int:
+        """``negatives`` once they are a number."""
+        assert isinstance(self.negatives, int)
+        return self.negatives
 
 
 @dataclass(frozen=True, kw_only=True)

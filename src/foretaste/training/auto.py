@@ -56,6 +56,18 @@ class TrainingPlan(TrainingConfig):
         return {"learning_rate": self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))}
 
 
+def resolved_sampling(
+    model: ModelConfig, sampling: SamplingConfig | None, num_items: int
+) -> SamplingConfig | None:
+    """``sampling`` with its negatives as a number; None for a model that samples none."""
+    if not model.samples_negatives:
+        return None
+    sampling = sampling or SamplingConfig()
+    if sampling.negatives != "auto":
+        return sampling
+    return replace(sampling, negatives=model.auto_negatives(num_items))
+
+
 def resolve(
     config: TrainingConfig,
     model: type[IterativeModel],

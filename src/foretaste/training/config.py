@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 from foretaste._util.settings import Count, Range, Seed, check_settings
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import CandidateRule
-from foretaste.models.config import ModelConfig
+from foretaste.models.config import Auto, ModelConfig
 
-Auto = Literal["auto"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Parallel = Literal["auto", "users", "data", "items"]
 Kernels = Literal["auto", "chunked", "triton"]

@@ -82,7 +82,10 @@ class TrainingDisplay(Callback):
             self._say_labelled("fitting", start.fitting)
             self._say_labelled("note", note if ignored else None)
             return
-        self._say_labelled("model", f"{start.num_parameters:,} parameters, {plan.precision}")
+        learned = f"{start.num_parameters:,} parameters, {plan.precision}"
+        if kind.samples_negatives:
+            learned += f", {start.num_samples // start.num_interactions - 1} negatives"
+        self._say_labelled("model", learned)
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)

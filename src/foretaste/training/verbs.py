@@ -33,6 +33,7 @@ from foretaste.training.auto import (
     check_settings_act,
     recorded_settings,
     resolved_config,
+    resolved_sampling,
 )
 from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.checkpoint import hardware_of
@@ -119,8 +120,6 @@ def train(
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
     check_settings_act(model, asked, sampling, settings)
-    if kind.samples_negatives:
-        sampling = sampling or SamplingConfig()
     warm_start = WarmStart.of_arguments(model, start_from, pretraining)
     place: Path | None = checked("run_path", run_path, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
@@ -138,15 +137,16 @@ def train(
         path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
         device = ranks.device(asked.device)
         opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
-        chosen = resolved_config(model, asked, opened, sampling, str(device))
+        drawn = resolved_sampling(architecture, sampling, opened.manifest.num_items)
+        chosen = resolved_config(model, asked, opened, drawn, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
         described = {"model": model} | asdict(architecture) | asdict(chosen)
         _check_alike(device, described, ranks)
-        trainer = Trainer(opened, model, architecture, chosen, sampling, ranks)
+        trainer = Trainer(opened, model, architecture, chosen, drawn, ranks)
         run_config = RunConfig(
             model=model,
             model_config=asdict(architecture),
-            asked=asdict(asked) | (asdict(sampling) if sampling else {}),
+            asked=asdict(asked) | (asdict(drawn) if drawn else {}),
             resolved=asdict(chosen) if kind.has_epochs else resolved,
             seed=asked.seed,
             dataset=DatasetReference.of(opened),

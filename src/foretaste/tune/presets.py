@@ -81,7 +81,7 @@ PRESETS = {
         data="ml-1m",
         preparation=_BEST_ON_TEST,
         steps=(
-            Step(name="gmf", model="gmf", settings={**_NCF_TRAINING, "factors": 64}),
+            Step(name="gmf", model="gmf", settings={**_NCF_TRAINING, "loss": "bce", "factors": 64}),
             Step(name="mlp", model="mlp", settings={**_NCF_TRAINING, **_NCF_TOWER}),
             Step(
                 name="neumf",

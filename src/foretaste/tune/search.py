@@ -21,7 +21,12 @@ from foretaste.ops.device import resolve_device
 from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
-from foretaste.training.auto import check_settings_act, resolved_config, selected_metric
+from foretaste.training.auto import (
+    check_settings_act,
+    resolved_config,
+    resolved_sampling,
+    selected_metric,
+)
 from foretaste.training.callbacks import Callback, Callbacks, displayed
 from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import SEARCHES, TRIALS
@@ -152,7 +157,9 @@ class _Task:
     def defaults(self, space: Mapping[str, Any]) -> dict[str, Any]:
         """The values that the searched settings have in a training that is given none."""
         device = str(resolve_device(self.config.device))
-        arguments = (self.model, self.config, self.dataset, self.sampling, device)
+        num_items = self.dataset.manifest.num_items
+        sampling = resolved_sampling(self.model_config, self.sampling, num_items)
+        arguments = (self.model, self.config, self.dataset, sampling, device)
         values = self.values() | asdict(resolved_config(*arguments)) | asdict(self.model_config)
         return {name: values[name] for name in space}
 

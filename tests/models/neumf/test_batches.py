@@ -46,7 +46,8 @@ def interaction_batches(
     layout: str = "grouped",
     **sampling: Any,
 ) -> InteractionBatches:
-    config = SamplingConfig(batch_layout=layout, **sampling)  # type: ignore[arg-type]
+    settings = {"negatives": 4, "batch_layout": layout, **sampling}
+    config = SamplingConfig(**settings)
     return InteractionBatches(histories, config, batch_size, seed)
 
 

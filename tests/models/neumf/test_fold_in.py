@@ -115,7 +115,7 @@ def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> Non
 
 
 def test_a_model_without_a_tower_folds_in(histories: HistoryTensors) -> None:
-    model = NeuMF(GMFConfig(factors=4), 12, NUM_ITEMS)
+    model = NeuMF(GMFConfig(factors=4, loss="bce"), 12, NUM_ITEMS)
     model.reset_parameters(1)
     factors, embedding = model.fold_in(histories).parts
     assert factors.shape == (9, 4)

@@ -24,10 +24,11 @@ Config = GMFConfig | MLPConfig | NeuMFConfig
 TOWER: dict[str, Any] = {"layers": (8, 6), "dropout": 0.0}
 CONFIGS: dict[str, Config] = {
     "ccl": GMFConfig(factors=5, loss="ccl", margin=0.1, negative_weight=7.0),
-    "cosine, bce": GMFConfig(factors=5, cosine=True, temperature=0.2),
-    "cosine, softmax": GMFConfig(factors=5, cosine=True, loss="softmax"),
-    "gmf, biases": GMFConfig(factors=5, biases=True, l2_rows=0.3),
+    "cosine, bce": GMFConfig(factors=5, loss="bce", cosine=True, temperature=0.2),
+    "cosine, softmax": GMFConfig(factors=5),
+    "gmf, biases": GMFConfig(factors=5, loss="bce", biases=True, l2_rows=0.3),
     "gmf, dot product": GMFConfig(factors=5, dot_product=True, biases=True, l2_rows=0.3),
+    "gmf, softmax": GMFConfig(factors=5, cosine=False),
     "neumf, softmax": NeuMFConfig(factors=5, loss="softmax", biases=True, l2_rows=0.3, **TOWER),
     "mlp, softmax": MLPConfig(loss="softmax", biases=True, **TOWER),
 }
@@ -66,7 +67,7 @@ def plain_scores(model: NeuMF, user_S: Tensor, item_S: Tensor) -> Tensor:
     """Scores of pairs by the definitions of the settings."""
     config = model.config
     factors = model.user_factors[user_S], model.item_factors[item_S]
-    if getattr(config, "cosine", False) or config.loss == "ccl":
+    if config.scores_cosines:
         divisor = 1.0 if config.loss == "ccl" else config.temperature or 0.15
         return F.cosine_similarity(*factors) / divisor
     parts = [factors[0] * factors[1]]
@@ -159,6 +160,24 @@ def test_new_users_are_fitted_by_the_negatives_of_training(
     assert set(shapes) == {(1 + negatives, "ccl")}
 
 
+@pytest.mark.parametrize(
+    ("settings", "scores_cosines"),
+    [
+        ({}, True),
+        ({"loss": "ccl"}, True),
+        ({"loss": "bce"}, False),
+        ({"loss": "bce", "cosine": True}, True),
+        ({"dot_product": True}, False),
+        ({"biases": True}, False),
+        ({"cosine": False}, False),
+    ],
+)
+def test_cosines_follow_the_loss_and_what_excludes_them(
+    settings: dict[str, Any], scores_cosines: bool
+) -> None:
+    assert GMFConfig(**settings).scores_cosines == scores_cosines
+
+
 def test_output_weights_of_cosines_stay_one(histories: HistoryTensors) -> None:
     model = make_model(CONFIGS["cosine, bce"])
     assert model.output.weight.eq(1.0).all()
@@ -168,7 +187,7 @@ def test_output_weights_of_cosines_stay_one(histories: HistoryTensors) -> None:
 
 
 def test_rows_outside_the_batch_are_left_alone(histories: HistoryTensors) -> None:
-    model = make_model(GMFConfig(factors=5, l2_rows=0.3)).train()
+    model = make_model(GMFConfig(factors=5, loss="bce", l2_rows=0.3)).train()
     batch = batch_of(model, histories, 20)
     model(batch).backward()
     for table, index in (
@@ -184,7 +203,7 @@ def test_rows_outside_the_batch_are_left_alone(histories: HistoryTensors) -> Non
 
 def test_dropout_of_embeddings(histories: HistoryTensors) -> None:
     """Whole entries of user rows, scaled, by rows of the whole batch, and in training alone."""
-    model = make_model(GMFConfig(factors=64, embedding_dropout=0.25))
+    model = make_model(GMFConfig(factors=64, loss="bce", embedding_dropout=0.25))
     batch = batch_of(model, histories)
     ones = [torch.ones(len(batch.user_index_B), 64)]
     (found,) = dropped(ones, 0.25, batch.dropout_key, batch.first_row)
@@ -192,7 +211,7 @@ def test_dropout_of_embeddings(histories: HistoryTensors) -> None:
     assert found.eq(0.0).float().mean().item() == pytest.approx(0.25, abs=0.03)
     (part,) = dropped([ones[0][7:]], 0.25, batch.dropout_key, batch[7:].first_row)
     assert torch.equal(part, found[7:])
-    without = make_model(GMFConfig(factors=64)).train()(batch)
+    without = make_model(GMFConfig(factors=64, loss="bce")).train()(batch)
     assert not torch.allclose(model.train()(batch), without)
     torch.testing.assert_close(model.eval()(batch), without)
 
@@ -202,7 +221,7 @@ def test_dropout_of_embeddings(histories: HistoryTensors) -> None:
     [
         (GMFConfig, {"margin": 0.3}, "margin is 0.3, which only the loss ccl has"),
         (GMFConfig, {"negative_weight": 3.0, "loss": "softmax"}, "only the loss ccl has"),
-        (GMFConfig, {"temperature": 0.1}, "only cosine scores"),
+        (GMFConfig, {"temperature": 0.1, "loss": "bce"}, "only cosine scores"),
         (GMFConfig, {"temperature": 0.1, "loss": "ccl"}, "only cosine scores"),
         (GMFConfig, {"biases": True, "cosine": True}, "cosine scores have none"),
         (GMFConfig, {"biases": True, "loss": "ccl"}, "cosine scores have none"),
@@ -218,6 +237,6 @@ def test_settings_without_effect_are_refused(
 
 def test_what_compares_candidates_needs_them_together(histories: HistoryTensors) -> None:
     model = make_model(CONFIGS["neumf, softmax"])
-    sampling = SamplingConfig(batch_layout="shuffled")
+    sampling = SamplingConfig(negatives=4, batch_layout="shuffled")
     with pytest.raises(SettingError, match=r"loss is softmax.* batch_layout is shuffled"):
         model.make_batches(histories, batch_size=10, seed=1, sampling=sampling)

@@ -23,7 +23,7 @@ NUM_USERS, NUM_ITEMS = 25, 60
 CONFIGS = {
     "neumf": NeuMFConfig(factors=5, layers=(8, 7, 6), dropout=0.5),
     "neumf, one layer": NeuMFConfig(factors=3, layers=(6, 9), dropout=0.3),
-    "gmf": GMFConfig(factors=5),
+    "gmf": GMFConfig(factors=5, loss="bce"),
     "mlp": MLPConfig(layers=(10, 8, 4, 3), dropout=0.2),
     "mlp, no dropout": MLPConfig(layers=(4, 6, 5), dropout=0.0),
 }

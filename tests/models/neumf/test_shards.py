@@ -30,7 +30,7 @@ from tests.training.plans import make_plan
 NUM_USERS, NUM_ITEMS = 23, 31
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=5, layers=(8, 7, 6)),
-    "gmf": GMFConfig(factors=5),
+    "gmf": GMFConfig(factors=5, loss="bce"),
     "mlp": MLPConfig(layers=(10, 8, 4)),
     "gmf by ccl": GMFConfig(factors=5, loss="ccl", l2_rows=0.01, embedding_dropout=0.25),
     "neumf by softmax": NeuMFConfig(
@@ -98,6 +98,7 @@ def updates(
     users = model.share.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
     sampling = SamplingConfig(
+        negatives=4,
         batch_layout=case.layout,  # type: ignore[arg-type]
         verified_negatives=case.verified,
         shared_negatives=case.shared,
@@ -256,7 +257,7 @@ def overflowing(ranks: Ranks) -> tuple[float, bool]:
     users = model.share.users
     plan = make_plan(batch_size=300, precision="fp16")
     batches = make_batches(
-        model, whole_histories()[users.start : users.stop], SamplingConfig(), plan
+        model, whole_histories()[users.start : users.stop], SamplingConfig(negatives=4), plan
     )
     step = make_step(model.train(), batches, plan)
     if ranks.rank == ranks.size - 1:
@@ -282,7 +283,7 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
     users = model.share.users
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
     histories = whole_histories()[users.start : users.stop]
-    batches = make_batches(model, histories, SamplingConfig(), plan)
+    batches = make_batches(model, histories, SamplingConfig(negatives=4), plan)
     step = make_step(model.train(), batches, plan)
     wait, events, num_bytes = Pending.wait, [], []
 

@@ -96,7 +96,7 @@ class InteractionBatches:
         num_interactions: int | None = None,
         rows_before: Callable[[Tensor], Tensor] = torch.zeros_like,
     ) -> None:
-        num_here = histories.item_index.numel()
+        num_here, num_negatives = histories.item_index.numel(), sampling.num_negatives
         self.sampling = sampling
         self.seed = seed
         self.first_interaction = first_interaction
@@ -107,12 +107,12 @@ class InteractionBatches:
         self.complement = Complement.of(histories)
         self.has_negatives_U = self.complement.sizes() > 0
         self.all_have_negatives = bool(self.has_negatives_U.all())
-        if sampling.shared_negatives and sampling.negatives > histories.num_items:
+        if sampling.shared_negatives and num_negatives > histories.num_items:
             raise SettingError(
-                f"negatives is {sampling.negatives:,}, shared by all interactions of a batch and "
+                f"negatives is {num_negatives:,}, shared by all interactions of a batch and "
                 f"no two alike, and there are {histories.num_items:,} items; give as many at most"
             )
-        self.group_size = 1 + sampling.negatives
+        self.group_size = 1 + num_negatives
         if num_interactions is None:
             num_interactions = num_here
         self.num_samples = num_interactions * self.group_size
@@ -123,7 +123,7 @@ class InteractionBatches:
         require_memory(
             self.samples_per_batch * _BYTES_PER_SAMPLE,
             free_on(histories.device),
-            f"a batch of {self.samples_per_batch:,} samples with {sampling.negatives:,} negatives "
+            f"a batch of {self.samples_per_batch:,} samples with {num_negatives:,} negatives "
             "an interaction",
             "lower batch_size or negatives",
         )
@@ -188,7 +188,7 @@ class InteractionBatches:
     def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Users, items and labels: an interaction in column 0, its negatives beside it."""
         user_B, number_B = self.user_index_N[row_B], self.first_interaction + row_B
-        negatives_BK = self._negatives(user_B, key, number_B, self.sampling.negatives)
+        negatives_BK = self._negatives(user_B, key, number_B, self.sampling.num_negatives)
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_BK], dim=1)
         return user_B, items_BK, self.label_K
 
@@ -198,7 +198,7 @@ class InteractionBatches:
         These differ from one another. Where they are verified, those that a user has weigh nothing
         and the others as much as all.
         """
-        num_items, num_drawn = self.complement.num_items, self.sampling.negatives
+        num_items, num_drawn = self.complement.num_items, self.sampling.num_negatives
         user_B, device = self.user_index_N[row_B], row_B.device
         draw_N = torch.arange(num_drawn, device=device)
         item_N = Permutation.keyed(key, num_items, device)(draw_N)
@@ -223,7 +223,7 @@ class InteractionBatches:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
-        number_B = number_B * self.sampling.negatives + (candidate_B - 1).clamp_(min=0)
+        number_B = number_B * self.sampling.num_negatives + (candidate_B - 1).clamp_(min=0)
         negative_B = self._negatives(user_B, key, number_B, 1).squeeze(1)
         positive_B = candidate_B == 0
         item_B = torch.where(positive_B, self.item_index_N[interaction_B], negative_B)

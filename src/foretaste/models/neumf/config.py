@@ -29,11 +29,27 @@ _TOWERS: SearchSpace = {
     "dropout": Between(0.0, 0.7),
 }
 
-_COSINES: SearchSpace = {
-    "loss": ("bce", "softmax", "ccl"),
-    "cosine": (False, True),
+# Cosines follow: softmax has them, and bce, the dot product and biases have none. The other loss,
+# ccl, wants more negatives than are searched.
+_SCORES: SearchSpace = {
+    "learning_rate": Between(1e-4, 5e-2, log=True),
+    "learning_rate_schedule": ("constant", "cosine"),
+    "negatives": Between(2, 128, log=True),
+    "factors": Between(8, 256, log=True),
+    "loss": ("softmax", "bce"),
+    "dot_product": (False, True),
+    "biases": (False, True),
+    "l2_rows": Between(1e-4, 2e-2, log=True, only=(("dot_product", (True,)),)),
     "temperature": Between(
-        0.05, 0.5, log=True, only=(("cosine", (True,)), ("loss", ("bce", "softmax")))
+        0.05,
+        0.5,
+        log=True,
+        only=(
+            ("loss", ("softmax",)),
+            ("cosine", (None, True)),
+            ("dot_product", (False,)),
+            ("biases", (False,)),
+        ),
     ),
 }
 
@@ -86,6 +102,9 @@ class _FromNegatives(ModelConfig):
     def scoring(self) -> dict[str, bool]:
         return {"cosine": self.scores_cosines, "biases": self.biases}
 
+    def auto_negatives(self, num_items: int) -> int:
+        return 4 if self.loss == "bce" else min(64, max(4, num_items // 8))
+
     def check_sampling(self, sampling: SamplingConfig) -> None:
         if self.loss != "bce" and sampling.batch_layout == "shuffled":
             raise SettingError(
@@ -121,15 +140,15 @@ class _Tower(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GMFConfig(_FromNegatives, _Factors):
-    """The factorisation half of NeuMF alone."""
+    """A matrix factorisation, scored by cosines; with bce the factorisation half of NeuMF."""
 
     has_large_products = False
-    search_space = {**_STEPS, **_WIDTHS, **_COSINES}  # noqa: RUF012 (a ClassVar of the parent)
+    search_space = _SCORES
 
-    loss: Literal["bce", "softmax", "ccl"] = "bce"  # type: ignore[assignment]
-    """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its
-    negatives, which are to be many. ccl: cosine contrastive loss, for hundreds of negatives (Mao et
-    al. 2021, arXiv 2109.12613)."""
+    loss: Literal["bce", "softmax", "ccl"] = "softmax"  # type: ignore[assignment]
+    """softmax: cross-entropy of an interaction among its negatives, which are to be many. bce:
+    binary cross-entropy of every sample. ccl: cosine contrastive loss, for hundreds of negatives
+    (Mao et al. 2021, arXiv 2109.12613)."""
 
     margin: Annotated[float | None, Range(at_least=-1, at_most=1)] = None
     """Cosine up to which ccl lets a negative be; 0.4 unless given."""
@@ -141,16 +160,18 @@ class GMFConfig(_FromNegatives, _Factors):
     """Score by the plain dot product of the factors; output weights are one, so that l2_rows holds
     scores back and not only factors (Rendle et al. 2020, arXiv 2005.09683)."""
 
-    cosine: bool = False
+    cosine: bool | None = None
     """Score by the cosine of the factors, divided by the temperature; output weights are one. ccl
-    implies it."""
+    implies it; unless given, softmax has it too where there is no dot_product and no biases."""
 
     temperature: Annotated[float | None, Range(above=0)] = None
     """Divisor of cosine scores in bce and softmax; 0.15 unless given."""
 
     @property
     def scores_cosines(self) -> bool:
-        return self.cosine or self.loss == "ccl"
+        if self.cosine is None and self.loss == "softmax":
+            return not (self.dot_product or self.biases)
+        return bool(self.cosine) or self.loss == "ccl"
 
     @property
     def has_unit_output(self) -> bool:
@@ -158,7 +179,7 @@ class GMFConfig(_FromNegatives, _Factors):
 
     @property
     def divisor(self) -> float:
-        is_divided = self.cosine and self.loss != "ccl"
+        is_divided = self.scores_cosines and self.loss != "ccl"
         return (self.temperature or _TEMPERATURE) if is_divided else 1.0
 
     @property
@@ -182,7 +203,7 @@ class GMFConfig(_FromNegatives, _Factors):
                         f"{name} is {value}, which only the loss ccl has, and loss is {self.loss}; "
                         "leave it out, or use --loss ccl"
                     )
-        if self.temperature is not None and (self.loss == "ccl" or not self.cosine):
+        if self.temperature is not None and (self.loss == "ccl" or not self.scores_cosines):
             raise SettingError(
                 f"temperature is {self.temperature}, and only cosine scores by the loss bce or "
                 "softmax are divided by one; leave it out, or use --cosine with such a loss"

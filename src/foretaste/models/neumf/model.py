@@ -95,21 +95,20 @@ class NeuMF(NeuralModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
         """NVIDIA's settings from 10 M interactions on, if they have few negatives; else smaller
-        steps, and batches that grow with the negatives."""
+        steps, smaller still for many negatives and few interactions a user, and batches that grow
+        with the negatives."""
         assert sampling is not None
-        samples_each = 1 + sampling.negatives
+        samples_each = 1 + sampling.num_negatives
         num_samples = size.num_interactions * samples_each
         # Fitting new users costs more than an epoch.
-        settings = {
-            "epochs": 40,
-            "eval_every": 2 if size.protocol == "held-out-users" else 1,
-            "patience": 5,
-        }
+        every = 2 if size.protocol == "held-out-users" else 1
+        settings = {"epochs": 40, "eval_every": every, "patience": 5}
         # Adam's 0.25 and 0.5 forget noise too fast for batches of a few thousand interactions.
         if size.num_interactions >= 10_000_000 and samples_each <= 16:
             adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
             return settings | {"batch_size": 1 << 20} | adam
-        adam = {"learning_rate": 0.002, "beta1": 0.9, "beta2": 0.999}
+        is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
+        adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
         return settings | {"batch_size": power_of_two(num_samples // 100, 1 << 11, largest)} | adam
 
@@ -279,13 +278,14 @@ class NeuMF(NeuralModel):
         return tuple(self.share.user_rows(table.detach(), user_index_B) for table in tables)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
+        given = self.sampling.negatives if self.sampling else "auto"
         return fit_users(
             self._prior(),
             self._projected_users,
             self._frozen(),
             histories,
             self.objective,
-            (self.sampling or SamplingConfig()).negatives,
+            given if isinstance(given, int) else self.config.auto_negatives(self.num_items),
         )
 
     def _prior(self) -> UserPrior:
