@@ -166,7 +166,9 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     """The training settings in the groups of the page, without those that a model ignores."""
     group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
     # Read nevertheless: the refusal says why.
-    hidden = () if kind.has_large_products else ("precision", "loss_scale")
+    hidden = {"schedule_epochs"}  # which --like takes care of
+    if not kind.has_large_products:
+        hidden |= {"precision", "loss_scale"}
     heeded = heeded_settings(kind)
     parameters = {}
     for name, hint in get_type_hints(TrainingConfig).items():

@@ -80,8 +80,7 @@ class SamplingConfig:
     """Negatives of NeuMF, GMF and MLP: items that users did *not* touch."""
 
     negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
-    """Items sampled per interaction that the user has not interacted with. auto is 4 for the loss
-    bce, and else 64, or an eighth of the items where that is less."""
+    """Items sampled per interaction that the user has not; auto goes by the loss."""
 
     verified_negatives: bool = True
     """Check that sampled items are not among the user's own; False is the reference's shortcut."""
