@@ -80,7 +80,7 @@ class SamplingConfig:
     """Negatives of NeuMF, GMF and MLP: items that users did *not* touch."""
 
     negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
-    """Items sampled per interaction that the user has not; auto goes by the loss."""
+    """Items sampled per interaction; auto goes by loss."""
 
     verified_negatives: bool = True
     """Check that sampled items are not among the user's own; False is the reference's shortcut."""
