@@ -351,7 +351,7 @@ def status_of(client: TestClient, host: str, path: str = "/v1/models") -> int:
 
 
 def test_a_name_that_another_site_leads_here_is_refused(runs: Path) -> None:
-    with serving(runs / "ease", allowed_hosts=["Shop.example"]) as (client, _):
+    with serving(runs / "ease", allowed_hosts=["Shop.example."]) as (client, _):
         for host in (*OWN_NAMES, "10.0.0.7:8000", "shop.example", "SHOP.example.:80"):
             assert status_of(client, host) == 200, host
         for host in (*OTHER_NAMES, *MALFORMED_NAMES, "sub.shop.example"):

@@ -148,8 +148,11 @@ def model_config(config: RunConfig, path: Path) -> Any:
 
     ``path`` is where they were read; RunError names it where they are not those of the model.
     """
+    settings = config.model_config
+    if config.model == "gmf":
+        settings = {"loss": "bce", **settings}  # the only one when it was not recorded
     try:
-        return from_document(config_class(config.model), config.model_config)
+        return from_document(config_class(config.model), settings)
     except SettingError as error:
         raise RunError(f"{path}: {error}") from error
 

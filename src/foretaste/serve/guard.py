@@ -33,7 +33,8 @@ class Guard:
         self._expected = None if token is None else b"Bearer " + token
         self._names: set[str] | None = None
         if token is None or config.allowed_hosts:
-            self._names = {"localhost", config.host, *map(str.lower, config.allowed_hosts)}
+            names = "localhost", config.host, *config.allowed_hosts
+            self._names = {name.lower().removesuffix(".") for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)

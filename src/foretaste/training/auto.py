@@ -194,7 +194,8 @@ def recorded_settings(
     config, sampling = asked_settings(run), None
     try:
         if settings.has_epochs:
-            config = _settings_from(TrainingPlan, record.resolved)
+            later: dict[str, Any] = {"schedule_epochs": None}  # which older runs do not record
+            config = _settings_from(TrainingPlan, later | record.resolved)
         if settings.samples_negatives:
             sampling = _settings_from(SamplingConfig, record.asked)
     except (KeyError, SettingError) as error:
@@ -223,7 +224,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         )
     best_epoch = summaries[-1]["best_epoch"]
     if best_epoch is not None:
-        if chosen["learning_rate_schedule"] == "cosine":
+        if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
     sampling = fields_of(SamplingConfig, asked)
