@@ -194,8 +194,9 @@ def recorded_settings(
     config, sampling = asked_settings(run), None
     try:
         if settings.has_epochs:
-            later: dict[str, Any] = {"schedule_epochs": None}  # which older runs do not record
-            config = _settings_from(TrainingPlan, later | record.resolved)
+            # Older runs do not record the first.
+            values = {"schedule_epochs": None, **record.resolved}
+            config = _settings_from(TrainingPlan, values)
         if settings.samples_negatives:
             sampling = _settings_from(SamplingConfig, record.asked)
     except (KeyError, SettingError) as error:
