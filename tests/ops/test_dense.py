@@ -211,6 +211,7 @@ def test_a_product_does_not_depend_on_what_else_is_in_the_batch(
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")  # once a process
 @pytest.mark.parametrize("samples", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("num_candidates", [0, 1, 30])
