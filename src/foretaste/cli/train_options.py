@@ -165,10 +165,9 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     """The training settings in the groups of the page, without those that a model ignores."""
     group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
-    # Read nevertheless: the refusal says why.
     hidden = {"schedule_epochs"}  # which --like takes care of
     if not kind.has_large_products:
-        hidden |= {"precision", "loss_scale"}
+        hidden |= {"precision", "loss_scale"}  # read nevertheless: the refusal says why
     heeded = heeded_settings(kind)
     parameters = {}
     for name, hint in get_type_hints(TrainingConfig).items():

@@ -3,7 +3,7 @@
 Imports no torch, so that the command line reads them at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from foretaste._util.settings import Range, check_settings
@@ -100,6 +100,12 @@ class SamplingConfig:
                 "shared_negatives is on and batch_layout is shuffled, which parts interactions "
                 "from their negatives; leave out one of them"
             )
+
+    def resolved(self, model: ModelConfig, num_items: int) -> "SamplingConfig":
+        """The same with ``negatives`` as a number, by the model where they are ``auto``."""
+        if self.negatives != "auto":
+            return self
+        return replace(self, negatives=model.auto_negatives(num_items))
 
     @property
     def num_negatives(self) -> int:

@@ -62,10 +62,7 @@ def resolved_sampling(
     """``sampling`` with its negatives as a number; None for a model that samples none."""
     if not model.samples_negatives:
         return None
-    sampling = sampling or SamplingConfig()
-    if sampling.negatives != "auto":
-        return sampling
-    return replace(sampling, negatives=model.auto_negatives(num_items))
+    return (sampling or SamplingConfig()).resolved(model, num_items)
 
 
 def resolve(

@@ -278,14 +278,14 @@ class NeuMF(NeuralModel):
         return tuple(self.share.user_rows(table.detach(), user_index_B) for table in tables)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        given = self.sampling.negatives if self.sampling else "auto"
+        sampling = (self.sampling or SamplingConfig()).resolved(self.config, self.num_items)
         return fit_users(
             self._prior(),
             self._projected_users,
             self._frozen(),
             histories,
             self.objective,
-            given if isinstance(given, int) else self.config.auto_negatives(self.num_items),
+            sampling.num_negatives,
         )
 
     def _prior(self) -> UserPrior:
