@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -44,9 +45,16 @@ def no_choice_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_waiting_threads_spin_briefly() -> None:
-    share_cores()
-    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+@pytest.mark.parametrize(
+    ("running", "serving", "spin_count"),
+    [("1/80", False, "10000"), ("3/80", False, "1000"), ("1/80", True, "1000")],
+)
+def test_waiting_threads_spin_briefly(
+    running: str, serving: bool, spin_count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_: f"0.10 0.20 0.30 {running} 4711\n")
+    share_cores(serving=serving)
+    assert os.environ["GOMP_SPINCOUNT"] == spin_count
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])

@@ -154,11 +154,13 @@ for position, (verb, text) in enumerate(_VERBS.items()):
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run one command, ``sys.argv`` unless ``tokens`` are given; see `run_command` for its end."""
 
+    words = sys.argv[1:] if tokens is None else tokens
+
     def run() -> None:
-        share_cores()
+        share_cores(serving=words[:1] == ["serve"])
         started = launch()
         with _as_one(started) if started.size > 1 else nullcontext():
-            run_tokens(sys.argv[1:] if tokens is None else tokens, started.size)
+            run_tokens(words, started.size)
 
     run_command(run)
 
