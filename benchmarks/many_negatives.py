@@ -3,15 +3,15 @@
     python -m benchmarks.many_negatives --negatives 512
 
 Sampled softmax, each interaction with negatives of its own, users and items of a generated set of
-the shape's size. The plain loop gathers with ``nn.Embedding``, multiplies, weights, compares with
-cross-entropy and steps with fused Adam, in the chunks that it is fastest with; its negatives are
-drawn before the clock starts, ours by the clock. Two more rows are both with one set of negatives
-shared by all interactions of a batch, a matrix product: other samples, so another training. Ours
-leaves those out that the user has, the plain loop does not look. A turn is several updates, one
-after another as in a training: after a single one of the other side, an update finds its tables in
-no cache.
+the shape's size. The plain loop draws those again that the user has, by a table of users by items,
+gathers with ``nn.Embedding``, multiplies, weights, compares with cross-entropy and
+steps with fused Adam, in the chunks that it is fastest with. Two more rows are both with one set of
+negatives shared by all interactions of a batch, a matrix product: other samples, so another
+training. Ours leaves those out that the user has, the plain loop does not look. A turn is several
+updates, one after another as in a training: after a single one of the other side, an update finds
+its tables in no cache.
 
-Shape suffixes: B interactions, K candidates, N shared negatives, D factors.
+Shape suffixes: B interactions, K candidates, N negatives, D factors, U users, I items.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ _LEARNING_RATE = 1e-3
 class PlainGMF(nn.Module):
     """The network, each interaction's candidates gathered."""
 
-    def __init__(self, num_users: int, num_items: int, factors: int) -> None:
+    def __init__(self, histories: HistoryTensors, factors: int) -> None:
         super().__init__()
+        num_users, num_items = len(histories), histories.num_items
+        self.has_UI = torch.zeros(num_users, num_items, dtype=torch.bool)
+        self.has_UI[histories.row_index(), histories.item_index.long()] = True
         self.user, self.item = nn.Embedding(num_users, factors), nn.Embedding(num_items, factors)
         self.output = nn.Linear(factors, 1)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=_LEARNING_RATE, fused=True)
@@ -54,8 +57,20 @@ class PlainGMF(nn.Module):
         scores_BK: Tensor = self.output(product_BKD).squeeze(2)
         return scores_BK
 
-    def step(self, user_B: Tensor, item_BK: Tensor, chunk: int) -> None:
+    def draw(self, user_B: Tensor, num_negatives: int) -> Tensor:
+        """Items that the users do not have, int64 [B, N]."""
+        num_items = self.item.num_embeddings
+        item_BN = torch.randint(num_items, (len(user_B), num_negatives))
+        again = self.has_UI[user_B[:, None], item_BN].nonzero(as_tuple=True)
+        while len(again[0]):
+            item_BN[again] = torch.randint(num_items, again[0].shape)
+            taken = self.has_UI[user_B[again[0]], item_BN[again]]
+            again = (again[0][taken], again[1][taken])
+        return item_BN
+
+    def step(self, user_B: Tensor, item_B: Tensor, num_negatives: int, chunk: int) -> None:
         """One update of own negatives, the gradients of its chunks added up."""
+        item_BK = torch.cat([item_B[:, None], self.draw(user_B, num_negatives)], dim=1)
         self.optimizer.zero_grad(set_to_none=True)
         for start in range(0, len(user_B), chunk):
             scores_BK = self(user_B[start : start + chunk], item_BK[start : start + chunk])
@@ -63,8 +78,9 @@ class PlainGMF(nn.Module):
             (F.cross_entropy(scores_BK, label_B, reduction="sum") / len(user_B)).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
-    def shared_step(self, user_B: Tensor, item_B: Tensor, negative_N: Tensor) -> None:
+    def shared_step(self, user_B: Tensor, item_B: Tensor, num_negatives: int) -> None:
         """One update with the same negatives for all."""
+        negative_N = torch.randint(self.item.num_embeddings, (num_negatives,))
         self.optimizer.zero_grad(set_to_none=True)
         weighted_BD = self.user(user_B) * self.output.weight
         positive_B1 = (weighted_BD * self.item(item_B)).sum(1, keepdim=True)
@@ -129,15 +145,16 @@ def main() -> None:
     shared = SamplingConfig(negatives=asked.negatives, shared_negatives=True)
     batch_size = asked.interactions * (1 + asked.negatives)
     drawn = next(InteractionBatches(histories, own, batch_size, seed=1).epoch(0))
-    user_B, item_BK = drawn.user_index_B, drawn.item_index_BK
-    plain = PlainGMF(len(histories), histories.num_items, asked.factors)
+    user_B, item_B = drawn.user_index_B.long(), drawn.item_index_BK[:, 0].long()
+    plain = PlainGMF(histories, asked.factors)
+    step = partial(plain.step, user_B, item_B, asked.negatives)
     chunks = [chunk for chunk in _CHUNKS if chunk <= asked.interactions]
-    cost = {n: min(seconds(partial(plain.step, user_B, item_BK, n)) for _ in "12") for n in chunks}
+    cost = {n: min(seconds(partial(step, n)) for _ in "12") for n in chunks}
     chunk = min(cost, key=lambda n: cost[n])
     work: dict[str, Callable[[], None]] = {
-        "plain, own negatives": lambda: plain.step(user_B, item_BK, chunk),
+        "plain, own negatives": partial(step, chunk),
         "foretaste, own negatives": our_steps(histories, asked.factors, own, asked.interactions),
-        "plain, shared negatives": lambda: plain.shared_step(user_B, item_BK[:, 0], item_BK[0, 1:]),
+        "plain, shared negatives": partial(plain.shared_step, user_B, item_B, asked.negatives),
         "foretaste, shared negatives": our_steps(
             histories, asked.factors, shared, asked.interactions
         ),
