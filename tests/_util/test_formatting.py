@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from foretaste._util.formatting import compact, counted, did_you_mean, duration, memory
+from foretaste._util.formatting import (
+    compact,
+    counted,
+    did_you_mean,
+    duration,
+    memory,
+    option_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +62,17 @@ def test_counted() -> None:
 )
 def test_memory(num_bytes: float, text: str) -> None:
     assert memory(num_bytes) == text
+
+
+def test_settings_as_options() -> None:
+    settings = {
+        "items": Path("a b.csv"), "items_columns": ("id", "-"), "layers": (64, 32), "target": None,
+        "biases": True, "dot_product": False, "learning_rate": 0.01,
+    }  # fmt: skip
+    assert option_words(settings) == [
+        *("--items", "a b.csv", "--items-columns", "id,-", "--layers", "64", "32"),
+        *("--biases", "--no-dot-product", "--learning-rate", "0.01"),
+    ]
 
 
 def test_the_nearest_name_of_the_folder(tmp_path: Path) -> None:

@@ -193,6 +193,12 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
     assert "[default: 256 256 128 64]" in call("train", "neumf", "--help").text
 
 
+def test_a_number_that_may_be_auto_says_so() -> None:
+    page = call("train", "gmf", "--help").text
+    assert "--negatives -n INT|auto" in page
+    assert "[choices: auto]" not in page
+
+
 def test_python_dash_m(shop: Path) -> None:
     done = python("-m", "foretaste", "recommend", "runs/vae", "--user", "1", "-k", "2", cwd=shop)
     assert done.returncode == 0, done.stderr
@@ -223,6 +229,14 @@ def test_python_dash_m(shop: Path) -> None:
         ),
         ("evaluate runs/vae --users_file x", "which belongs to foretaste recommend."),
         ("train vae data --resume runs/vae", "begin with foretaste train --resume."),
+        (
+            "train --resume runs/vae --epochs 50",
+            "begin a new one: foretaste train MODEL DATASET --from RUN --epochs ...",
+        ),
+        (
+            "train --like runs/vae data --epochs 50",
+            "give all of your own: foretaste train MODEL DATASET --epochs ...",
+        ),
         ("train neumf", "DATASET is needed and not given."),
         ("train vae data --epochs", "--epochs needs a value."),
         ("similar --item 1", "RUN is needed and not given."),

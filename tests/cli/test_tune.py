@@ -27,6 +27,8 @@ def test_compete(foretaste: Foretaste) -> None:
     assert Run.open("competitions/data/ease").config.asked["candidates"] == "sampled-9"
     listed = foretaste("runs competitions/data --quiet").out.split()
     assert set(listed) == {"competitions/data/popularity", "competitions/data/ease"}
+    assert "foretaste compare competitions/data/" in done.out
+    assert "--like" not in done.out, "it would train the same once more"
     done = foretaste(
         "compete data --models popularity,ease --candidates sampled-9 -q --format csv -m hr@10"
     )
@@ -43,6 +45,21 @@ def test_compete_on_a_raw_file(foretaste: Foretaste) -> None:
     assert (Path("it") / "popularity" / "config.json").is_file()
 
 
+def test_the_best_model_is_then_trained_on_everything(foretaste: Foretaste) -> None:
+    given = "ratings.csv --items items.csv --time-column timestamp --protocol leave-one-out"
+    done = foretaste(f"compete {given} --models popularity --output it")
+    assert done.status == 0, done.err
+    *_, line = done.out.splitlines()
+    assert line == (
+        "  foretaste train --like it/popularity ratings.csv --time-column timestamp "
+        "--items items.csv"
+    )
+    done = foretaste(f"{line.removeprefix('  foretaste ')} --run everything")
+    assert done.status == 0, done.err
+    run = Run.open("everything")
+    assert (run.config.dataset.protocol, run.items.titles() is not None) == ("none", True)
+
+
 def test_tune(foretaste: Foretaste) -> None:
     pytest.importorskip("optuna", reason="the extra tune is not installed")
     done = foretaste("tune gmf data --trials 2 --epochs 1 --negatives 4 --factors 4 --output it")
@@ -51,6 +68,13 @@ def test_tune(foretaste: Foretaste) -> None:
     assert {"trial", "learning_rate", "loss", "dot_product", "biases", "ndcg@10"} <= {*header}
     assert not {"negatives", "epochs", "factors"} & {*header}, "what is given is not searched"
     assert "the same again: foretaste train gmf" in done.out
+    chosen = [line for line in done.err.splitlines() if line.startswith("  auto chose")]
+    assert len(chosen) == 2
+    assert "--learning-rate" not in chosen[1]
+    assert "--batch-size" in chosen[1]
+    searched = [line for line in done.err.splitlines() if line.startswith("  searched")]
+    assert len(searched) == 2
+    assert "--learning-rate 0." in searched[1]
     for number in range(2):
         asked = Run.open(f"it/trial-00{number}").config.asked
         assert (asked["negatives"], asked["epochs"]) == (4, 1)

@@ -441,6 +441,8 @@ COMMAND_LINES = {
     "An option without its value": run("train vae data --epochs"),
     "An option of another command": run("train vae data --factors 8"),
     "A command among options": run("train vae data --resume runs/vae"),
+    "Other settings for a training that goes on": run("train --resume runs/vae --epochs 50"),
+    "Other settings for a run that is repeated": run("train --like runs/vae data --epochs 50"),
     "An option that is needed": run("similar --item 1"),
     "A word that is one too many": run("recommend runs/vae data"),
     "A fraction of an epoch": run("train vae data --epochs 3.5"),

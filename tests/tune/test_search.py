@@ -210,6 +210,23 @@ def test_a_trial_that_does_worse_than_the_median_is_stopped(
     assert study.finished[-1].state.name == "PRUNED"
 
 
+def test_trials_whose_learning_rate_falls_are_neither_stopped_nor_compared_with(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foretaste.tune.study import Pruning
+
+    reported = set()
+    monkeypatch.setattr(
+        Pruning, "epoch_done", lambda self, report: reported.add(self._trial.number)
+    )
+    search = tune_model(
+        "gmf", dataset, trials=6, output=tmp_path / "it", callback=Callback(), **SHORT
+    )
+    schedules = {one.number: one.settings["learning_rate_schedule"] for one in search.trials}
+    assert {*schedules.values()} == {"constant", "cosine"}
+    assert reported == {number for number in schedules if schedules[number] == "constant"}
+
+
 def test_a_model_without_epochs_is_measured_on_validation(dataset: Dataset, tmp_path: Path) -> None:
     search = tune_model("ease", dataset, trials=3, output=tmp_path / "it", callback=Callback())
     for one in search.trials:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from html import escape
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 _LONGEST_SHOWN = 200
 
@@ -49,6 +50,22 @@ def without_password(source: str) -> str:
     if not source.startswith(("postgresql:", "postgres:")):
         return source
     return re.sub(r"^(\w+:/+[^:/@]*):.*@", r"\1@", source, flags=re.DOTALL).partition("?")[0]
+
+
+def option_words(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as the words of a command line's options; None, which is a default, has none."""
+    words = []
+    for name, value in settings.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif isinstance(value, tuple | list):
+            parts = list(map(str, value))
+            is_of_names = any(isinstance(part, str) for part in value)
+            words += [f"--{option}", *([",".join(parts)] if is_of_names else parts)]
+        elif value is not None:
+            words += [f"--{option}", str(value)]
+    return words
 
 
 def shown(value: object) -> str:

@@ -71,7 +71,7 @@ def share_cores(*, serving: bool = False) -> None:
 
 
 def _others_run() -> bool:
-    """Whether other threads of the machine run in each of a few moments, or none can tell."""
+    """True where other threads of the machine run in each of a few moments, or nobody knows."""
     for _ in range(3):
         try:
             running = Path("/proc/loadavg").read_text("ascii").split()[3]

@@ -172,6 +172,15 @@ _NOWHERE = {
 """Options that other programs have, and the reason why there are none here."""
 
 
+_KEEPS_SETTINGS = {
+    "--resume": "A training goes on with the settings that it began with. To train its weights "
+    "further with others, begin a new one: foretaste train MODEL DATASET --from RUN",
+    "--like": "A run is repeated with the settings that it has. To change some, give all of your "
+    "own: foretaste train MODEL DATASET",
+}
+"""Commands of train that take no options of a model, and the ones that do."""
+
+
 def explained(app: App, error: CycloptsError) -> str:
     """The message for a command line of ``app`` that cannot be read, and where help is."""
     words = ["foretaste", *(error.command_chain or ())]
@@ -228,4 +237,6 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
                 owners.append(name)
     if not owners:
         return None
+    if words[-1] in _KEEPS_SETTINGS:
+        return f"Unknown option: {option}. {_KEEPS_SETTINGS[words[-1]]} {option} ..."
     return f"Unknown option: {option}, which belongs to {beside} {', '.join(owners)}."

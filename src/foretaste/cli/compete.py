@@ -9,7 +9,6 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-from foretaste._util.formatting import without_password
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import (
     MetricsFormat,
@@ -61,7 +60,8 @@ def compete(
         quiet: Print the table and nothing else: no progress and no notes.
     """
     shown: list[Callable[[int, int], None]] = []
-    data = (raw or RawData()).open(dataset, quiet=quiet)
+    raw = raw or RawData()
+    data = raw.open(dataset, quiet=quiet)
 
     from foretaste.training import Callback
     from foretaste.tune import compete as compete_models
@@ -91,5 +91,5 @@ def compete(
         say_next(
             console,
             ("foretaste", "compare", *(one.run for one in board.entries if one.run)),
-            ("foretaste", "train", "--like", board.best.run, *map(without_password, dataset)),
+            *raw.on_everything(board.best.run, dataset),
         )

@@ -31,9 +31,9 @@ from foretaste.cli.train_options import (
     RunOptions,
     Source,
     StartFrom,
+    are_prepared,
     options_of,
 )
-from foretaste.data.manifest import FILE_NAME
 from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
@@ -122,7 +122,7 @@ def rerun(
     if start_from is not None:
         settings |= {"start_from": start_from, "pretraining": None}
     raw = raw or RawData()
-    if raw.protocol is None and not (Path(dataset[0]) / FILE_NAME).is_file():
+    if raw.protocol is None and not are_prepared(dataset):
         raw = replace(raw, protocol="none")
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 
@@ -265,7 +265,7 @@ def _report_after(
 
 def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
     """The dataset of ``sources``; of several ranks, the first alone prepares what is none yet."""
-    if launch().size == 1 or (sources and (Path(sources[0]) / FILE_NAME).is_file()):
+    if launch().size == 1 or are_prepared(sources):
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
     from foretaste.launch.joined import joined

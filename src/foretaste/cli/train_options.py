@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from cyclopts import Group, Parameter
 from cyclopts.help import HelpPanel
 
-from foretaste.cli.arguments import FLAG, kinds_of
+from foretaste._util.formatting import option_words, without_password
+from foretaste.cli.arguments import FLAG, given_settings, kinds_of
 from foretaste.cli.console import steps
 from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
+from foretaste.data.manifest import FILE_NAME
 from foretaste.models.config import ModelConfig, SamplingConfig
 from foretaste.training.config import (
     LogConfig,
@@ -92,6 +94,19 @@ class RawData(InputConfig):
                 progress=report,
             )
 
+    def on_everything(self, run: Path, sources: Sequence[str]) -> list[tuple[object, ...]]:
+        """The command that trains a run's model on all of its raw files; none for a dataset."""
+        if are_prepared(sources):
+            return []
+        given = {**given_settings(self), "protocol": None}  # without one nothing is held out
+        words = (*map(without_password, sources), *option_words(given))
+        return [("foretaste", "train", "--like", run, *words)]
+
+
+def are_prepared(sources: Sequence[str]) -> bool:
+    """True for a dataset; False for raw files."""
+    return len(sources) == 1 and (Path(sources[0]) / FILE_NAME).is_file()
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
@@ -148,9 +163,9 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
     if not kind.has_epochs:
         logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
     configs: dict[str, tuple[Any, Group, bool]] = {
-        "model_config": (kind, MODEL, bool(fields(kind))),
+        "model_config": (shown_as(kind, {}), MODEL, bool(fields(kind))),
         "config": (_training_options(kind), TRAINING, True),
-        "sampling": (SamplingConfig, NEGATIVES, kind.samples_negatives),
+        "sampling": (shown_as(SamplingConfig, {}), NEGATIVES, kind.samples_negatives),
         "pretraining": (PretrainingConfig, START, bool(kind.pretrained_parts)),
         "logs": (logs, OUTPUT, True),
     }
@@ -170,24 +185,32 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
         hidden |= {"precision", "loss_scale"}  # read nevertheless: the refusal says why
     heeded = heeded_settings(kind)
     parameters = {}
-    for name, hint in get_type_hints(TrainingConfig).items():
-        kinds = kinds_of(hint)
-        metavar = None
-        if "auto" in kinds and kinds & {int, float}:
-            metavar = "FLOAT|auto" if float in kinds else "INT|auto"
+    for name in get_type_hints(TrainingConfig):
         parameters[name] = Parameter(
             group=group_of.get(name, TRAINING),
             parse=name in heeded,
             show=False if name in hidden else None,
-            metavar=metavar,
-            show_choices=metavar is None,
         )
     return shown_as(TrainingConfig, parameters)
 
 
 def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
-    """The same settings, some of them shown as their parameters say, or not at all."""
-    hints = get_type_hints(config, include_extras=True)
-    annotations = {name: Annotated[hints[name], shown] for name, shown in parameters.items()}
+    """The same settings, numbers that may be auto as INT|auto, and some of them shown as their
+    parameters say, or not at all."""
+    hints, plain = get_type_hints(config, include_extras=True), get_type_hints(config)
+    annotations = {
+        item.name: Annotated[
+            hints[item.name], _metavar(plain[item.name]), parameters.get(item.name, Parameter())
+        ]
+        for item in fields(config)
+    }
     # The fields are those of the parent: types alone are given anew.
     return type(config.__name__, (config,), {"__annotations__": annotations})
+
+
+def _metavar(hint: Any) -> Parameter:
+    """The values of a number that may be auto; of other settings the parser finds them."""
+    kinds = kinds_of(hint)
+    if "auto" not in kinds or not kinds & {int, float}:
+        return Parameter()
+    return Parameter(metavar="FLOAT|auto" if float in kinds else "INT|auto", show_choices=False)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from foretaste._util.formatting import without_password
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
 from foretaste.cli.train_options import RawData, RawOptions, Source, options_of
@@ -42,7 +41,8 @@ def command_for(model: str) -> Callable[..., None]:
             format: How to print; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """
-        data = (raw or RawData()).open(dataset, quiet=quiet)
+        raw = raw or RawData()
+        data = raw.open(dataset, quiet=quiet)
 
         from foretaste.training import Callback
         from foretaste.tune import tune_model
@@ -64,7 +64,7 @@ def command_for(model: str) -> Callable[..., None]:
             say_next(
                 console,
                 ("foretaste", "evaluate", found.best.run),
-                ("foretaste", "train", "--like", found.best.run, *map(without_password, dataset)),
+                *raw.on_everything(found.best.run, dataset),
             )
 
     types = options_of(config_class(model))

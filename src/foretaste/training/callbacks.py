@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
@@ -151,8 +151,13 @@ class Callbacks(Callback):
 
 
 @contextmanager
-def displayed(callback: Callback | None, asked: TrainingConfig) -> Iterator[Callback]:
-    """Yield ``callback`` or, without one, a display of the training on stderr."""
+def displayed(
+    callback: Callback | None, asked: TrainingConfig, searched: Mapping[str, Any] | None = None
+) -> Iterator[Callback]:
+    """Yield ``callback`` or, without one, a display of the training on stderr.
+
+    ``searched`` are the settings that a search chose.
+    """
     if callback is not None:
         yield callback
         return
@@ -161,5 +166,5 @@ def displayed(callback: Callback | None, asked: TrainingConfig) -> Iterator[Call
     from foretaste.training.display import TrainingDisplay
 
     console = Console(stderr=True, highlight=False, emoji=False)
-    with TrainingDisplay(console, asked) as display:
+    with TrainingDisplay(console, asked, searched=searched) as display:
         yield display

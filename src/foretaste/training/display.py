@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from foretaste._util.formatting import compact, duration
+from foretaste._util.formatting import compact, duration, option_words
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
@@ -30,9 +31,17 @@ class TrainingDisplay(Callback):
     Used as a context manager: the bars are gone when the block ends, however it ends.
     """
 
-    def __init__(self, console: Console, asked: TrainingConfig, *, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        asked: TrainingConfig,
+        *,
+        verbose: bool = False,
+        searched: Mapping[str, Any] | None = None,
+    ) -> None:
         self.console = console
         self.asked = asked
+        self.searched = searched or {}
         self.verbose = verbose
         self.bars = Bars(
             TextColumn("{task.description}"),
@@ -86,6 +95,7 @@ class TrainingDisplay(Callback):
         if kind.samples_negatives:
             learned += f", {start.num_samples // start.num_interactions - 1} negatives"
         self._say_labelled("model", learned)
+        self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)

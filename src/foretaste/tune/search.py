@@ -212,16 +212,15 @@ class _Task:
         from foretaste.tune.study import Pruned, Pruning
 
         trial = study.next_trial()
-        path = self.run_path(trial.number)
+        path, searched = self.run_path(trial.number), self.acting(study.settings(trial))
+        configs = self._arguments(searched)
+        # A falling learning rate is behind a constant one until late: these are not compared.
+        is_pruned = configs["config"].learning_rate_schedule == "constant"
+        pruning = [Pruning(trial, self.select_by)] if is_pruned else []
         try:
-            with displayed(self.callback, self.config) as shown:
-                run = finished_run(
-                    path,
-                    self.model,
-                    self.dataset,
-                    Callbacks(shown, Pruning(trial, self.select_by)),
-                    **self._arguments(self.acting(study.settings(trial))),
-                )
+            with displayed(self.callback, configs["config"], searched) as shown:
+                callback = Callbacks(shown, *pruning)
+                run = finished_run(path, self.model, self.dataset, callback, **configs)
             study.complete(trial, self._value(run))
         except Pruned:
             Run.open(path).discard_state()

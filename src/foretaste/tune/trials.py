@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.formatting import html_table
+from foretaste._util.formatting import html_table, option_words
 from foretaste.report.tables import Cell, Grid
 
 
@@ -49,16 +49,8 @@ class Search:
 
     def command(self) -> str:
         """The command line that trains with the settings of the best trial."""
-        words = ["foretaste", "train", self.model, str(self.dataset)]
-        for name, value in {**self.fixed, **self.best.settings}.items():
-            option = name.replace("_", "-")
-            if value is None:
-                continue  # its default
-            if isinstance(value, bool):
-                words.append(f"--{option}" if value else f"--no-{option}")
-            else:
-                words += [f"--{option}", *(map(str, value if _is_list(value) else (value,)))]
-        return shlex.join(words)
+        settings = option_words({**self.fixed, **self.best.settings})
+        return shlex.join(["foretaste", "train", self.model, str(self.dataset), *settings])
 
     def grid(self) -> Grid:
         """A row for each trial, the searched settings and the metric in columns."""
@@ -105,12 +97,8 @@ class Search:
         return html_table(str(self.path), grid.headings, rows, "; ".join(self.notes()))
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, tuple | list)
-
-
 def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if _is_list(value) else value
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else value
 
 
 def _cell(value: Any) -> Cell:
