@@ -17,6 +17,7 @@ from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.report import RunsReport, report_runs
 from foretaste.report.contents import LENGTHS
+from foretaste.report.records import settings
 from foretaste.report.sections import summary
 from foretaste.training import Callback
 from tests.browser import LIMIT_MS, SHAPES, check_fits
@@ -185,6 +186,21 @@ def test_a_page_loads_nothing_and_runs_nothing(page: Path) -> None:
     assert "@import" not in text
     assert "url(" not in text.replace("url(#", "")
     assert len(text) < 500_000
+
+
+def test_settings_have_the_negatives_and_what_followed_from_others(tmp_path: Path) -> None:
+    dataset = shop(tmp_path / "shop", "leave-one-out")
+    given = {"epochs": 1, "factors": 4, "device": "cpu", "run_path": tmp_path / "gmf"}
+    run = foretaste.train("gmf", dataset, callback=Callback(), **given)
+    (table,) = settings(report_runs([run], num_people=0)).tables
+    found = {name: cells[0].value for name, cells in table.grid.rows}
+    expected = {
+        *(("loss", "softmax"), ("cosine", "true"), ("temperature", "0.15"), ("margin", "-")),
+        *(("negatives", "4"), ("verified_negatives", "true"), ("batch_layout", "grouped")),
+        *(("factors", "4"), ("epochs", "1")),
+    }
+    assert found.items() >= expected
+    assert found["batch_size"].isdigit()
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

@@ -205,6 +205,7 @@ def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
         (GMFConfig(), 9, 4),
         (GMFConfig(loss="ccl"), 10_000, 64),
         (GMFConfig(loss="bce"), 10_000, 4),
+        (GMFConfig(dot_product=True), 10_000, 4),
         (NeuMFConfig(), 10_000, 4),
         (NeuMFConfig(loss="softmax"), 10_000, 64),
     ],

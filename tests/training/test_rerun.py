@@ -16,6 +16,7 @@ from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
+from foretaste.runs.loading import load_model
 from foretaste.runs.paths import CONFIG
 from foretaste.training import TrainingConfig, train
 from foretaste.training.auto import recorded_settings, rerun_settings
@@ -105,9 +106,26 @@ def test_runs_from_before_a_setting_keep_what_they_did(dataset: Dataset, tmp_pat
     run = train("gmf", dataset, model_config=settings, config=config, run_path=tmp_path / "run")
     record = json.loads((run.path / CONFIG).read_text())
     del record["sha256"], record["model_config"]["loss"], record["resolved"]["schedule_epochs"]
+    record["asked"]["negatives"] = record["resolved"].pop("negatives")
     (run.path / CONFIG).write_text(signed_text(record, indent=2))
-    model_config, training, _ = recorded_settings(Run.open(run.path), "cpu")
+    older = Run.open(run.path)
+    model_config, training, sampling = recorded_settings(older, "cpu")
     assert (model_config, training.schedule_epochs) == (settings, None)
+    assert sampling == load_model(older).sampling == SamplingConfig(negatives=4)
+
+
+def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) -> None:
+    config = TrainingConfig(epochs=1, device="cpu")
+    run = train("gmf", dataset, config=config, factors=3, run_path=tmp_path / "run")
+    chosen = max(4, dataset.train.num_items // 8)
+    assert (run.config.asked["negatives"], run.config.resolved["negatives"]) == ("auto", chosen)
+    assert chosen != 4
+    for sampling in (
+        recorded_settings(run, "cpu")[2],
+        rerun_settings(run)["sampling"],
+        load_model(run).sampling,
+    ):
+        assert sampling == SamplingConfig(negatives=chosen)
 
 
 def test_repeating_on_everything_trains_to_the_end(

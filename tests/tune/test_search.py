@@ -309,11 +309,12 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
     sampling = SamplingConfig(negatives=4) if kind.samples_negatives else None
     config = resolved_config(model, TrainingConfig(), dataset, sampling, "cpu")
     defaults = {**vars(config), **(vars(sampling) if sampling else {}), **vars(kind())}
+    defaults |= kind().resolved_settings
     for name, values in kind.search_space.items():
         if defaults[name] in ("auto", None):
             assert isinstance(values, Between)
         elif isinstance(values, Between):
-            is_without = any(defaults[other] not in allowed for other, allowed in values.only)
+            is_without = values.only is not None and not getattr(kind(), values.only)
             assert is_without or values.low <= defaults[name] <= values.high, name
         else:
             assert defaults[name] in values, name
@@ -362,6 +363,8 @@ def test_settings_that_do_not_act_are_left_out_of_a_trial(dataset: Dataset, tmp_
         one["loss"] == "softmax" and not (one["dot_product"] or one["biases"]) for one in tried
     ]
     assert [("temperature" in one) for one in tried] == divides
+    first = {"loss": "softmax", "dot_product": False, "biases": False, "temperature": 0.15}
+    assert tried[0].items() >= first.items()
     assert [("l2_rows" in one) for one in tried] == [one["dot_product"] for one in tried]
     assert {True, False} <= set(divides)
     assert {len({one[name] for one in tried}) for name in ("loss", "dot_product", "biases")} == {2}
@@ -376,17 +379,27 @@ def test_choices_that_do_not_fit_what_is_given_are_not_tried(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     """Cosine scores have no biases, and samples on their own no loss that compares them."""
+    rates = {"learning_rate", "learning_rate_schedule"}
     plain = {"learning_rate", "learning_rate_schedule", "dot_product", "biases", "l2_rows"}
     for settings, searched in (
         ({"biases": True}, plain - {"biases"} | {"loss"}),
         ({"batch_layout": "shuffled", "loss": "bce"}, plain),
         ({"loss": "softmax", "cosine": False}, plain),
-        ({"cosine": True}, {"learning_rate", "learning_rate_schedule", "loss", "temperature"}),
-        ({"loss": "ccl"}, {"learning_rate", "learning_rate_schedule"}),
+        ({"batch_layout": "shuffled"}, plain | {"loss"}),
+        ({"cosine": True}, {*rates, "loss", "temperature"}),
+        ({"cosine": True, "loss": "bce"}, {*rates, "temperature"}),
+        ({"loss": "ccl"}, rates),
     ):
         path = tmp_path / "-".join(settings)
         search = tune_model(
             "gmf", dataset, trials=1, output=path, callback=Callback(), **SHORT, **settings
         )
-        assert json.loads((path / SETTINGS).read_text())["space"].keys() == searched
+        space = json.loads((path / SETTINGS).read_text())["space"]
+        assert space.keys() == searched
         assert search.trials[0].state == "complete"
+        if settings == {"batch_layout": "shuffled"}:
+            assert (space["loss"], search.trials[0].settings["loss"]) == (["bce"], "bce")
+    given = {"batch_layout": "shuffled", "temperature": 0.2}
+    with pytest.raises(SettingError, match=r"loss is softmax, .* use grouped or the loss bce"):
+        tune_model("gmf", dataset, output=tmp_path / "none", **SHORT, **given)
+    assert not (tmp_path / "none").exists()

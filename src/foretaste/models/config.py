@@ -26,8 +26,8 @@ class Between:
     high: float
     log: bool = False
     """A factor counts alike everywhere in the range."""
-    only: tuple[tuple[str, tuple[Any, ...]], ...] = ()
-    """Other settings, and the values of theirs beside which this one is given."""
+    only: str | None = None
+    """The model's setting or property that must be true for this one to be given."""
 
 
 SearchSpace = dict[str, Between | tuple[Any, ...]]
@@ -62,6 +62,11 @@ class ModelConfig:
     @property
     def scoring(self) -> dict[str, bool]:
         """Settings that weights were learned with and make other scores without."""
+        return {}
+
+    @property
+    def resolved_settings(self) -> dict[str, Any]:
+        """The values of those settings that follow others unless they are given."""
         return {}
 
     def check_sampling(self, sampling: "SamplingConfig") -> None:

@@ -8,10 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from foretaste._util.formatting import compact
+from foretaste._util.settings import fields_of
+from foretaste.models.config import SamplingConfig
 from foretaste.report import plots
 from foretaste.report.blocks import Figure, Section, Table, figure
 from foretaste.report.contents import RunsReport
 from foretaste.report.tables import Cell, Grid
+from foretaste.runs.loading import model_config
+from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 
 TIME_PARTS = ("training", "compiling", "evaluation", "other")
@@ -86,8 +90,11 @@ def settings(report: RunsReport) -> Section:
     by_run: dict[str, dict[str, str]] = {}
     for label, run in report.runs.items():
         config = run.config
-        values = {"model": config.model, **config.model_config, "seed": config.seed}
-        values |= config.resolved
+        model = model_config(config, run.path / CONFIG)
+        values = {"model": config.model, **config.model_config, **model.resolved_settings}
+        if model.samples_negatives:
+            values |= fields_of(SamplingConfig, config.asked)
+        values |= {"seed": config.seed, **config.resolved}
         by_run[label] = {name: _value(value) for name, value in values.items()}
     return Section(name="settings", heading="Settings", tables=_facts("Settings", by_run))
 

@@ -195,7 +195,7 @@ def recorded_settings(
             values = {"schedule_epochs": None, **record.resolved}
             config = _settings_from(TrainingPlan, values)
         if settings.samples_negatives:
-            sampling = _settings_from(SamplingConfig, record.asked)
+            sampling = _settings_from(SamplingConfig, {**record.asked, **record.resolved})
     except (KeyError, SettingError) as error:
         raise RunError(
             f"{path} does not say what this foretaste needs to know ({error}); "
@@ -225,7 +225,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
-    sampling = fields_of(SamplingConfig, asked)
+    sampling = fields_of(SamplingConfig, {**asked, **resolved})
     return {
         "model": run.config.model,
         "model_config": recorded_model_config(run.config, path),

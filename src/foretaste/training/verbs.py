@@ -140,14 +140,15 @@ def train(
         drawn = resolved_sampling(architecture, sampling, opened.manifest.num_items)
         chosen = resolved_config(model, asked, opened, drawn, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
+        negatives = {"negatives": drawn.num_negatives} if drawn else {}
         described = {"model": model} | asdict(architecture) | asdict(chosen)
         _check_alike(device, described, ranks)
         trainer = Trainer(opened, model, architecture, chosen, drawn, ranks)
         run_config = RunConfig(
             model=model,
             model_config=asdict(architecture),
-            asked=asdict(asked) | (asdict(drawn) if drawn else {}),
-            resolved=asdict(chosen) if kind.has_epochs else resolved,
+            asked=asdict(asked) | (asdict(sampling or SamplingConfig()) if drawn else {}),
+            resolved=(asdict(chosen) if kind.has_epochs else resolved) | negatives,
             seed=asked.seed,
             dataset=DatasetReference.of(opened),
             start=trainer.begin(warm_start),

@@ -135,11 +135,11 @@ class Origin:
         ]
         advice = "give its settings, or none: --from (start_from=... in Python) takes them from it"
         if role != _SAME:
-            if theirs.loss != ours.loss:
-                differing.append(f"loss {theirs.loss}")
+            if theirs.resolved_loss != ours.resolved_loss:
+                differing.append(f"loss {theirs.resolved_loss}")
             advice = (
-                f"train it again with the loss {ours.loss} and without cosines, and gmf with "
-                f"--biases where {model.name} has them"
+                f"train it again with the loss {ours.resolved_loss} and without cosines, and gmf "
+                f"with --biases where {model.name} has them"
             )
         if differing:
             raise SettingError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,52 +157,69 @@ class _Task:
 
     def defaults(self, space: Mapping[str, Any]) -> dict[str, Any]:
         """The values that the searched settings have in a training that is given none."""
-        device = str(resolve_device(self.config.device))
+        # A single choice is there where the default does not go with what is given.
+        single = {
+            name: values[0]
+            for name, values in space.items()
+            if not isinstance(values, Between) and len(values) == 1
+        }
+        configs = self._arguments(single)
+        model, device = configs["model_config"], str(resolve_device(self.config.device))
         num_items = self.dataset.manifest.num_items
-        sampling = resolved_sampling(self.model_config, self.sampling, num_items)
-        arguments = (self.model, self.config, self.dataset, sampling, device)
-        values = self.values() | asdict(resolved_config(*arguments)) | asdict(self.model_config)
+        sampling = resolved_sampling(model, configs["sampling"], num_items)
+        config = resolved_config(self.model, configs["config"], self.dataset, sampling, device)
+        values = asdict(config) | asdict(model) | model.resolved_settings
+        values |= {} if sampling is None else asdict(sampling)
         return {name: values[name] for name in space}
 
     def space(self, given: Mapping[str, Any]) -> SearchSpace:
-        """The settings to search: ranges that may act, and choices that fit, beside those given."""
-        whole, fixed = config_class(self.model).search_space, {**self.values(), **given}
-        choices = {
-            name: tuple(one for one in values if name not in given and self._fits({name: one}))
-            for name, values in whole.items()
-            if not isinstance(values, Between)
-        }
+        """The settings to search: ranges that may act, and choices that fit, beside those given.
+
+        Raises SettingError where no choices fit.
+        """
+        whole = config_class(self.model).search_space
+        free = {name: values for name, values in whole.items() if name not in given}
+        fitting = self._fitting(free)
+        models = [self._arguments(one)["model_config"] for one in fitting]
+        values = {**self.values(), **self.model_config.resolved_settings}
         space: SearchSpace = {}
-        for name, values in whole.items():
-            if name in given:
+        for name, found in free.items():
+            if isinstance(found, Between):
+                if found.only is None or any(getattr(one, found.only) for one in models):
+                    space[name] = found
                 continue
-            if not isinstance(values, Between):
-                if len(choices[name]) > 1:
-                    space[name] = choices[name]
-            elif all(
-                {*(choices.get(other) or (fixed[other],))} & {*allowed}
-                for other, allowed in values.only
-            ):
-                space[name] = values
+            able = tuple(one for one in found if any(each[name] == one for each in fitting))
+            if able != (values[name],):
+                space[name] = able
         return space
 
-    def _fits(self, settings: Mapping[str, Any]) -> bool:
-        try:
-            configs = self._arguments(settings)
-            if configs["sampling"] is not None:
-                configs["model_config"].check_sampling(configs["sampling"])
-        except SettingError:
-            return False
-        return True
+    def _fitting(self, free: SearchSpace) -> list[dict[str, Any]]:
+        """The combinations of choices that go with what is given; SettingError where none does."""
+        choices = {name: one for name, one in free.items() if not isinstance(one, Between)}
+        fitting, reasons = [], []
+        for values in product(*choices.values()):
+            combination = dict(zip(choices, values, strict=True))
+            try:
+                configs = self._arguments(combination)
+                if configs["sampling"] is not None:
+                    configs["model_config"].check_sampling(configs["sampling"])
+                fitting.append(combination)
+            except SettingError as error:
+                reasons.append(error)
+        if not fitting:
+            raise reasons[0]
+        return fitting
 
     def acting(self, searched: Mapping[str, Any]) -> dict[str, Any]:
         """The searched settings of a trial without those that the others leave no effect."""
-        values, space = {**self.values(), **searched}, config_class(self.model).search_space
-        conditions = {name: getattr(space[name], "only", ()) for name in searched}
+        space = config_class(self.model).search_space
+        conditions = {name: getattr(space[name], "only", None) for name in searched}
+        others = {name: searched[name] for name in searched if conditions[name] is None}
+        model = self._arguments(others)["model_config"]
         return {
             name: searched[name]
             for name, only in conditions.items()
-            if all(values[other] in allowed for other, allowed in only)
+            if only is None or getattr(model, only)
         }
 
     def run_path(self, number: int) -> Path:

@@ -27,7 +27,9 @@ CONFIGS: dict[str, Config] = {
     "cosine, bce": GMFConfig(factors=5, loss="bce", cosine=True, temperature=0.2),
     "cosine, softmax": GMFConfig(factors=5),
     "gmf, biases": GMFConfig(factors=5, loss="bce", biases=True, l2_rows=0.3),
-    "gmf, dot product": GMFConfig(factors=5, dot_product=True, biases=True, l2_rows=0.3),
+    "gmf, dot product": GMFConfig(
+        factors=5, loss="softmax", dot_product=True, biases=True, l2_rows=0.3
+    ),
     "gmf, softmax": GMFConfig(factors=5, cosine=False),
     "neumf, softmax": NeuMFConfig(factors=5, loss="softmax", biases=True, l2_rows=0.3, **TOWER),
     "mlp, softmax": MLPConfig(loss="softmax", biases=True, **TOWER),
@@ -68,7 +70,7 @@ def plain_scores(model: NeuMF, user_S: Tensor, item_S: Tensor) -> Tensor:
     config = model.config
     factors = model.user_factors[user_S], model.item_factors[item_S]
     if config.scores_cosines:
-        divisor = 1.0 if config.loss == "ccl" else config.temperature or 0.15
+        divisor = 1.0 if config.resolved_loss == "ccl" else config.temperature or 0.15
         return F.cosine_similarity(*factors) / divisor
     parts = [factors[0] * factors[1]]
     if model.tower:
@@ -87,9 +89,9 @@ def plain_loss(model: NeuMF, batch: InteractionBatch) -> Tensor:
     item_S = batch.item_index_BK.reshape(-1)
     scores_BK = plain_scores(model, user_S, item_S).view(shape)
     positive_B, negative_BN = scores_BK[:, 0], scores_BK[:, 1:]
-    if config.loss == "bce":
+    if config.resolved_loss == "bce":
         loss = F.binary_cross_entropy_with_logits(scores_BK, batch.label_BK.expand(shape).double())
-    elif config.loss == "softmax":
+    elif config.resolved_loss == "softmax":
         loss = F.cross_entropy(scores_BK, torch.zeros(shape[0], dtype=torch.int64))
     else:
         excess_B = F.relu(negative_BN - config.margin).mean(1)
@@ -161,21 +163,28 @@ def test_new_users_are_fitted_by_the_negatives_of_training(
 
 
 @pytest.mark.parametrize(
-    ("settings", "scores_cosines"),
+    ("settings", "loss", "scores_cosines"),
     [
-        ({}, True),
-        ({"loss": "ccl"}, True),
-        ({"loss": "bce"}, False),
-        ({"loss": "bce", "cosine": True}, True),
-        ({"dot_product": True}, False),
-        ({"biases": True}, False),
-        ({"cosine": False}, False),
+        ({}, "softmax", True),
+        ({"loss": "ccl"}, "ccl", True),
+        ({"loss": "bce"}, "bce", False),
+        ({"loss": "bce", "cosine": True}, "bce", True),
+        ({"cosine": True}, "softmax", True),
+        ({"dot_product": True}, "bce", False),
+        ({"biases": True}, "bce", False),
+        ({"loss": "softmax", "dot_product": True}, "softmax", False),
+        ({"cosine": False}, "softmax", False),
     ],
 )
-def test_cosines_follow_the_loss_and_what_excludes_them(
-    settings: dict[str, Any], scores_cosines: bool
+def test_loss_and_cosines_follow_each_other_and_what_excludes_them(
+    settings: dict[str, Any], loss: str, scores_cosines: bool
 ) -> None:
-    assert GMFConfig(**settings).scores_cosines == scores_cosines
+    config = GMFConfig(**settings)
+    assert (config.objective["name"], config.scores_cosines) == (loss, scores_cosines)
+    resolved = config.resolved_settings
+    assert (resolved["loss"], resolved["cosine"]) == (loss, scores_cosines)
+    assert resolved["temperature"] == (0.15 if scores_cosines and loss != "ccl" else None)
+    assert resolved["negative_weight"] == (150.0 if loss == "ccl" else None)
 
 
 def test_output_weights_of_cosines_stay_one(histories: HistoryTensors) -> None:

@@ -29,8 +29,8 @@ _TOWERS: SearchSpace = {
     "dropout": Between(0.0, 0.7),
 }
 
-# Cosines follow: softmax has them, and bce, the dot product and biases have none. The other loss,
-# ccl, wants more negatives than are searched.
+# Cosines follow unless given: softmax has them, and bce, the dot product and biases have none. The
+# other loss, ccl, wants more negatives than are searched.
 _SCORES: SearchSpace = {
     "learning_rate": Between(1e-4, 5e-2, log=True),
     "learning_rate_schedule": ("constant", "cosine"),
@@ -39,18 +39,8 @@ _SCORES: SearchSpace = {
     "loss": ("softmax", "bce"),
     "dot_product": (False, True),
     "biases": (False, True),
-    "l2_rows": Between(1e-4, 2e-2, log=True, only=(("dot_product", (True,)),)),
-    "temperature": Between(
-        0.05,
-        0.5,
-        log=True,
-        only=(
-            ("loss", ("softmax",)),
-            ("cosine", (None, True)),
-            ("dot_product", (False,)),
-            ("biases", (False,)),
-        ),
-    ),
+    "l2_rows": Between(1e-4, 2e-2, log=True, only="dot_product"),
+    "temperature": Between(0.05, 0.5, log=True, only="has_temperature"),
 }
 
 _MARGIN = 0.4
@@ -79,6 +69,11 @@ class _FromNegatives(ModelConfig):
     """Share of each batch's user rows dropped in training, in steps of 1/256."""
 
     @property
+    def resolved_loss(self) -> str:
+        """The loss by name, never ``auto``."""
+        return self.loss
+
+    @property
     def scores_cosines(self) -> bool:
         """True where scores are cosines, by choice or by the loss."""
         return False
@@ -96,20 +91,20 @@ class _FromNegatives(ModelConfig):
     @property
     def objective(self) -> dict[str, Any]:
         """The loss by name, with its settings."""
-        return {"name": self.loss}
+        return {"name": self.resolved_loss}
 
     @property
     def scoring(self) -> dict[str, bool]:
         return {"cosine": self.scores_cosines, "biases": self.biases}
 
     def auto_negatives(self, num_items: int) -> int:
-        return 4 if self.loss == "bce" else min(64, max(4, num_items // 8))
+        return 4 if self.resolved_loss == "bce" else min(64, max(4, num_items // 8))
 
     def check_sampling(self, sampling: SamplingConfig) -> None:
-        if self.loss != "bce" and sampling.batch_layout == "shuffled":
+        if self.resolved_loss != "bce" and sampling.batch_layout == "shuffled":
             raise SettingError(
-                f"loss is {self.loss}, which compares an interaction with its negatives, and "
-                "batch_layout is shuffled, which parts them; use grouped or the loss bce"
+                f"loss is {self.resolved_loss}, which compares an interaction with its negatives, "
+                "and batch_layout is shuffled, which parts them; use grouped or the loss bce"
             )
 
 
@@ -145,10 +140,10 @@ class GMFConfig(_FromNegatives, _Factors):
     has_large_products = False
     search_space = _SCORES
 
-    loss: Literal["bce", "softmax", "ccl"] = "softmax"  # type: ignore[assignment]
+    loss: Literal["auto", "bce", "softmax", "ccl"] = "auto"  # type: ignore[assignment]
     """softmax: cross-entropy of an interaction among its negatives, which are to be many. bce:
     binary cross-entropy of every sample. ccl: cosine contrastive loss, for hundreds of negatives
-    (Mao et al. 2021, arXiv 2109.12613)."""
+    (Mao et al. 2021, arXiv 2109.12613). auto: bce with dot_product or biases, else softmax."""
 
     margin: Annotated[float | None, Range(at_least=-1, at_most=1)] = None
     """Cosine up to which ccl lets a negative be; 0.4 unless given."""
@@ -168,10 +163,21 @@ class GMFConfig(_FromNegatives, _Factors):
     """Divisor of cosine scores in bce and softmax; 0.15 unless given."""
 
     @property
+    def resolved_loss(self) -> str:
+        if self.loss != "auto":
+            return self.loss
+        return "bce" if self.dot_product or self.biases else "softmax"
+
+    @property
     def scores_cosines(self) -> bool:
-        if self.cosine is None and self.loss == "softmax":
+        if self.cosine is None and self.resolved_loss == "softmax":
             return not (self.dot_product or self.biases)
         return bool(self.cosine) or self.loss == "ccl"
+
+    @property
+    def has_temperature(self) -> bool:
+        """True where scores are divided by the temperature."""
+        return self.scores_cosines and self.loss != "ccl"
 
     @property
     def has_unit_output(self) -> bool:
@@ -179,8 +185,17 @@ class GMFConfig(_FromNegatives, _Factors):
 
     @property
     def divisor(self) -> float:
-        is_divided = self.scores_cosines and self.loss != "ccl"
-        return (self.temperature or _TEMPERATURE) if is_divided else 1.0
+        return (self.temperature or _TEMPERATURE) if self.has_temperature else 1.0
+
+    @property
+    def resolved_settings(self) -> dict[str, Any]:
+        return {
+            "loss": self.resolved_loss,
+            "cosine": self.scores_cosines,
+            "temperature": self.divisor if self.has_temperature else None,
+            "margin": self.objective.get("margin"),
+            "negative_weight": self.objective.get("negative_weight"),
+        }
 
     @property
     def scoring(self) -> dict[str, bool]:
@@ -189,7 +204,7 @@ class GMFConfig(_FromNegatives, _Factors):
     @property
     def objective(self) -> dict[str, Any]:
         if self.loss != "ccl":
-            return {"name": self.loss}
+            return super().objective
         margin = _MARGIN if self.margin is None else self.margin
         weight = self.negative_weight or _NEGATIVE_WEIGHT
         return {"name": self.loss, "margin": margin, "negative_weight": weight}
@@ -200,10 +215,10 @@ class GMFConfig(_FromNegatives, _Factors):
             for name in ("margin", "negative_weight"):
                 if (value := getattr(self, name)) is not None:
                     raise SettingError(
-                        f"{name} is {value}, which only the loss ccl has, and loss is {self.loss}; "
-                        "leave it out, or use --loss ccl"
+                        f"{name} is {value}, which only the loss ccl has, and loss is "
+                        f"{self.resolved_loss}; leave it out, or use --loss ccl"
                     )
-        if self.temperature is not None and (self.loss == "ccl" or not self.scores_cosines):
+        if self.temperature is not None and not self.has_temperature:
             raise SettingError(
                 f"temperature is {self.temperature}, and only cosine scores by the loss bce or "
                 "softmax are divided by one; leave it out, or use --cosine with such a loss"

@@ -88,15 +88,15 @@ class NeuMF(NeuralModel):
             self.item_rows += ("item_bias",)
         self.objective = Objective(**config.objective)
         self.output.weight.requires_grad_(not config.has_unit_output)
-        self.output.bias.requires_grad_(config.loss == "bce" and not config.scores_cosines)
+        self.output.bias.requires_grad_(self.objective.name == "bce" and not config.scores_cosines)
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
         """NVIDIA's settings from 10 M interactions on, if they have few negatives; else smaller
-        steps, smaller still for many negatives and few interactions a user, and batches that grow
-        with the negatives."""
+        steps, smaller still for many negatives and few interactions a user (found with GMF's
+        cosines; a tower's were not tried), and batches that grow with the negatives."""
         assert sampling is not None
         samples_each = 1 + sampling.num_negatives
         num_samples = size.num_interactions * samples_each
