@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -165,11 +166,13 @@ def main() -> None:
             elapsed_s = seconds(one, asked.updates)
             if turn:  # the first warms up
                 times[name].append(elapsed_s)
-    base = times["plain, own negatives"]
     for name, found in times.items():
+        base = times[f"plain, {name.split(', ')[1]}"]
         ratio = statistics.median(b / f for b, f in zip(base, found, strict=True))
         numbers = {"median_s": statistics.median(found), "min_s": min(found), "ratio": ratio}
-        print(json.dumps({"name": name, **vars(asked), "chunk": chunk, **numbers}))
+        spin_count = os.environ.get("GOMP_SPINCOUNT")
+        row = {"name": name, **vars(asked), "chunk": chunk, "spin_count": spin_count, **numbers}
+        print(json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -46,14 +46,20 @@ def no_choice_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("running", "serving", "spin_count"),
-    [("1/80", False, "10000"), ("3/80", False, "1000"), ("1/80", True, "1000")],
+    ("loads", "alone", "spin_count"),
+    [
+        (["1/80"] * 3, True, "10000"),
+        (["1/80", "1/80", "3/80"], True, "1000"),
+        (["1/80"] * 3, False, "1000"),
+        ([""], True, "1000"),
+    ],
 )
 def test_waiting_threads_spin_briefly(
-    running: str, serving: bool, spin_count: str, monkeypatch: pytest.MonkeyPatch
+    loads: list[str], alone: bool, spin_count: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_: f"0.10 0.20 0.30 {running} 4711\n")
-    share_cores(serving=serving)
+    coming = iter(loads)
+    monkeypatch.setattr(Path, "read_text", lambda *_: f"0.10 0.20 0.30 {next(coming)}")
+    share_cores(alone=alone)
     assert os.environ["GOMP_SPINCOUNT"] == spin_count
 
 

@@ -56,28 +56,29 @@ def nothing_printed() -> Iterator[None]:
         yield
 
 
-def share_cores(*, serving: bool = False) -> None:
+def share_cores(*, alone: bool = True) -> None:
     """Have threads that wait for each other spin for a moment, then sleep.
 
-    The moment is longer for a training on an idle machine, where nobody else wants the cores. Goes
-    through the environment, for GNU's OpenMP, and must come before PyTorch is imported.
+    The moment is longer on an idle machine for a process that has it ``alone``: no other is to
+    come, such as those that ask a service. Goes through the environment, for GNU's OpenMP, and must
+    come before PyTorch is imported.
     """
     # Measured on two cores, milliseconds an update of GMF with 512 negatives, NeuMF and Mult-VAE:
     # alone 23.5, 29.5, 29.7 by 1,000 turns and 15.2, 22.4, 21.7 by 10,000, more of which gain
     # nothing; beside another program 24, 45, 38 and 55, 66, 58. Sleeping at once costs a third.
     if "OMP_WAIT_POLICY" not in os.environ:
-        spin_count = 1_000 if serving or _others_run() else 10_000
+        spin_count = 10_000 if alone and _is_idle() else 1_000
         os.environ.setdefault("GOMP_SPINCOUNT", str(spin_count))
 
 
-def _others_run() -> bool:
-    """True where other threads of the machine run in each of a few moments, or nobody knows."""
+def _is_idle() -> bool:
+    """True where nothing else runs on the machine in a few moments; False where nobody knows."""
     for _ in range(3):
         try:
             running = Path("/proc/loadavg").read_text("ascii").split()[3]
-        except OSError:  # not Linux
-            return True
-        if running.startswith("1/"):  # this one
+        except (OSError, IndexError):  # not Linux, or hidden
+            return False
+        if not running.startswith("1/"):  # this thread
             return False
         time.sleep(0.002)
     return True

@@ -153,12 +153,11 @@ for position, (verb, text) in enumerate(_VERBS.items()):
 
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run one command, ``sys.argv`` unless ``tokens`` are given; see `run_command` for its end."""
-
     words = sys.argv[1:] if tokens is None else tokens
 
     def run() -> None:
-        share_cores(serving=words[:1] == ["serve"])
         started = launch()
+        share_cores(alone=started.size == 1 and list(words[:1]) != ["serve"])
         with _as_one(started) if started.size > 1 else nullcontext():
             run_tokens(words, started.size)
 
