@@ -234,6 +234,10 @@ def test_python_dash_m(shop: Path) -> None:
             "begin a new one: foretaste train MODEL DATASET --from RUN --epochs ...",
         ),
         (
+            "train --resume runs/vae --from runs/ease",
+            "begin a new one: foretaste train MODEL DATASET --from RUN ...",
+        ),
+        (
             "train --like runs/vae data --epochs 50",
             "give all of your own: foretaste train MODEL DATASET --epochs ...",
         ),

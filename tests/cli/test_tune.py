@@ -78,6 +78,10 @@ def test_tune(foretaste: Foretaste) -> None:
     for number in range(2):
         asked = Run.open(f"it/trial-00{number}").config.asked
         assert (asked["negatives"], asked["epochs"]) == (4, 1)
+    done = foretaste("tune ease data --trials 2 --output pass")
+    searched = [line for line in done.err.splitlines() if line.startswith("  searched")]
+    assert len(searched) == 2, "fitted in one pass"
+    assert all("--l2 " in line for line in searched)
     done = foretaste("tune popularity data")
     assert done.status == 2
     done = foretaste("tune ease data --trials 0")

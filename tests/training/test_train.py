@@ -190,10 +190,16 @@ def test_the_run_remembers_what_was_asked_and_what_it_became(
     assert run.config.asked["negatives"] == 3
     assert isinstance(run.config.resolved["batch_size"], int)
     assert "auto" not in run.config.resolved.values()
+    assert "loss" not in run.config.resolved, "as it was asked for"
     assert run.config.seed == 11
     given = {"factors": 4, "layers": [8, 8, 4], "dropout": 0.5}
     assert run.config.model_config.items() >= given.items()
     assert run.config.dataset.digest == dataset.manifest.digest
+    gmf = train("gmf", dataset, epochs=1, factors=4, device="cpu", run_path=tmp_path / "gmf").config
+    followed = {"loss": "softmax", "cosine": True, "temperature": 0.15}
+    assert (gmf.model_config["loss"], gmf.model_config["cosine"]) == ("auto", None)
+    assert gmf.resolved.items() >= followed.items()
+    assert "margin" not in gmf.resolved
 
 
 class Recording(Callback):

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("optuna", reason="the extra tune is not installed")
 
+from foretaste._util.signed_json import SHA256, signed_text
 from foretaste.data import Dataset, prepare
 from foretaste.errors import (
     Interrupted,
@@ -210,7 +211,20 @@ def test_a_trial_that_does_worse_than_the_median_is_stopped(
     assert study.finished[-1].state.name == "PRUNED"
 
 
-def test_trials_whose_learning_rate_falls_are_neither_stopped_nor_compared_with(
+def test_trials_without_values_make_no_median(tmp_path: Path) -> None:
+    study = Study(tmp_path, {"a": Between(0.0, 1.0)}, seed=1, first={"a": 0.5})
+    for number in range(6):
+        trial = study.next_trial()
+        if number == 0:
+            trial.report(0.5, 5)
+        study.complete(trial, 0.5)
+    trial = study.next_trial()
+    trial.report(0.1, 5)
+    assert not trial.should_prune()
+    study.complete(trial, 0.1)
+
+
+def test_trials_whose_learning_rate_falls_are_compared_only_with_their_like(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from foretaste.tune.study import Pruning
@@ -225,6 +239,10 @@ def test_trials_whose_learning_rate_falls_are_neither_stopped_nor_compared_with(
     schedules = {one.number: one.settings["learning_rate_schedule"] for one in search.trials}
     assert {*schedules.values()} == {"constant", "cosine"}
     assert reported == {number for number in schedules if schedules[number] == "constant"}
+    reported.clear()
+    given = {"learning_rate_schedule": "cosine", **SHORT}
+    tune_model("gmf", dataset, trials=2, output=tmp_path / "cosine", callback=Callback(), **given)
+    assert reported == {0, 1}
 
 
 def test_a_model_without_epochs_is_measured_on_validation(dataset: Dataset, tmp_path: Path) -> None:
@@ -272,6 +290,20 @@ def test_what_is_not_the_settings_fault_ends_the_search_and_it_goes_on(
 
 def _full_disk(*_: object) -> None:
     raise RunError("the disk is full")
+
+
+def test_a_search_of_an_earlier_version_goes_on(dataset: Dataset, tmp_path: Path) -> None:
+    """It recorded beside each range when the setting acts."""
+    arguments = {"trials": 1, "output": tmp_path / "it", "callback": Callback()}
+    tune_model("ease", dataset, **arguments)
+    settings = json.loads((tmp_path / "it" / SETTINGS).read_text())
+    ranges = [values for values in settings["space"].values() if isinstance(values, dict)]
+    assert {tuple(values) for values in ranges} == {("low", "high", "log")}
+    for values in ranges:
+        values["only"] = []
+    del settings[SHA256]
+    (tmp_path / "it" / SETTINGS).write_text(signed_text(settings, indent=2))
+    assert len(tune_model("ease", dataset, **arguments).trials) == 1
 
 
 def test_mistakes(
@@ -403,3 +435,18 @@ def test_choices_that_do_not_fit_what_is_given_are_not_tried(
     with pytest.raises(SettingError, match=r"loss is softmax, .* use grouped or the loss bce"):
         tune_model("gmf", dataset, output=tmp_path / "none", **SHORT, **given)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_trial_whose_choices_do_not_fit_together_does_not_end_the_search(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Without dot product and biases the loss is softmax, which takes no samples on their own."""
+    arguments = {"loss": "auto", "batch_layout": "shuffled", **SHORT}
+    search = tune_model(
+        "gmf", dataset, trials=10, output=tmp_path / "it", callback=Callback(), **arguments
+    )
+    fits = [one.settings["dot_product"] or one.settings["biases"] for one in search.trials]
+    assert fits[0]
+    assert not all(fits)
+    assert [one.state != "failed" for one in search.trials] == fits
+    assert "use grouped or the loss bce" in str(search.trials[fits.index(False)].reason)

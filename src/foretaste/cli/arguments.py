@@ -238,5 +238,7 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     if not owners:
         return None
     if words[-1] in _KEEPS_SETTINGS:
-        return f"Unknown option: {option}. {_KEEPS_SETTINGS[words[-1]]} {option} ..."
+        instead = _KEEPS_SETTINGS[words[-1]]
+        example = f"{instead} ..." if option in instead.split() else f"{instead} {option} ..."
+        return f"Unknown option: {option}. {example}"
     return f"Unknown option: {option}, which belongs to {beside} {', '.join(owners)}."

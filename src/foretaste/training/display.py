@@ -78,6 +78,7 @@ class TrainingDisplay(Callback):
         self.say(f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
         size = f"{start.num_users:,} users, {start.num_items:,} items"
         self._say_labelled("data", f"{size}, {start.num_interactions:,} interactions")
+        self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         kind = config_class(start.model)
         heeded = heeded_settings(kind)
         # One config may serve every model of a comparison.
@@ -95,7 +96,6 @@ class TrainingDisplay(Callback):
         if kind.samples_negatives:
             learned += f", {start.num_samples // start.num_interactions - 1} negatives"
         self._say_labelled("model", learned)
-        self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)

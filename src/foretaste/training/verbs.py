@@ -140,15 +140,21 @@ def train(
         drawn = resolved_sampling(architecture, sampling, opened.manifest.num_items)
         chosen = resolved_config(model, asked, opened, drawn, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
-        negatives = {"negatives": drawn.num_negatives} if drawn else {}
-        described = {"model": model} | asdict(architecture) | asdict(chosen)
+        followed = {"negatives": drawn.num_negatives} if drawn else {}
+        own = asdict(architecture)
+        followed |= {
+            name: value
+            for name, value in architecture.resolved_settings.items()
+            if value != own[name]
+        }
+        described = {"model": model} | own | asdict(chosen)
         _check_alike(device, described, ranks)
         trainer = Trainer(opened, model, architecture, chosen, drawn, ranks)
         run_config = RunConfig(
             model=model,
-            model_config=asdict(architecture),
+            model_config=own,
             asked=asdict(asked) | (asdict(sampling or SamplingConfig()) if drawn else {}),
-            resolved=(asdict(chosen) if kind.has_epochs else resolved) | negatives,
+            resolved=(asdict(chosen) if kind.has_epochs else resolved) | followed,
             seed=asked.seed,
             dataset=DatasetReference.of(opened),
             start=trainer.begin(warm_start),

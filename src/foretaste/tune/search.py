@@ -110,7 +110,9 @@ def tune_model(
         why = "every setting worth it is given" if kind.search_space else f"of {', '.join(able)}"
         raise SettingError(f"{model} has no settings to search: {why}")
     ranges = {
-        name: asdict(values) if isinstance(values, Between) else values
+        name: {"low": values.low, "high": values.high, "log": values.log}
+        if isinstance(values, Between)
+        else values
         for name, values in space.items()
     }
     about = {"model": model, "dataset": data.manifest.digest, **task.values(), "space": ranges}
@@ -155,15 +157,17 @@ class _Task:
         defaults |= asdict(SamplingConfig())
         return {name: value for name, value in self.values().items() if value != defaults[name]}
 
-    def defaults(self, space: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that the searched settings have in a training that is given none."""
-        # A single choice is there where the default does not go with what is given.
-        single = {
-            name: values[0]
-            for name, values in space.items()
-            if not isinstance(values, Between) and len(values) == 1
-        }
-        configs = self._arguments(single)
+    def defaults(self, space: SearchSpace) -> dict[str, Any]:
+        """The values that the searched settings have in a training that is given none.
+
+        Where these do not go with what is given, the choices that differ least from them.
+        """
+        usual = {**self.values(), **self.model_config.resolved_settings}
+        nearest = max(
+            self._fitting(space),
+            key=lambda one: sum(usual[name] == value for name, value in one.items()),
+        )
+        configs = self._arguments(nearest)
         model, device = configs["model_config"], str(resolve_device(self.config.device))
         num_items = self.dataset.manifest.num_items
         sampling = resolved_sampling(model, configs["sampling"], num_items)
@@ -200,9 +204,7 @@ class _Task:
         for values in product(*choices.values()):
             combination = dict(zip(choices, values, strict=True))
             try:
-                configs = self._arguments(combination)
-                if configs["sampling"] is not None:
-                    configs["model_config"].check_sampling(configs["sampling"])
+                self._arguments(combination)
                 fitting.append(combination)
             except SettingError as error:
                 reasons.append(error)
@@ -214,8 +216,9 @@ class _Task:
         """The searched settings of a trial without those that the others leave no effect."""
         space = config_class(self.model).search_space
         conditions = {name: getattr(space[name], "only", None) for name in searched}
-        others = {name: searched[name] for name in searched if conditions[name] is None}
-        model = self._arguments(others)["model_config"]
+        own = vars(self.model_config).keys() & searched.keys()
+        others = {name: searched[name] for name in own if conditions[name] is None}
+        model = replace(self.model_config, **others)
         return {
             name: searched[name]
             for name, only in conditions.items()
@@ -231,10 +234,16 @@ class _Task:
 
         trial = study.next_trial()
         path, searched = self.run_path(trial.number), self.acting(study.settings(trial))
-        configs = self._arguments(searched)
-        # A falling learning rate is behind a constant one until late: these are not compared.
-        is_pruned = configs["config"].learning_rate_schedule == "constant"
-        pruning = [Pruning(trial, self.select_by)] if is_pruned else []
+        try:
+            configs = self._arguments(searched)
+        except SettingError as error:
+            # Choices are proposed one by one, and not all combinations of them fit.
+            study.fail(trial, str(error))
+            return
+        # A falling learning rate is behind a constant one until late: where both are searched,
+        # they are not compared.
+        is_compared = searched.get("learning_rate_schedule", "constant") == "constant"
+        pruning = [Pruning(trial, self.select_by)] if is_compared else []
         try:
             with displayed(self.callback, configs["config"], searched) as shown:
                 callback = Callbacks(shown, *pruning)
@@ -252,7 +261,7 @@ class _Task:
             study.fail(trial, str(error))
 
     def _arguments(self, searched: Mapping[str, Any]) -> dict[str, Any]:
-        """The configs of a trial."""
+        """The configs of a trial; SettingError where its settings do not go together."""
         configs: dict[str, Any] = {
             "config": self.config,
             "model_config": self.model_config,
@@ -262,6 +271,8 @@ class _Task:
             if config is not None:
                 own = {one: searched[one] for one in searched if hasattr(config, one)}
                 configs[name] = replace(config, **own)
+        if self.sampling is not None:
+            configs["model_config"].check_sampling(configs["sampling"])
         return configs
 
     def _value(self, run: Run) -> float:

@@ -60,7 +60,10 @@ class Study:
             storage=self._storage,
             direction="maximize",
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(_NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED),
+            # Those that are not compared have no values, and make no median.
+            pruner=optuna.pruners.MedianPruner(
+                _NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED, n_min_trials=_NUM_NOT_PRUNED
+            ),
         )
         if not self._study.get_trials(deepcopy=False):
             self._study.enqueue_trial(
