@@ -39,6 +39,38 @@ def test_a_large_result_is_made_in_tiles(
     assert bool(kept._storages) == (bytes_at_once < 8 * 3 * 10)
 
 
+@pytest.mark.parametrize("num_segments", [50, 1 << 15, 1 << 20])
+@pytest.mark.parametrize("num_rows", [0, 3000, segments._FEW])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_beyond_the_last_segment_are_in_no_sum(
+    num_segments: int, num_rows: int, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    rows_SD = torch.randint(4, (num_rows, 8), generator=generator).to(dtype)
+    weight_S = torch.randint(4, (num_rows,), generator=generator).to(dtype)
+    index_S = torch.randint(num_segments - 40, num_segments + 9, (num_rows,), generator=generator)
+    is_in_S = index_S < num_segments
+    found = Segments(index_S, num_segments)
+    for factor_S in (None, weight_S):
+        summands_SD = rows_SD if factor_S is None else rows_SD * factor_S[:, None]
+        expected = torch.zeros(num_segments, 8, dtype=torch.float64)
+        expected.index_add_(0, index_S[is_in_S], summands_SD[is_in_S].double())
+        assert torch.equal(found.sum(rows_SD, weight_S=factor_S), expected.to(dtype))
+
+
+@pytest.mark.parametrize("num_segments", [1, 50, (1 << 15) - 1, 1 << 15, 1 << 20])
+@pytest.mark.parametrize("num_rows", [0, 3000, segments._FEW])
+def test_the_order_is_that_of_a_stable_sort(
+    num_segments: int, num_rows: int, generator: torch.Generator
+) -> None:
+    index_S = torch.randint(num_segments, (num_rows,), generator=generator)
+    sorted_S, order_S = index_S.sort(stable=True)
+    assert torch.equal(segments.stable_order(index_S, num_segments), order_S)
+    found = Segments(index_S, num_segments)
+    assert torch.equal(found.order_S, order_S)
+    bounds = torch.arange(num_segments + 1)
+    assert torch.equal(found.offsets, torch.searchsorted(sorted_S, bounds))
+
+
 def test_rows_without_width_sum_to_rows_without_width() -> None:
     assert Segments(torch.tensor([1, 0, 1]), 5).sum(torch.zeros(3, 0)).shape == (5, 0)
 

@@ -21,23 +21,28 @@ from torch.nn import functional as F
 from foretaste.ops.buffers import Buffers
 
 _BYTES_AT_ONCE = 10 * 2**20
-_MOST_SHORT = 2**15 - 1
+_DIGIT_BITS = 15
+_FEW = 1 << 15
+"""PyTorch sorts fewer by comparing them, up to ten times as slow as digit by digit."""
 
 
 class Segments:
     """Rows grouped by the index they belong to; sorted once, used for several sums.
 
-    ``index_S`` integer and not negative; ``num_segments`` and above come after the last offset, and
-    `sum` takes none of them.
+    ``index_S`` integer and not negative; rows whose index is ``num_segments`` or above are in no
+    sum.
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:
-        if index_S.device.type == "cpu" and num_segments <= _MOST_SHORT:
-            # sorted by two bytes, which takes half as long as by four and a quarter of eight
-            index_S = index_S.clamp(max=num_segments).short()
-        sorted_S, self.order_S = torch.sort(index_S, stable=True)
-        bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
-        self.offsets = torch.searchsorted(sorted_S, bounds)
+        if index_S.device.type == "cpu":
+            index_S = index_S.long().clamp(max=num_segments)
+            num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
+            self.offsets = num_before[: num_segments + 1]
+            self.order_S = stable_order(index_S, num_segments)[: int(self.offsets[-1])]
+        else:
+            sorted_S, self.order_S = torch.sort(index_S, stable=True)
+            bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
+            self.offsets = torch.searchsorted(sorted_S, bounds)
 
     def sum(
         self,
@@ -75,6 +80,20 @@ class Segments:
             weights = None if weight_S is None else weight_S[start:stop]
             sums_ID[slice(*segments)] = sum_bags(rows_ND, order_S[start:stop], offsets, weights)
         return sums_ID
+
+
+def stable_order(index_S: Tensor, largest: int) -> Tensor:
+    """The positions at which integers on the CPU, up to ``largest``, ascend; equal ones as they
+    come."""
+    if len(index_S) >= _FEW:
+        # by two bytes it takes half as long as by four and a quarter of eight
+        dtype = torch.int16 if largest < 1 << _DIGIT_BITS else torch.int32
+        return torch.sort(index_S.to(dtype), stable=True).indices
+    order_S = torch.arange(len(index_S))
+    for shift in range(0, largest.bit_length(), _DIGIT_BITS):
+        digit_S = (index_S.index_select(0, order_S) >> shift & (1 << _DIGIT_BITS) - 1).short()
+        order_S = order_S.index_select(0, torch.from_numpy(digit_S.numpy().argsort(kind="stable")))
+    return order_S
 
 
 def sum_bags(
