@@ -206,6 +206,22 @@ def test_an_epoch_can_be_had_without_those_before_it(histories: HistoryTensors) 
     assert [samples_of(batch) for batch in interaction_batches(histories).epoch(2)] == expected
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("at_once", [80, 130, 1 << 14])
+def test_small_batches_drawn_together_are_those_drawn_alone(
+    histories: HistoryTensors, layout: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neumf_batches, "_SAMPLES_AT_ONCE", at_once)
+    together = list(interaction_batches(histories, layout=layout).epoch(1, 2))
+    monkeypatch.setattr(neumf_batches, "_SAMPLES_AT_ONCE", 0)
+    alone = list(interaction_batches(histories, layout=layout).epoch(1, 2))
+    assert len(together) == len(alone) > 3
+    for ours, theirs in zip(together, alone, strict=True):
+        assert samples_of(ours) == samples_of(theirs)
+        assert ours.first_row == theirs.first_row
+        assert ours.dropout_key == theirs.dropout_key
+
+
 def test_every_update_has_dropout_of_its_own(histories: HistoryTensors) -> None:
     batches = interaction_batches(histories)
     keys = [batch.dropout_key.item() for epoch in range(3) for batch in batches.epoch(epoch)]

@@ -26,31 +26,33 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return prepare(generate(shape).table, directory, PrepareConfig(protocol="leave-one-out"))
 
 
+KEPT = {"neumf": 0.92, "gmf": 0.99, "mlp": 0.85}
+"""Shares of NDCG@10: the means of eight seeds, .965, 1.04 and .906, less three standard errors of
+the mean of three. Of NDCG@100 more is kept."""
+SEEDS = (1, 2, 3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-def test_fold_in_keeps_nine_tenths_of_the_trained_rows_ndcg(
+def test_fold_in_keeps_most_of_the_trained_rows_ndcg(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    # of six seeds the MLP kept .86 to .93 of its NDCG@10, NeuMF .95 to .98
-    config = TrainingConfig(epochs=20, learning_rate=0.005, patience=0, seed=4, device="cpu")
-    run = train(
-        name,
-        dataset,
-        model_config=CONFIGS[name],
-        config=config,
-        run_path=tmp_path / "run",
-    )
-    model, heldout = load_model(run, "cpu"), dataset.heldout("test")
-    trained, folded = (
-        evaluate(
-            model,
-            heldout,
-            num_train_users=num_known,
-            protocol=dataset.manifest.protocol,
-            k=(10, 100),
-            seed=0,
-        )
-        for num_known in (dataset.manifest.num_train_users, 0)
-    )
+    trained, folded = [], []
+    for seed in SEEDS:
+        config = TrainingConfig(epochs=20, learning_rate=0.005, patience=0, seed=seed, device="cpu")
+        path = tmp_path / str(seed)
+        run = train(name, dataset, model_config=CONFIGS[name], config=config, run_path=path)
+        model, heldout = load_model(run, "cpu"), dataset.heldout("test")
+        for num_known, found in ((dataset.manifest.num_train_users, trained), (0, folded)):
+            evaluation = evaluate(
+                model,
+                heldout,
+                num_train_users=num_known,
+                protocol=dataset.manifest.protocol,
+                k=(10, 100),
+                seed=0,
+            )
+            found.append(evaluation)
     for metric in ("ndcg@10", "ndcg@100"):
-        assert folded[metric] >= 0.9 * trained[metric]
+        kept = sum(one[metric] for one in folded) / sum(one[metric] for one in trained)
+        assert kept >= KEPT[name]

@@ -22,6 +22,9 @@ from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Permutation, Purpose, from_row, stream_key, stream_keys
 
 _ROWS_AT_ONCE = 1 << 18
+_SAMPLES_AT_ONCE = 1 << 14
+"""On a CPU, where a draw of a few samples costs as much as one of thousands, small batches are
+drawn together. Pieces are aligned in other ways, for which GPU kernels would be compiled anew."""
 _BYTES_PER_SAMPLE = 24
 """Of a batch: items twice, int32, and numbers of distinct ones twice, int64."""
 
@@ -143,7 +146,7 @@ class InteractionBatches:
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
         shares = self.sampling.shared_negatives
-        make = self._grouped if self.sampling.batch_layout == "grouped" else self._shuffled
+        drawn = self._drawn(rows[first_batch:], key)
         for batch in range(first_batch, self.num_batches):
             num_left = self.num_samples - batch * self.samples_per_batch
             num_samples = min(self.samples_per_batch, num_left)
@@ -153,11 +156,26 @@ class InteractionBatches:
                 )
                 label_BK, weight_BK = self.label_K, weight_BK / num_samples
             else:
-                user_index_B, item_index_BK, label_BK = make(rows[batch], key)
+                user_index_B, item_index_BK, label_BK = next(drawn)
                 weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
             samples = user_index_B, item_index_BK, label_BK, weight_BK
             place = keys[batch], first_rows[batch]
             yield InteractionBatch(num_samples, *samples, *place, shares_negatives=shares)
+
+    def _drawn(self, rows: tuple[Tensor, ...], key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Users, items and labels of each batch of an epoch, whose negatives are its rows' own."""
+        is_grouped = self.sampling.batch_layout == "grouped"
+        make = self._grouped if is_grouped else self._shuffled
+        is_cpu = self.item_index_N.device.type == "cpu"
+        batches_at_once = max(1, is_cpu * _SAMPLES_AT_ONCE // self.samples_per_batch)
+        for start in range(0, len(rows), batches_at_once):
+            block = rows[start : start + batches_at_once]
+            user_B, item_BK, label_BK = make(torch.cat(block), key)
+            sizes = [len(row_B) for row_B in block]
+            labels = [label_BK] * len(block) if is_grouped else torch.split(label_BK, sizes)
+            yield from zip(
+                torch.split(user_B, sizes), torch.split(item_BK, sizes), labels, strict=True
+            )
 
     def _rows(self, number: int) -> tuple[Tensor, Tensor]:
         """The rows here, batch after batch of an epoch, and how many each batch has; both int64.
