@@ -130,6 +130,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_settings(self)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the training and its negatives: `asked`, with `resolved` in its place."""
+        return {**self.asked, **self.resolved}
+
     def to_json(self) -> str:
         """The text of ``config.json``."""
         document = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}

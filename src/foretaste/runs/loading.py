@@ -130,8 +130,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     check_model_fits(*definition, device)
     model = build_model(*definition)
     if config.samples_negatives:
-        settings = {**run.config.asked, **run.config.resolved}
-        model.sampling = recorded(SamplingConfig, settings, run.path / CONFIG)
+        model.sampling = recorded(SamplingConfig, run.config.settings, run.path / CONFIG)
     weights = run.open_weights(OwnRows.of_model(model))
     check_weights(run, model, weights)
     if device.type == "cpu" and os.name != "nt":

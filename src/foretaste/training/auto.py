@@ -195,7 +195,7 @@ def recorded_settings(
             values = {"schedule_epochs": None, **record.resolved}
             config = _settings_from(TrainingPlan, values)
         if settings.samples_negatives:
-            sampling = _settings_from(SamplingConfig, {**record.asked, **record.resolved})
+            sampling = _settings_from(SamplingConfig, record.settings)
     except (KeyError, SettingError) as error:
         raise RunError(
             f"{path} does not say what this foretaste needs to know ({error}); "
@@ -211,8 +211,8 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     many epochs as it did; device and kernels are found anew; nothing stops the training early.
     Raises RunError where the run was never finished.
     """
-    asked, resolved, path = run.config.asked, run.config.resolved, run.path / CONFIG
-    chosen = {**fields_of(TrainingConfig, asked), **fields_of(TrainingConfig, resolved)}
+    asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
+    chosen = fields_of(TrainingConfig, settings)
     chosen |= {name: asked[name] for name in ("device", "kernels", "parallel")}
     summaries = [event for event in run.log.read() if event["event"] == "summary"]
     if not summaries:
@@ -225,7 +225,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
-    sampling = fields_of(SamplingConfig, {**asked, **resolved})
+    sampling = fields_of(SamplingConfig, settings)
     return {
         "model": run.config.model,
         "model_config": recorded_model_config(run.config, path),

@@ -103,14 +103,14 @@ class TrainingDisplay(Callback):
         hidden = {"kernels"} if start.num_ranks > 1 else {"kernels", "parallel"}
         if not plan.ema:
             hidden.add("ema")
-        chosen = [
-            f"--{field.name.replace('_', '-')} {getattr(plan, field.name)}"
+        chosen = {
+            field.name: getattr(plan, field.name)
             for field in fields(self.asked)
             if getattr(self.asked, field.name) == "auto"
             and field.name in heeded
             and field.name not in hidden
-        ]
-        self._say_labelled("auto chose", " ".join(chosen))
+        }
+        self._say_labelled("auto chose", shlex.join(option_words(chosen)))
         chosen_by = {
             None: "the last: nothing is held out to choose by",
             "validation": f"chosen by {plan.select_by} on the validation part",

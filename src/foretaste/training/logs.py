@@ -156,7 +156,7 @@ def _copies(run: Run, logs: LogConfig, *, tensorboard: bool = False) -> Iterator
             "dataset": config.dataset.path,
             "run": str((place or run.path).resolve()),
         }
-        settings = {**about, **config.model_config, **config.asked, **config.resolved}
+        settings = {**about, **config.model_config, **config.settings}
         yield Results(_until_in_place(run.path, place, results_dir), settings)
     if tensorboard:
         yield TensorBoard(run.path / TENSORBOARD)
