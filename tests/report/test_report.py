@@ -15,7 +15,7 @@ import pytest
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, SettingError
-from foretaste.report import RunsReport, report_runs
+from foretaste.report import RunsReport, plots, report_runs
 from foretaste.report.contents import LENGTHS
 from foretaste.report.records import settings
 from foretaste.report.sections import summary
@@ -203,6 +203,22 @@ def test_settings_have_the_negatives_and_what_followed_from_others(tmp_path: Pat
     assert found["batch_size"].isdigit()
 
 
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [("ials", ("unobserved_weight", "regularization")), ("vae", ("kl_weight",))],
+)
+def test_settings_have_the_weights_that_the_data_decided(
+    model: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    dataset = shop(tmp_path / "shop", "leave-one-out")
+    given = {"epochs": 1, "device": "cpu", "run_path": tmp_path / model}
+    run = foretaste.train(model, dataset, callback=Callback(), **given)
+    (table,) = settings(report_runs([run], num_people=0)).tables
+    found = {name: cells[0].value for name, cells in table.grid.rows}
+    assert [found[name] for name in names] == [str(run.history[0][name]) for name in names]
+    assert all(float(found[name]) > 0.0 for name in names)
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_page_fits_screens_and_paper(shape: dict[str, Any], page: Path, browser: Any) -> None:
     tab = browser.new_page(**shape)
@@ -259,9 +275,9 @@ def test_markdown_has_its_plots_beside_it(report: RunsReport, tmp_path: Path) ->
     text = report.write(tmp_path / "out.md").read_text(encoding="utf-8")
     assert "<script>" not in text
     assert "<b>" not in text
-    plots = re.findall(r"^!\[[^\n]+\]\(([^)]+)\)$", text, re.MULTILINE)
-    assert {tmp_path / name for name in plots} == {*(tmp_path / "out-plots").iterdir()}
-    for name in plots:
+    drawings = re.findall(r"^!\[[^\n]+\]\(([^)]+)\)$", text, re.MULTILINE)
+    assert {tmp_path / name for name in drawings} == {*(tmp_path / "out-plots").iterdir()}
+    for name in drawings:
         drawn = (tmp_path / name).read_text(encoding="utf-8")
         assert "<title>" in drawn
         assert "<b>" not in drawn
@@ -270,6 +286,18 @@ def test_markdown_has_its_plots_beside_it(report: RunsReport, tmp_path: Path) ->
         )
     value = report.comparison.evaluations["vae"].metrics["ndcg@10"]
     assert f"| vae | {value.text()} ({value.interval()}) |" in text.replace("\\", "")
+
+
+def test_runs_can_be_told_apart_in_plots_and_their_keys(tmp_path: Path) -> None:
+    marks = [(plots.shade(number), plots.shape(number)) for number in range(64)]
+    assert len(set(marks)) == 64
+    assert [shape for _, shape in marks[:8]] == [*plots.SHAPES]
+    dataset = shop(tmp_path / "shop", "leave-one-out")
+    paths = [tmp_path / f"run-{number}" for number in range(9)]
+    runs = [foretaste.train("popularity", dataset, run_path=path) for path in paths]
+    page = report_runs(runs, num_people=0).write(tmp_path / "page.html")
+    key = re.findall(r'class="run-(\d)" aria-hidden="true">(.)<', page.read_text(encoding="utf-8"))
+    assert key[:9] == [(str(plots.shade(at)), plots.symbol(at)) for at in range(9)]
 
 
 def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:

@@ -31,6 +31,7 @@ def write_page(report: RunsReport, path: Path) -> None:
         lstrip_blocks=True,
     )
     environment.filters |= {"svg": _inline, "md": _markdown}
+    environment.filters |= {"shade": plots.shade, "symbol": plots.symbol}
     found = sections(report)
     if path.suffix == ".md":
         folder = plots_folder(path)
@@ -43,7 +44,6 @@ def write_page(report: RunsReport, path: Path) -> None:
         summary=summary(report),
         sections=found,
         notes=report.comparison.notes(report.metrics),
-        symbols=[*plots.SHAPES.values()],
         folder=plots_folder(path).name,
         version=foretaste.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -54,6 +54,22 @@ _ATTRIBUTES = re.compile(r' (?:role|class|pointer-events|aria-\w+)="[^"]*"')
 _DIGITS = re.compile(r"(\.\d\d)\d+")
 
 
+def shade(number: int) -> int:
+    """The colour, counted from 1, of a run or a part by its number, counted from 0."""
+    return number % len(SHAPES) + 1
+
+
+def shape(number: int) -> str:
+    """The shape of a run by its number: another one when its colour comes again."""
+    shapes = [*SHAPES]
+    return shapes[(number + number // len(shapes)) % len(shapes)]
+
+
+def symbol(number: int) -> str:
+    """The `shape` of a run as text writes it."""
+    return SHAPES[shape(number)]
+
+
 def dots(
     title: str, rows: Sequence[Row], labels: Sequence[str], reference: float | None = None
 ) -> alt.LayerChart:
@@ -172,17 +188,14 @@ def _base(rows: Sequence[Row], height: int = _HEIGHT) -> alt.Chart:
 
 
 def _points(base: alt.Chart, labels: Sequence[str], size: int = 50) -> alt.Chart:
-    shapes = [*SHAPES]
-    shape = alt.Scale(
-        domain=list(labels), range=[shapes[at % len(shapes)] for at in range(len(labels))]
-    )
+    scale = alt.Scale(domain=list(labels), range=[shape(at) for at in range(len(labels))])
     return base.mark_point(filled=True, opacity=1, size=size).encode(
-        color=_color(labels), shape=alt.Shape("run:N", legend=None, scale=shape)
+        color=_color(labels), shape=alt.Shape("run:N", legend=None, scale=scale)
     )
 
 
 def _color(names: Sequence[str], kind: str = "run") -> alt.Color:
-    shades = [f"var(--{kind}-{at % len(SHAPES) + 1})" for at in range(len(names))]
+    shades = [f"var(--{kind}-{shade(at)})" for at in range(len(names))]
     return alt.Color(f"{kind}:N", legend=None, scale=alt.Scale(domain=list(names), range=shades))
 
 
