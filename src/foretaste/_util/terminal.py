@@ -66,21 +66,20 @@ def share_cores(*, alone: bool = True) -> None:
     # Measured on two cores, milliseconds an update of GMF with 512 negatives, NeuMF and Mult-VAE:
     # alone 23.5, 29.5, 29.7 by 1,000 turns and 15.2, 22.4, 21.7 by 10,000, more of which gain
     # nothing; beside another program 24, 45, 38 and 55, 66, 58. Sleeping at once costs a third.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        spin_count = 10_000 if alone and _is_idle() else 1_000
-        os.environ.setdefault("GOMP_SPINCOUNT", str(spin_count))
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "10000" if alone and _is_idle() else "1000"
 
 
 def _is_idle() -> bool:
     """True where nothing else runs on the machine in a few moments; False where nobody knows."""
-    for _ in range(3):
+    for pause_s in (0.0, 0.002, 0.002):
+        time.sleep(pause_s)
         try:
             running = Path("/proc/loadavg").read_text("ascii").split()[3]
         except (OSError, IndexError):  # not Linux, or hidden
             return False
         if not running.startswith("1/"):  # this thread
             return False
-        time.sleep(0.002)
     return True
 
 

@@ -113,6 +113,8 @@ def environment(device: torch.device) -> dict[str, Any]:
             "cpu": _cpu_name(),
             "num_cores": os.cpu_count(),
             "num_threads": torch.get_num_threads(),
+            "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+            "spin_count": os.environ.get("GOMP_SPINCOUNT"),
             "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         },
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
