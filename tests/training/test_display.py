@@ -38,6 +38,7 @@ def started(**asked: Any) -> TrainingStart:
         plan=resolve(
             replace(ASKED, **asked), GMF, size, sampling=SamplingConfig(negatives=4), device="cpu"
         ),
+        model_settings={"temperature": 0.15, "cosine": True},
         num_users=100,
         num_items=50,
         num_interactions=1000,
@@ -259,7 +260,9 @@ def test_sweeps_show_the_settings_that_act(
     train("ials", dataset, config=shared, run_path=tmp_path / "run")
     said = stream.getvalue()
     assert "note        ials is fitted by sweeps and ignores batch_size\n" in said
-    assert "auto chose  --eval-every 1 --patience 3 --select-by ndcg@10\n" in said
+    assert (
+        "auto chose  --eval-every 1 --patience 3 --select-by ndcg@10 --unobserved-weight " in said
+    )
 
 
 def test_no_average_is_no_choice_to_show(

@@ -91,11 +91,7 @@ def settings(report: RunsReport) -> Section:
     for label, run in report.runs.items():
         config = run.config
         model = model_config(config, run.path / CONFIG)
-        values = {"model": config.model, **config.model_config}
-        # weights that the model found in the data are in its log
-        logged = run.history[-1] if run.history else {}
-        values |= {name: logged.get(name, "auto") for name in values if values[name] == "auto"}
-        values |= model.resolved_settings
+        values = {"model": config.model, **config.model_config, **model.resolved_settings}
         if model.samples_negatives:
             values |= fields_of(SamplingConfig, config.settings)
         values |= {"seed": config.seed, **config.resolved}

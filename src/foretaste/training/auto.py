@@ -12,7 +12,7 @@ from foretaste._util.settings import Count, check_settings, fields_of
 from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import LIST_METRICS, metric_name, parse_metric
-from foretaste.models.base import IterativeModel
+from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
 from foretaste.models.registry import MODELS, config_class, model_class
 from foretaste.runs.config import recorded
@@ -175,6 +175,15 @@ def resolved_config(
         protocol=manifest.protocol,
     )
     return resolve(asked, kind, size, sampling=sampling, device=device)
+
+
+def followed_settings(model: RecommenderModel) -> dict[str, Any]:
+    """Values of those settings of a model that follow others or the data unless given."""
+    given, found = asdict(model.config), model.config.resolved_settings
+    if isinstance(model, IterativeModel):
+        by_data = {name: v for name, v in model.schedule(0, 1).items() if given.get(name) == "auto"}
+        found = found | by_data
+    return {name: value for name, value in found.items() if value != given[name]}
 
 
 def asked_settings(run: Run) -> TrainingConfig:

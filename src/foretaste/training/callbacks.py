@@ -21,6 +21,8 @@ class TrainingStart:
     protocol: str
     plan: TrainingPlan | None
     """None for models without epochs."""
+    model_settings: dict[str, Any]
+    """Values of the model's settings that followed others or the data."""
     num_users: int
     num_items: int
     num_interactions: int

@@ -110,7 +110,8 @@ class TrainingDisplay(Callback):
             and field.name in heeded
             and field.name not in hidden
         }
-        self._say_labelled("auto chose", shlex.join(option_words(chosen)))
+        words = option_words({**chosen, **start.model_settings})
+        self._say_labelled("auto chose", shlex.join(words))
         chosen_by = {
             None: "the last: nothing is held out to choose by",
             "validation": f"chosen by {plan.select_by} on the validation part",

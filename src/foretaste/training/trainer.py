@@ -31,15 +31,11 @@ from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 from foretaste.runs.saved_tensors import OwnRows
-from foretaste.training.auto import TrainingPlan
+from foretaste.training.auto import TrainingPlan, followed_settings
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions
 from foretaste.training.config import LogConfig, TrainingConfig
-from foretaste.training.interruption import (
-    Agreement,
-    Interruption,
-    errors_say_how_to_go_on,
-)
+from foretaste.training.interruption import Agreement, Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
 from foretaste.training.optimizer import average_of, optimizers_of
@@ -244,6 +240,7 @@ class Trainer:
             dataset=str(self.dataset.path),
             protocol=manifest.protocol,
             plan=state.plan if state else None,
+            model_settings=followed_settings(self.model),
             num_users=manifest.num_train_users,
             num_items=manifest.num_items,
             num_interactions=manifest.num_interactions,

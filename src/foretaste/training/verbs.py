@@ -31,6 +31,7 @@ from foretaste.runs.run import Run
 from foretaste.training.auto import (
     asked_settings,
     check_settings_act,
+    followed_settings,
     recorded_settings,
     resolved_config,
     resolved_sampling,
@@ -142,14 +143,10 @@ def train(
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
         followed = {"negatives": drawn.num_negatives} if drawn else {}
         own = asdict(architecture)
-        followed |= {
-            name: value
-            for name, value in architecture.resolved_settings.items()
-            if value != own[name]
-        }
         described = {"model": model} | own | asdict(chosen)
         _check_alike(device, described, ranks)
         trainer = Trainer(opened, model, architecture, chosen, drawn, ranks)
+        followed |= followed_settings(trainer.model)
         run_config = RunConfig(
             model=model,
             model_config=own,
