@@ -175,6 +175,8 @@ def test_a_directory_keeps_its_settings(
 ) -> None:
     with pytest.raises(SettingError, match=r"begun with seed 1, and now it is 2; .* --output"):
         compete(dataset, models=MODELS, output=board.path, epochs=3, seed=2)
+    with pytest.raises(SettingError, match="begun with tune False, and now it is True"):
+        compete(dataset, models=MODELS, output=board.path, epochs=3, tune=2)
     other = prepare(table_file, tmp_path / "other", protocol="held-out-users", num_heldout_users=9)
     with pytest.raises(SettingError, match="was begun with dataset"):
         compete(other, models=MODELS, output=board.path, epochs=3)
@@ -240,6 +242,7 @@ def test_advice_is_by_quality_then_by_time() -> None:
         "worse; where new users and items arrive daily take ease: it is trained anew in 2.0 s, "
         "vae in 60.0 s, and keeps 96% of the quality"
     )
+    assert f"\n{board.advice()}" in str(board)
     assert entries[0].users_per_s == 200
     poor = entry("ease", 0.265, 2.0, worse)
     board = replace(board, entries=(entries[0], poor, entries[3]))

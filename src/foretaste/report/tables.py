@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from foretaste._util.formatting import html_table
 from foretaste.evaluation.config import METRICS, metric_name, parse_metric
 
 if TYPE_CHECKING:
@@ -70,6 +72,28 @@ class Grid:
         rule = ("---", *("---:" for _ in self.headings[1:]))
         rows = [(label, *map(str, cells)) for label, cells in self.rows]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.headings, rule, *rows))
+
+
+class Tabular(ABC):
+    """Results in a directory that show themselves as a table with notes below."""
+
+    path: Path
+
+    @abstractmethod
+    def grid(self) -> Grid:
+        """The table."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Lines to print below the table."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.grid().to_markdown(), "", *self.notes()])
+
+    def _repr_html_(self) -> str:
+        grid = self.grid()
+        rows = [(label, *cells) for label, cells in grid.rows]
+        return html_table(str(self.path), grid.headings, rows, "; ".join(self.notes()))
 
 
 def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None) -> Grid:

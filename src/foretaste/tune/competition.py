@@ -86,7 +86,7 @@ def compete(
     select_by = selected_metric(config, data.manifest.protocol)
     columns = tuple(dict.fromkeys((select_by, *shown)))
     place = place or COMPETITIONS / data.path.name
-    about = {"dataset": data.manifest.digest, **asdict(config), "is_tuned": trials > 0}
+    about = {"dataset": data.manifest.digest, **asdict(config), "tune": trials > 0}
     with trainings_at(place, about):
 
         def run_of(model: str) -> Run:

@@ -66,9 +66,16 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
     for values in begun.get("space", {}).values():
         if isinstance(values, dict):
             values.pop("only", None)
-    for name in (begun.keys() | asked.keys()) - {SHA256}:
+    if "is_tuned" in begun:
+        begun["tune"] = begun.pop("is_tuned")
+    begun.pop(SHA256)
+    for name in dict.fromkeys([*asked, *begun]):
         ours, theirs = asked.get(name), begun.get(name)
         if ours != theirs:
+            if isinstance(ours, dict) and isinstance(theirs, dict):
+                # of what is searched, the first that differs
+                name = next(key for key in {**theirs, **ours} if ours.get(key) != theirs.get(key))
+                ours, theirs = (one.get(name, "not searched") for one in (ours, theirs))
             raise SettingError(
                 f"{path} was begun with {name} {shown(theirs)}, and now it is {shown(ours)}; "
                 "ask for the same to go on there, or name another directory with --output "

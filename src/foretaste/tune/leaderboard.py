@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.formatting import compact, html_table, memory
+from foretaste._util.formatting import compact, memory
 from foretaste.evaluation.compare import Difference
 from foretaste.evaluation.result import Evaluation
-from foretaste.report.tables import Cell, Grid, metric_cell
+from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
 
 NEARLY = 0.9
 """Share of the best model's quality that is enough for one that is quicker to train."""
@@ -66,7 +66,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaderboard:
+class Leaderboard(Tabular):
     """Models trained and measured on one dataset, the best first; those that failed last."""
 
     path: Path
@@ -126,12 +126,15 @@ class Leaderboard:
         """One sentence: the model to take, and the one for data that changes daily."""
         best, name = self.best, self.select_by
         value = best.evaluation and best.evaluation.metrics[name]
-        text = f"take {best.model}: {value}, the best of {self._num_measured()}"
+        num_measured = sum(one.evaluation is not None for one in self.entries)
+        models = "1 model" if num_measured == 1 else f"{num_measured} models"
+        text = f"take {best.model}: {value}, the best of {models}"
         if alike := [one.model for one in self.entries if _is_alike(one)]:
             are = "is" if len(alike) == 1 else "are"
             text += f", though {', '.join(alike)} {are} not clearly worse"
         floor = next((one for one in self.entries if one.model == "popularity"), None)
-        if floor is not None and (floor is best or _is_alike(floor)):
+        is_beaten = floor is not None and floor is not best and not _is_alike(floor)
+        if floor is not None and not is_beaten and num_measured > 1:
             text += (
                 "; nothing learned here is clearly better than popularity, so look for more data"
             )
@@ -147,15 +150,6 @@ class Leaderboard:
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per model."""
         return [entry.as_dict(self.metrics) for entry in self.entries]
-
-    def _repr_html_(self) -> str:
-        grid = self.grid()
-        rows = [(label, *cells) for label, cells in grid.rows]
-        return html_table(str(self.path), grid.headings, rows, "; ".join(self.notes()))
-
-    def _num_measured(self) -> str:
-        count = sum(entry.evaluation is not None for entry in self.entries)
-        return f"{count} models" if count > 1 else "1 model"
 
     def _value(self, entry: Entry) -> float:
         return 0.0 if entry.evaluation is None else entry.evaluation[self.select_by]

@@ -9,13 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from foretaste._util.formatting import html_table
 from foretaste._util.settings import Range, checked, wrong
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
 from foretaste.errors import SettingError
 from foretaste.models.registry import config_class
-from foretaste.report.tables import Cell, Grid
+from foretaste.report.tables import Cell, Grid, Tabular
 from foretaste.runs.run import Run
 from foretaste.training.auto import fitted_to
 from foretaste.training.callbacks import Callback
@@ -87,7 +86,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduction:
+class Reproduction(Tabular):
     """A publication's numbers beside ours."""
 
     path: Path
@@ -116,11 +115,6 @@ class Reproduction:
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per row of the table."""
         return [row.as_dict() for row in self.results]
-
-    def _repr_html_(self) -> str:
-        grid = self.grid()
-        rows = [(label, *cells) for label, cells in grid.rows]
-        return html_table(self.name, grid.headings, rows, "; ".join(self.notes()))
 
 
 def reproduce(

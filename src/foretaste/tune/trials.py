@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.formatting import html_table, option_words
-from foretaste.report.tables import Cell, Grid
+from foretaste._util.formatting import option_words
+from foretaste.report.tables import Cell, Grid, Tabular
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Tabular):
     """Trials of a model's settings, in their order; the best by the validation part."""
 
     path: Path
@@ -90,11 +90,6 @@ class Search:
             }
             for one in self.trials
         ]
-
-    def _repr_html_(self) -> str:
-        grid = self.grid()
-        rows = [(label, *cells) for label, cells in grid.rows]
-        return html_table(str(self.path), grid.headings, rows, "; ".join(self.notes()))
 
 
 def _plain(value: Any) -> Any:
