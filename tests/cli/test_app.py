@@ -217,6 +217,11 @@ def test_python_dash_m(shop: Path) -> None:
             "which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae, ials.",
         ),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
+        ("prepare ratings.csv --user id", "Did you mean --user-column?"),
+        (
+            "tune popularity data",
+            "popularity has no settings to search: foretaste train",
+        ),
         (
             "train ease data --epochs 3",
             "Unknown option: --epochs, which belongs to foretaste train neumf, gmf, mlp, vae, dae, "

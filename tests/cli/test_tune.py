@@ -38,6 +38,13 @@ def test_compete(foretaste: Foretaste) -> None:
     assert float(rows[0]["hr@10"]) >= float(rows[1]["hr@10"])
 
 
+def test_one_model_is_not_compared(foretaste: Foretaste) -> None:
+    done = foretaste("compete data --models popularity --metric hr@10 --output alone")
+    assert done.status == 0, done.err
+    assert "the best of 1 model\n" in done.out
+    assert done.out.endswith("Next:\n  foretaste evaluate alone/popularity\n")
+
+
 def test_compete_on_a_raw_file(foretaste: Foretaste) -> None:
     done = foretaste("compete ratings.csv --models popularity --output it --format json")
     assert done.status == 0, done.err
@@ -58,6 +65,23 @@ def test_the_best_model_is_then_trained_on_everything(foretaste: Foretaste) -> N
     assert done.status == 0, done.err
     run = Run.open("everything")
     assert (run.config.dataset.protocol, run.items.titles() is not None) == ("none", True)
+
+
+def test_a_blend_says_which_runs_gain_nothing(foretaste: Foretaste) -> None:
+    for l2 in (100, 101):
+        done = foretaste(f"train ease data --l2 {l2} --run ease-{l2} -q")
+        assert done.status == 0, done.err
+    done = foretaste("blend ease-100 ease-101 --output blended")
+    assert done.status == 0, done.err
+    lines = [line for line in done.out.splitlines() if line.startswith("weight ")]
+    assert len(lines) == 2
+    assert all(line.startswith("weight 0 ") == ("leave it out" in line) for line in lines)
+    done = foretaste("blend ease-100 ease-101 --output blended")
+    assert "weight" not in done.out
+    assert "blended exists already" in done.err
+    done = foretaste("blend ease-100 ease-101 --output other --weights 0.7")
+    assert "weight 0.7" not in done.out
+    assert "weights are 1, and the runs 2" in done.err
 
 
 def test_tune(foretaste: Foretaste) -> None:

@@ -14,9 +14,12 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     Parameter,
+    UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
+
+from foretaste.models.registry import MODEL_NAMES
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -188,6 +191,10 @@ def explained(app: App, error: CycloptsError) -> str:
     message = str(error)
     if isinstance(error, UnknownOptionError):
         message = _unknown_option(app, words, error) or message
+    elif isinstance(error, UnknownCommandError):
+        model = unused.partition(" ")[0]
+        if words[-1] == "tune" and model in MODEL_NAMES:
+            message = f"{model} has no settings to search: foretaste train {model} fits it."
     elif isinstance(error, CoercionError):
         kinds = kinds_of(error.argument.hint) if error.argument is not None else set()
         number = "a number" if float in kinds else "a whole number" if int in kinds else None
@@ -221,6 +228,9 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     ours = _OTHER_NAMES.get(option)
     if any(ours in argument.names for argument in error.argument_collection):
         return f"Unknown option: {option}. Say {ours}."
+    names = [name for argument in error.argument_collection for name in argument.names]
+    if longer := [name for name in names if name.startswith(f"{option}-")]:
+        return f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."

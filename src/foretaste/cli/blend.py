@@ -46,7 +46,10 @@ def blend(
     opened = [Run.open(run) for run in runs]
 
     from foretaste import training
+    from foretaste.runs.replacement import place_to_train
 
+    if output is not None:
+        place_to_train(output, overwrite=overwrite)  # RunError before weights are looked for
     if weights is None:
         with counting("Finding weights", quiet=quiet) as progress:
             weights = training.blend_weights(
@@ -58,9 +61,11 @@ def blend(
                 progress=progress,
             )
             select_by = "auto"
+        for run, weight in zip(opened, weights, strict=True):
+            gain = "" if weight else ": validation gains nothing by it, so leave it out"
+            text = f"weight {weight:g}  {run.path} ({run.config.model}){gain}"
+            say(stdout_console(quiet=quiet), text)
     logs = Logs(quiet=quiet)
-    for run, weight in zip(opened, weights, strict=False):
-        say(stdout_console(quiet=quiet), f"weight {weight:g}  {run.path} ({run.config.model})")
     with displayed(TrainingConfig(device=device, candidates=candidates), logs) as display:
         blended = training.blend(
             opened,

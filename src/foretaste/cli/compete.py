@@ -88,8 +88,6 @@ def compete(
     if format == "table" and not quiet and board.best.run is not None:
         console = stdout_console()
         say(console)
-        say_next(
-            console,
-            ("foretaste", "compare", *(one.run for one in board.entries if one.run)),
-            *raw.on_everything(board.best.run, dataset),
-        )
+        runs = [one.run for one in board.entries if one.run]
+        verb = "compare" if len(runs) > 1 else "evaluate"
+        say_next(console, ("foretaste", verb, *runs), *raw.on_everything(board.best.run, dataset))
