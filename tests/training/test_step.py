@@ -23,6 +23,7 @@ from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.models.vae.recvae import RecVAE
+from foretaste.ops import segments
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
@@ -225,7 +226,9 @@ def test_no_step_waits_for_the_device(
     name: str, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fake tensors have no values, so whoever asks for one, or for a shape made of one, fails."""
-    monkeypatch.setattr("foretaste.ops.dense.has_sampled_products", lambda: False)  # a CPU has them
+    # as on a GPU
+    monkeypatch.setattr("foretaste.ops.dense.has_sampled_products", lambda: False)
+    monkeypatch.setattr(segments, "_by_counting", segments._by_searching)
     batch = next(iter(batches_of(name, histories).epoch(0)))
     step = step_of(name, "fp16")
     assert not step.model.waits_for_device(batch.num_samples)

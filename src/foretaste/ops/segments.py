@@ -34,15 +34,8 @@ class Segments:
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:
-        if index_S.device.type == "cpu":
-            index_S = index_S.long().clamp(max=num_segments)
-            num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
-            self.offsets = num_before[: num_segments + 1]
-            self.order_S = stable_order(index_S, num_segments)[: int(self.offsets[-1])]
-        else:
-            sorted_S, self.order_S = torch.sort(index_S, stable=True)
-            bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
-            self.offsets = torch.searchsorted(sorted_S, bounds)
+        grouped = _by_counting if index_S.device.type == "cpu" else _by_searching
+        self.order_S, self.offsets = grouped(index_S, num_segments)
 
     def sum(
         self,
@@ -80,6 +73,21 @@ class Segments:
             weights = None if weight_S is None else weight_S[start:stop]
             sums_ID[slice(*segments)] = sum_bags(rows_ND, order_S[start:stop], offsets, weights)
         return sums_ID
+
+
+def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
+    """The order of the rows of all segments, and the offset at which each begins, then the end."""
+    index_S = index_S.long().clamp(max=num_segments)
+    num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
+    offsets = num_before[: num_segments + 1]
+    return stable_order(index_S, num_segments)[: int(offsets[-1])], offsets
+
+
+def _by_searching(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
+    """As `_by_counting`, waiting for no device; rows of no segment come last in the order."""
+    sorted_S, order_S = torch.sort(index_S, stable=True)
+    bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
+    return order_S, torch.searchsorted(sorted_S, bounds)
 
 
 def stable_order(index_S: Tensor, largest: int) -> Tensor:
