@@ -218,6 +218,7 @@ def test_python_dash_m(shop: Path) -> None:
         ),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         ("prepare ratings.csv --user id", "Did you mean --user-column?"),
+        ("recommend runs/vae --users u1", "Did you mean --users-file or --user?"),
         (
             "tune popularity data",
             "popularity has no settings to search: foretaste train",
@@ -318,6 +319,7 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("similar runs/vae --all", "--all needs --output FILE"),
         ("evaluate runs/vae -k 5 --metric hr@10", "--metric and --k both say how long lists are"),
         ("evaluate runs/vae --metric luck@10", "there is no metric 'luck@10'"),
+        ("evaluate runs/vae --metric ndgc@5", "; did you mean ndcg@5?"),
         ("similar runs/vae --item 999", "1 of 1 item ids are unknown to this run: '999'"),
         ("similar runs/popularity --item 1", "popularity learns nothing about items"),
     ],

@@ -213,7 +213,7 @@ def test_named_sets_from_files_that_are_there(foretaste: Foretaste, tmp_path: Pa
     assert "(2000)" in done.out
     done = foretaste("prepare ratings.csv", *given.split())
     assert done.status == 2
-    assert "source_dir belongs to the named sets" in done.err
+    assert "--source-dir (source_dir=... in Python) is for the named sets only" in done.err
 
 
 def test_quiet_says_what_is_wrong_alone(foretaste: Foretaste) -> None:

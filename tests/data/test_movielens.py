@@ -181,8 +181,8 @@ def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         prepare("ml-20m", source_dir=tmp_path / "absent")
     assert str(caught.value) == (
-        f"{tmp_path}/absent: has neither ml-20m.zip nor ratings.csv, and with source_dir nothing "
-        "is downloaded"
+        f"{tmp_path}/absent: has neither ml-20m.zip nor ratings.csv; put one of them there, or "
+        "leave --source-dir (source_dir=... in Python) out to download"
     )
 
 
@@ -220,7 +220,7 @@ def test_what_cannot_be_a_name_is_a_file_that_is_not_there(
 
 
 def test_settings_that_are_not_for_named_sets(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="source_dir belongs to the named sets"):
+    with pytest.raises(SettingError, match="is for the named sets only, ml-100k"):
         prepare("ratings.csv", source_dir=tmp_path)
     with pytest.raises(SettingError, match=r"delimiter is ',', but ml-1m is written in a known"):
         prepare("ml-1m", config=PrepareConfig(delimiter=","))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -230,7 +231,8 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
         return f"Unknown option: {option}. Say {ours}."
     names = [name for argument in error.argument_collection for name in argument.names]
     if longer := [name for name in names if name.startswith(f"{option}-")]:
-        return f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
+        meant = dict.fromkeys(longer + get_close_matches(option, names, n=1, cutoff=0.8))
+        return f"Unknown option: {option}. Did you mean {' or '.join(meant)}?"
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."

@@ -126,8 +126,8 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
     if source_dir is not None:
         if named is None:
             raise SettingError(
-                "source_dir belongs to the named sets, and the source is none of "
-                f"{', '.join(NAMED_SETS)}"
+                "--source-dir (source_dir=... in Python) is for the named sets only, "
+                f"{', '.join(NAMED_SETS)}; leave it out where files are named"
             )
         return named
     is_word = isinstance(source, str | Path) and _WORD.fullmatch(str(source))
@@ -177,8 +177,8 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
     from a download."""
     if source_dir is not None and not (source_dir / named.archive).is_file():
         raise InputError(
-            f"{source_dir}: has neither {named.archive} nor {named.interactions}, and with "
-            "source_dir nothing is downloaded"
+            f"{source_dir}: has neither {named.archive} nor {named.interactions}; put one of them "
+            "there, or leave --source-dir (source_dir=... in Python) out to download"
         )
     cache = cache_directory()
     folder, downloaded = cache / named.name, cache / named.archive

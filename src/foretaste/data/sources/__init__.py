@@ -156,7 +156,7 @@ def _files_within(folder: Path) -> list[Path]:
     if (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
     if (folder / "metrics.jsonl").is_file():
-        raise InputError(f"{folder}: is the directory of a run, which holds no raw data")
+        raise InputError(f"{folder}: is a run, not data; name the dataset that it was trained on")
     paths = sorted(folder.rglob("*"))
     outputs = {
         path
