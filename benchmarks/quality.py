@@ -30,7 +30,6 @@ SOURCES = {"ml-100k": "ml-100k/ratings.csv", "ml-1m": "ml-1m/ratings.parquet"}
 TOWER = (128, 64, 32)
 SMALL: dict[str, Any] = {
     "neumf": foretaste.NeuMFConfig(factors=32, layers=TOWER),
-    "gmf": foretaste.GMFConfig(factors=32, loss="bce"),
     "mlp": foretaste.MLPConfig(layers=TOWER),
 }
 MODELS = (
