@@ -195,6 +195,7 @@ def test_the_training_of_a_run_is_that_of_its_directory(
     assert measured == {name: asdict(metric) for name, metric in run.metrics.metrics.items()}
     assert found["training_settings"]["epochs"] == 2
     assert found["model_settings"]["latent"] == 2
+    assert found["model_settings"]["kl_weight"] == 0.005
     assert (found["summary"]["num_epochs"], found["summary"]["select_by"]) == (2, "ndcg@100")
     assert str(tmp_path) not in json.dumps(found)
     unfinished = client.get("/v1/run", params={"model": "gmf"}).json()

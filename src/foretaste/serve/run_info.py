@@ -71,7 +71,7 @@ class RunResponse(FromModel):
     kind: str
     created: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
     dataset: DatasetInfo
-    model_settings: dict[str, Any]
+    model_settings: Annotated[dict[str, Any], Field(description="With auto resolved.")]
     training_settings: Annotated[dict[str, Any], Field(description="With auto resolved.")]
     versions: dict[str, str]
     hardware: dict[str, Any]
@@ -98,7 +98,9 @@ def run_info(run: Run) -> dict[str, Any]:
         "kind": config.model,
         "created": config.created,
         "dataset": {name: getattr(config.dataset, name) for name in DatasetInfo.model_fields},
-        "model_settings": config.model_config,
+        "model_settings": {
+            name: config.resolved.get(name, value) for name, value in config.model_config.items()
+        },
         "training_settings": config.resolved,
         "versions": config.versions,
         "hardware": config.hardware,
