@@ -239,6 +239,9 @@ class GMFConfig(_FromNegatives, _Factors):
 class MLPConfig(_FromNegatives, _Tower):
     """The tower half of NeuMF alone."""
 
+    dropout: Dropout = 0.0
+    """Share of the tower's activations dropped in training, in steps of 1/256."""
+
     search_space = {**_STEPS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
 
 
