@@ -106,7 +106,7 @@ def test_fitting_is_interrupted_where_nothing_is_ranked(tmp_path: Path) -> None:
 
     table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
     dataset = prepare(table, tmp_path / "data", protocol="none")
-    with pytest.raises(Interrupted, match="while fitting; go on with"):
+    with pytest.raises(Interrupted, match="while fitting, which begins anew; go on with"):
         run_of("ease", dataset, tmp_path / "run", callback=KillingAtTheStart())
     assert resume(tmp_path / "run").is_finished
 
@@ -119,7 +119,7 @@ def test_fitting_is_interrupted_between_its_steps(dataset: Dataset, tmp_path: Pa
             steps.append(step)
             self._at(step)
 
-    with pytest.raises(Interrupted, match="while fitting; go on with"):
+    with pytest.raises(Interrupted, match="while fitting, which begins anew; go on with"):
         run_of("ease", dataset, tmp_path / "run", callback=Watching("counting pairs of items"))
     assert steps == ["counting pairs of items"]
     assert resume(tmp_path / "run").is_finished

@@ -219,11 +219,11 @@ class Trainer:
 
         def progress(*how_far: Any) -> None:
             callback.fitting(*how_far)
-            interruption.check("while fitting")
+            interruption.check("while fitting, which begins anew")
 
         clock.go()
         model.fit(self.histories, progress)
-        interruption.check("while fitting")
+        interruption.check("while fitting, which begins anew")
         clock.stop()
         clock.next_epoch()
         run.save_weights(model.state_dict())
