@@ -13,6 +13,7 @@ c for a chunk (of rows or items), b for a block of chunks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -155,11 +156,12 @@ class _Pass:
         self.needs_items = (
             inputs.item_tower_IH.requires_grad or inputs.item_product_IF.requires_grad
         )
+        to_be_summed = inputs.output_bias_1.new_empty(0)
         self.total = InteractionInputs(
             user_product_BF=self._unset("user product", inputs.user_product_BF),
-            item_product_IF=accumulator(inputs.item_product_IF),
+            item_product_IF=to_be_summed,
             user_tower_BH=self._unset("user tower", inputs.user_tower_BH),
-            item_tower_IH=accumulator(inputs.item_tower_IH),
+            item_tower_IH=to_be_summed,
             output_product_F=accumulator(inputs.output_product_F),
             output_tower_D=accumulator(inputs.output_tower_D),
             output_bias_1=accumulator(inputs.output_bias_1),
@@ -172,15 +174,24 @@ class _Pass:
         block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
         by_items = min(_SAMPLES_PER_ITEM * self.inputs.num_items, _MOST_SAMPLES_PER_BLOCK)
         block_samples = max(block_samples, by_items)
+        by_item = None
         for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
-            self._block(rows)
+            sums = self._block(rows)
+            by_item = sums if by_item is None else tuple(map(Tensor.add_, by_item, sums))
+        if self.needs_items:
+            tables = self.inputs.item_product_IF, self.inputs.item_tower_IH
+            product_IF, tower_IH = by_item or map(accumulator, tables)
+            self.total = replace(self.total, item_product_IF=product_IF, item_tower_IH=tower_IH)
         if self.loss_scale_2 is not None:
             for total in self.total.tensors():
                 total.mul_(self.loss_scale_2[1])
         return self.loss, self.total
 
-    def _block(self, rows: slice) -> None:
-        """Run the chunks of a block, then sum what they wrote down by user row and by item."""
+    def _block(self, rows: slice) -> tuple[Tensor, ...]:
+        """Run the chunks of a block, then sum what they wrote down by user row and by item.
+
+        Returns the gradients of the items' product and tower sides, where they are needed.
+        """
         num_rows, total = rows.stop - rows.start, self.total
         shape = (num_rows, self.num_candidates)
         tower_bKH = self._empty("tower", (*shape, self.tower.width), self.tower.dtype)
@@ -192,15 +203,17 @@ class _Pass:
             slopes.append(slope_cK)
             weighted.append(weighted_cF)
         total.user_tower_BH[rows] = _sum_candidates(tower_bKH)
-        if self.needs_items:
-            segments = Segments(self.item_index_BK[rows].reshape(-1), self.inputs.num_items)
-            total.item_tower_IH.add_(segments.sum(tower_bKH.flatten(0, 1)))
-            # a sample's gradient is its row's weighted factors times its slope
-            row_S = torch.arange(len(segments.order_S), device=tower_bKH.device)
-            row_S //= self.num_candidates
-            total.item_product_IF.add_(
-                segments.sum(torch.cat(weighted), row_S, weight_S=torch.cat(slopes).view(-1))
-            )
+        if not self.needs_items:
+            return ()
+        segments = Segments(self.item_index_BK[rows].reshape(-1), self.inputs.num_items)
+        # a sample's gradient is its row's weighted factors times its slope
+        row_S = torch.arange(tower_bKH.shape[0] * self.num_candidates, device=tower_bKH.device)
+        row_S //= self.num_candidates
+        sums = (
+            segments.sum(torch.cat(weighted), row_S, weight_S=torch.cat(slopes).view(-1)),
+            segments.sum(tower_bKH.flatten(0, 1)),
+        )
+        return tuple(one.to(torch.promote_types(one.dtype, torch.float32)) for one in sums)
 
     def _unset(self, name: str, tensor: Tensor) -> Tensor:
         """Memory for the gradient of users' rows, each of which is written exactly once."""

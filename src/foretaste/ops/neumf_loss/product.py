@@ -28,7 +28,7 @@ def value_and_gradients(
     shape, table_IF = samples.item_index_BK.shape, inputs.item_product_IF
     label_BK, weight_BK = samples.label_BK.expand(shape), samples.weight_BK.expand(shape)
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
-    by_row_BF, by_item_IF = torch.empty_like(weighted_BF), torch.zeros_like(table_IF)
+    by_row_BF, by_item_IF = torch.empty_like(weighted_BF), None
     value, by_bias_1 = table_IF.new_zeros(()), torch.zeros_like(inputs.output_bias_1)
     kind = _Shared if samples.shares_negatives else _Own
     rows_at_once = max(1, _SAMPLES_AT_ONCE[inputs.device.type] // max(1, shape[1]))
@@ -41,10 +41,11 @@ def value_and_gradients(
         by_bias_1 += slope_bK.sum()
         by_row_BF[rows] = candidates.sums_by_row(slope_bK)
         if table_IF.requires_grad:
-            by_item_IF += candidates.sums_by_item(slope_bK, weighted_BF[rows])
+            sums_IF = candidates.sums_by_item(slope_bK, weighted_BF[rows])
+            by_item_IF = sums_IF if by_item_IF is None else by_item_IF.add_(sums_IF)
     gradients = InteractionInputs(
         user_product_BF=by_row_BF * inputs.output_product_F,
-        item_product_IF=by_item_IF,
+        item_product_IF=torch.zeros_like(table_IF) if by_item_IF is None else by_item_IF,
         user_tower_BH=torch.zeros_like(inputs.user_tower_BH),
         item_tower_IH=torch.zeros_like(inputs.item_tower_IH),
         output_product_F=(by_row_BF * inputs.user_product_BF).sum(0),
