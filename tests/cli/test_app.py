@@ -219,6 +219,7 @@ def test_python_dash_m(shop: Path) -> None:
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         ("prepare ratings.csv --user id", "Did you mean --user-column?"),
         ("recommend runs/vae --users u1", "Did you mean --users-file or --user?"),
+        ("train vae data --loss softmax", "--loss, which belongs to foretaste train neumf, gmf"),
         (
             "tune popularity data",
             "popularity has no settings to search: foretaste train",

@@ -271,7 +271,9 @@ def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
             ranks.send(rank, signal.SIGTERM)
         assert ranks.statuses() == [143, 143]
         (told,) = ranks.errors()
-        assert told.startswith("interrupted while fitting, which begins anew; go on with: foretaste")
+        assert told.startswith(
+            "interrupted while fitting, which begins anew; go on with: foretaste"
+        )
 
 
 def test_sigterm_to_a_rank_that_waits_acts_once_the_first_is_done(

@@ -229,10 +229,6 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     ours = _OTHER_NAMES.get(option)
     if any(ours in argument.names for argument in error.argument_collection):
         return f"Unknown option: {option}. Say {ours}."
-    names = [name for argument in error.argument_collection for name in argument.names]
-    if longer := [name for name in names if name.startswith(f"{option}-")]:
-        meant = dict.fromkeys(longer + get_close_matches(option, names, n=1, cutoff=0.8))
-        return f"Unknown option: {option}. Did you mean {' or '.join(meant)}?"
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
@@ -247,10 +243,15 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
             arguments = app[name].assemble_argument_collection(default_parameter=DEFAULTS)
             if any(option in argument.names for argument in arguments if argument.parse):
                 owners.append(name)
+    names = [name for argument in error.argument_collection for name in argument.names]
+    longer = [name for name in names if name.startswith(f"{option}-")]
+    meant = dict.fromkeys(longer + get_close_matches(option, names, n=1, cutoff=0.8))
+    suggestion = f" Did you mean {' or '.join(meant)}?" if longer else ""
     if not owners:
-        return None
+        return f"Unknown option: {option}.{suggestion}" if longer else None
     if words[-1] in _KEEPS_SETTINGS:
         instead = _KEEPS_SETTINGS[words[-1]]
         example = f"{instead} ..." if option in instead.split() else f"{instead} {option} ..."
         return f"Unknown option: {option}. {example}"
-    return f"Unknown option: {option}, which belongs to {beside} {', '.join(owners)}."
+    belongs = f"which belongs to {beside} {', '.join(owners)}."
+    return f"Unknown option: {option}, {belongs}{suggestion}"

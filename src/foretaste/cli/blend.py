@@ -62,8 +62,8 @@ def blend(
             )
             select_by = "auto"
         for run, weight in zip(opened, weights, strict=True):
-            gain = "" if weight else ": validation gains nothing by it, so leave it out"
-            text = f"weight {weight:g}  {run.path} ({run.config.model}){gain}"
+            note = "" if weight else ": validation gains nothing by it"
+            text = f"weight {weight:g}  {run.path} ({run.config.model}){note}"
             say(stdout_console(quiet=quiet), text)
     logs = Logs(quiet=quiet)
     with displayed(TrainingConfig(device=device, candidates=candidates), logs) as display:

@@ -29,8 +29,8 @@ _FEW = 1 << 15
 class Segments:
     """Rows grouped by the index they belong to; sorted once, used for several sums.
 
-    ``index_S`` integer and not negative; rows whose index is ``num_segments`` or above are in no
-    sum.
+    ``index_S`` integer and not negative; on a CPU rows whose index is ``num_segments`` or above are
+    in no sum, elsewhere there are to be none.
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:

@@ -132,7 +132,7 @@ class RunConfig:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the training and its negatives: `asked`, with `resolved` in its place."""
+        """`asked`, and over it `resolved`, which has what the model's settings followed too."""
         return {**self.asked, **self.resolved}
 
     def to_json(self) -> str:

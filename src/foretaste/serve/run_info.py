@@ -71,7 +71,9 @@ class RunResponse(FromModel):
     kind: str
     created: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
     dataset: DatasetInfo
-    model_settings: Annotated[dict[str, Any], Field(description="With auto resolved.")]
+    model_settings: Annotated[
+        dict[str, Any], Field(description="With auto resolved where the run records it.")
+    ]
     training_settings: Annotated[dict[str, Any], Field(description="With auto resolved.")]
     versions: dict[str, str]
     hardware: dict[str, Any]

@@ -69,18 +69,30 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
     if "is_tuned" in begun:
         begun["tune"] = begun.pop("is_tuned")
     begun.pop(SHA256)
-    for name in dict.fromkeys([*asked, *begun]):
-        ours, theirs = asked.get(name), begun.get(name)
-        if ours != theirs:
-            if isinstance(ours, dict) and isinstance(theirs, dict):
-                # of what is searched, the first that differs
-                name = next(key for key in {**theirs, **ours} if ours.get(key) != theirs.get(key))
-                ours, theirs = (one.get(name, "not searched") for one in (ours, theirs))
+    ranges = {**asked.get("space", {}), **begun.get("space", {})}
+    for name in dict.fromkeys([*asked, *begun, *ranges]):
+        ours, theirs = (_value_or_range(settings, name) for settings in (asked, begun))
+        if ours != theirs and name != "space":
             raise SettingError(
-                f"{path} was begun with {name} {shown(theirs)}, and now it is {shown(ours)}; "
-                "ask for the same to go on there, or name another directory with --output "
+                f"{path} was begun with {name} {_said(theirs)}, and now it is {_said(ours)}; ask "
+                "for the same to go on there, or name another directory with --output "
                 "(output=... in Python)"
             )
+
+
+def _value_or_range(settings: Mapping[str, Any], name: str) -> Any:
+    """A setting's value, or, where it is searched, ``("searched", range or choices)``."""
+    space = settings.get("space", {})
+    return ("searched", space[name]) if name in space else settings.get(name)
+
+
+def _said(value: Any) -> str:
+    match value:
+        case ("searched", {"low": low, "high": high}):
+            return f"searched from {low} to {high}"
+        case ("searched", choices):
+            return f"searched among {shown(choices)}"
+    return shown(value)
 
 
 def finished_run(

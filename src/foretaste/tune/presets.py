@@ -52,8 +52,9 @@ _NCF_TRAINING = {
     "negatives": 4,
     "batch_layout": "shuffled",
 }
-_BY_SGD = {"beta1": 0.0, "eps": 1.0}
-"""Adam without momentum, whose eps is far above the root of every squared gradient: plain SGD."""
+_BY_SGD = {"beta1": 0.0, "eps": 1e4, "learning_rate": 10.0}
+"""SGD at a rate of 0.001: Adam without momentum, whose eps the root of no squared gradient nears,
+at a rate as many times as large."""
 _NCF_TOWER = {"layers": (256, 256, 128, 64), "dropout": 0.0}
 _LIANG_TRAINING = {
     "epochs": 200,
@@ -101,7 +102,8 @@ PRESETS = {
         ),
         differs=(
             _OUR_NEGATIVES,
-            "the pretrained NeuMF goes on with SGD, as published, by Adam with beta1 0 and eps 1",
+            "the pretrained NeuMF goes on with SGD, as published, by Adam with beta1 0, eps 1e4 "
+            "and a rate of 10",
         ),
     ),
     "nvidia-ncf": Preset(
