@@ -71,19 +71,16 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
     begun.pop(SHA256)
     ranges = {**asked.get("space", {}), **begun.get("space", {})}
     for name in dict.fromkeys([*asked, *begun, *ranges]):
-        ours, theirs = (_value_or_range(settings, name) for settings in (asked, begun))
+        ours, theirs = (
+            ("searched", one["space"][name]) if name in one.get("space", {}) else one.get(name)
+            for one in (asked, begun)
+        )
         if ours != theirs and name != "space":
             raise SettingError(
                 f"{path} was begun with {name} {_said(theirs)}, and now it is {_said(ours)}; ask "
                 "for the same to go on there, or name another directory with --output "
                 "(output=... in Python)"
             )
-
-
-def _value_or_range(settings: Mapping[str, Any], name: str) -> Any:
-    """A setting's value, or, where it is searched, ``("searched", range or choices)``."""
-    space = settings.get("space", {})
-    return ("searched", space[name]) if name in space else settings.get(name)
 
 
 def _said(value: Any) -> str:
