@@ -24,7 +24,7 @@ SHAPE = GenerateConfig(num_users=300, num_items=120, num_interactions=6_000, num
 MODEL_CONFIGS: dict[str, Any] = {
     "neumf": foretaste.NeuMFConfig(factors=8, layers=(32, 16, 8)),
     "gmf": foretaste.GMFConfig(factors=8),
-    "mlp": foretaste.MLPConfig(layers=(32, 16, 8)),
+    "mlp": foretaste.MLPConfig(layers=(32, 16, 8), dropout=0.5),
     "vae": foretaste.VAEConfig(hidden=(32,), latent=8),
     "dae": foretaste.DAEConfig(hidden=(32,), latent=8),
     "recvae": foretaste.RecVAEConfig(width=32, latent=8),
