@@ -29,6 +29,7 @@ from foretaste.bench.rows import Table, environment
 from foretaste.errors import TrainingError
 from foretaste.runs import Run
 
+CONFIGS: dict[str, Any] = SMALL | {"gmf": foretaste.GMFConfig(factors=32, loss="bce")}
 EXPONENTS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 """Of the ratio of the batches, by how the learning rate is scaled."""
 
@@ -103,7 +104,7 @@ def _trained(case: Case, dataset: Path, path: Path) -> Run:
     return foretaste.train(
         case.model,
         dataset,
-        model_config=SMALL.get(case.model),
+        model_config=CONFIGS.get(case.model),
         config=foretaste.TrainingConfig(
             epochs=case.epochs,
             batch_size=case.batch_size,

@@ -218,7 +218,7 @@ def test_matrices_of_what_is_no_number() -> None:
     ("name", "message"),
     [
         ("manifest.json", "is a prepared dataset, not raw data; train on it as it is"),
-        ("metrics.jsonl", "is a run, not data"),
+        ("metrics.jsonl", "is a run, not data; name the dataset that it was trained on"),
     ],
 )
 def test_directories_of_ours_are_no_raw_data(name: str, message: str, tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
         assert ranks.statuses() == [143, 143]
         (told,) = ranks.errors()
         assert told.startswith(
-            "interrupted while fitting, which begins anew; go on with: foretaste"
+            "interrupted while fitting, which begins anew; go on with: foretaste train --resume"
         )
 
 

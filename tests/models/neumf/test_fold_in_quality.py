@@ -28,7 +28,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 KEPT = {"neumf": 0.92, "gmf": 0.99, "mlp": 0.85}
 """Shares of NDCG@10: the means of eight seeds, .965, 1.04 and .912, less three standard errors of
-the mean of three. Of NDCG@100 more is kept."""
+the mean of three. Of NDCG@100 each keeps nine tenths and more."""
 SEEDS = (1, 2, 3)
 
 
@@ -55,4 +55,4 @@ def test_fold_in_keeps_most_of_the_trained_rows_ndcg(
             found.append(evaluation)
     for metric in ("ndcg@10", "ndcg@100"):
         kept = sum(one[metric] for one in folded) / sum(one[metric] for one in trained)
-        assert kept >= KEPT[name]
+        assert kept >= (KEPT[name] if metric == "ndcg@10" else max(KEPT[name], 0.9))
