@@ -122,6 +122,21 @@ def test_rows_and_gradients_are_those_of_indexing(generator: torch.Generator) ->
         torch.testing.assert_close(gradient, plain)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_gathered_rows_have_the_gradient_of_many(
+    dtype: torch.dtype, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_B = torch.randint(20, (200,), generator=generator)
+    upstream_BD = torch.randn(200, 3, generator=generator).to(dtype)
+    found = []
+    for few in (0, 200):
+        monkeypatch.setattr(segments, "_FEW_SUMMANDS", few)
+        table = torch.zeros(20, 3, dtype=dtype, requires_grad=True)
+        gather(index_B, table)[0].backward(upstream_BD)
+        found.append(table.grad)
+    torch.testing.assert_close(found[0], found[1], rtol=0.0, atol=0.0)
+
+
 def test_rows_that_were_not_gathered_have_no_gradient() -> None:
     table = torch.ones(4, 2, requires_grad=True)
     gather(torch.tensor([1, 1, 3]), table)[0].sum().backward()

@@ -22,6 +22,8 @@ from foretaste.ops.buffers import Buffers
 
 _BYTES_AT_ONCE = 10 * 2**20
 _DIGIT_BITS = 15
+_FEW_SUMMANDS = 1 << 10
+"""Added up in turn before more would be sorted; not in half precision, where it rounds each sum."""
 _FEW = 1 << 15
 """PyTorch sorts fewer by comparing them, up to ten times as slow as digit by digit."""
 
@@ -136,12 +138,18 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients_BD: Tensor) -> Any:
-        (index_B,) = ctx.saved_tensors
-        segments = Segments(index_B, ctx.num_rows)
-        sums = (
-            segments.sum(gradient_BD.contiguous(), buffers=ctx.buffers, name=f"{ctx.name} {number}")
-            for number, gradient_BD in enumerate(gradients_BD)
-        )
+        (index_B,), num_rows, buffers = ctx.saved_tensors, ctx.num_rows, ctx.buffers or Buffers()
+        is_cpu, is_half = index_B.device.type == "cpu", gradients_BD[0].itemsize == 2
+        are_few = is_cpu and not is_half and len(index_B) <= _FEW_SUMMANDS
+        segments = None if are_few else Segments(index_B, num_rows)
+        sums = []
+        for number, gradient_BD in enumerate(gradients_BD):
+            name, like = f"{ctx.name} {number}", (gradient_BD.dtype, gradient_BD.device)
+            if segments is None:
+                zeros_ND = buffers.empty(name, (num_rows, gradient_BD.shape[1]), *like).zero_()
+                sums.append(zeros_ND.index_add_(0, index_B, gradient_BD))
+            else:
+                sums.append(segments.sum(gradient_BD.contiguous(), buffers=buffers, name=name))
         return None, None, None, *sums
 
 
