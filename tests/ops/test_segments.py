@@ -123,17 +123,18 @@ def test_rows_and_gradients_are_those_of_indexing(generator: torch.Generator) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_few_gathered_rows_have_the_gradient_of_many(
+def test_few_gathered_rows_have_the_gradients_of_many(
     dtype: torch.dtype, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index_B = torch.randint(20, (200,), generator=generator)
-    upstream_BD = torch.randn(200, 3, generator=generator).to(dtype)
+    index_B = torch.randint(20, (200,), generator=generator).int()
+    upstream = torch.randn(200, 3, generator=generator), torch.randn(200, 5, generator=generator)
     found = []
     for few in (0, 200):
         monkeypatch.setattr(segments, "_FEW_SUMMANDS", few)
-        table = torch.zeros(20, 3, dtype=dtype, requires_grad=True)
-        gather(index_B, table)[0].backward(upstream_BD)
-        found.append(table.grad)
+        tables = torch.zeros(20, 3), torch.zeros(20, 5, dtype=dtype)
+        rows = gather(index_B, *(table.requires_grad_() for table in tables))
+        torch.autograd.backward(rows, [upstream[0], upstream[1].to(dtype)])
+        found.append([table.grad for table in tables])
     torch.testing.assert_close(found[0], found[1], rtol=0.0, atol=0.0)
 
 

@@ -139,7 +139,7 @@ class _Gather(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients_BD: Tensor) -> Any:
         (index_B,), num_rows, buffers = ctx.saved_tensors, ctx.num_rows, ctx.buffers or Buffers()
-        is_cpu, is_half = index_B.device.type == "cpu", gradients_BD[0].itemsize == 2
+        is_cpu, is_half = index_B.device.type == "cpu", any(g.itemsize == 2 for g in gradients_BD)
         are_few = is_cpu and not is_half and len(index_B) <= _FEW_SUMMANDS
         segments = None if are_few else Segments(index_B, num_rows)
         sums = []
