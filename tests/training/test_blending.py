@@ -100,6 +100,28 @@ def test_similar_items_need_a_model_that_knows_some(
     )
     with pytest.raises(UnsupportedError, match="none of the models of this blend"):
         foretaste.load(run).similar_items(run.items.ids()[:1])
+    unheard = foretaste.blend(
+        [members[3], members[0]], weights=[1, 0], run_path=tmp_path / "ease", callback=Callback()
+    )
+    with pytest.raises(UnsupportedError, match="none of the models of this blend"):
+        foretaste.load(unheard).similar_items(run.items.ids()[:1])
+
+
+@pytest.mark.parametrize("name", ["gmf", "mlp"])
+def test_new_people_are_fitted_as_by_the_run_alone(
+    name: str, members: list[Run], dataset: Dataset, tmp_path: Path
+) -> None:
+    settings = {"negatives": 1, "epochs": 3, "learning_rate": 0.01, "run_path": tmp_path / name}
+    alone = train(name, dataset, callback=Callback(), **settings)
+    run = foretaste.blend(
+        [alone, members[3]], weights=[1, 0], run_path=tmp_path / "run", callback=Callback()
+    )
+    histories = states(load_model(alone, "cpu"), dataset)[1][1]
+    blended, member = load_model(run, "cpu"), load_model(alone, "cpu")
+    scores = member.score_catalogue(member.fold_in(histories))
+    deviation, mean = torch.std_mean(scores, dim=1, correction=0, keepdim=True)
+    found = blended.score_catalogue(blended.fold_in(histories))
+    torch.testing.assert_close(found, (scores - mean) / deviation, rtol=1e-3, atol=1e-3)
 
 
 def test_weights_are_found_on_validation_and_are_the_same_again(

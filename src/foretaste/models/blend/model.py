@@ -40,10 +40,11 @@ class Blend(ComposedModel):
 
     def __init__(self, config: BlendConfig, num_users: int, num_items: int) -> None:
         super().__init__(config, num_users, num_items)
-        self.members = nn.ModuleList(
-            build_model(member.model, member.model_config(), num_users, num_items)
-            for member in config.members.values()
-        )
+        self.members = nn.ModuleList()
+        for member in config.members.values():
+            model = build_model(member.model, member.model_config(), num_users, num_items)
+            model.sampling = member.sampling
+            self.members.append(model)
 
     def run_paths(self) -> Sequence[str]:
         return [member.run for member in self.config.members.values()]
@@ -79,17 +80,18 @@ class Blend(ComposedModel):
 
     @property
     def scores_known_users_only(self) -> bool:  # type: ignore[override]
-        return any(model.scores_known_users_only for model, weight in self._weighted() if weight)
+        return any(model.scores_known_users_only for model, _ in self._weighted())
 
     def scorer(self, *, known_users: bool) -> Scorer:
-        members = [(model, weight) for model, weight in self._weighted() if weight]
-        scorers = [model.scorer(known_users=known_users) for model, _ in members]
-        return _BlendScorer(scorers, [weight for _, weight in members])
+        scorers = [model.scorer(known_users=known_users) for model, _ in self._weighted()]
+        return _BlendScorer(scorers, [weight for _, weight in self._weighted()])
 
     def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
+        """The models that have a weight, with it."""
         for model, member in zip(self.members, self.config.members.values(), strict=True):
             assert isinstance(model, RecommenderModel)
-            yield model, member.weight
+            if member.weight > 0.0:
+                yield model, member.weight
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
         return self._parts([m.user_state(user_index_B, histories) for m, _ in self._weighted()])
@@ -113,17 +115,16 @@ class Blend(ComposedModel):
 
     def standardised(self, state: UserState, item_index_BK: Tensor | None) -> Iterator[Tensor]:
         """Scores of each model with a weight, of candidates [B, K] or the catalogue [B, I]."""
-        for number, (model, weight) in enumerate(self._weighted()):
+        for number, (model, _) in enumerate(self._weighted()):
             own, mean_B1, deviation_B1 = state.parts[3 * number : 3 * number + 3]
             assert isinstance(own, UserState)
             assert isinstance(mean_B1, Tensor)
             assert isinstance(deviation_B1, Tensor)
-            if weight > 0.0:
-                if item_index_BK is None:
-                    scores = model.score_catalogue(own)
-                else:
-                    scores = model.score_candidates(own, item_index_BK)
-                yield (scores - mean_B1).div_(deviation_B1)
+            if item_index_BK is None:
+                scores = model.score_catalogue(own)
+            else:
+                scores = model.score_candidates(own, item_index_BK)
+            yield (scores - mean_B1).div_(deviation_B1)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return self._sum(state, None)
@@ -134,7 +135,7 @@ class Blend(ComposedModel):
     def _sum(self, state: UserState, item_index_BK: Tensor | None) -> Tensor:
         num_columns = self.num_items if item_index_BK is None else item_index_BK.shape[1]
         total = torch.zeros(len(state), num_columns, device=self.device)
-        weights = [weight for _, weight in self._weighted() if weight > 0.0]
+        weights = [weight for _, weight in self._weighted()]
         for weight, scores in zip(weights, self.standardised(state, item_index_BK), strict=True):
             total.add_(scores, alpha=weight)
         return total
