@@ -142,6 +142,34 @@ def test_a_model_that_cannot_be_trained_is_a_row_with_its_reason(
         compete(dataset, models=["ease"], output=tmp_path / "it", callback=Callback())
 
 
+def test_a_full_disk_ends_the_competition(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RunError("it/ease/best.safetensors cannot be written: no space left on device")
+
+    monkeypatch.setattr(Ease, "fit", refuse)
+    arguments: dict[str, Any] = {"models": ["ease", "popularity"], "callback": Callback()}
+    with pytest.raises(RunError, match="no space left"):
+        compete(dataset, output=tmp_path / "it", **arguments)
+    monkeypatch.undo()
+    assert len(compete(dataset, output=tmp_path / "it", **arguments).entries) == 2
+
+
+def test_the_table_says_which_epochs_the_test_part_chose(table_file: Path, tmp_path: Path) -> None:
+    data = prepare(table_file, tmp_path / "data", protocol="leave-one-out", validation="none")
+    arguments: dict[str, Any] = {"models": ["popularity", "ials"], "callback": Callback()}
+    board = compete(data, epochs=2, output=tmp_path / "it", **arguments)
+    flattering = "no validation part: the best epoch of ials was chosen on the test part itself"
+    assert any(line.startswith(flattering) for line in board.notes())
+    assert "default settings, with --epochs 2 given" in board.notes()
+    board = compete(data, epochs=2, eval_every=2, output=tmp_path / "once", **arguments)
+    assert not any("flatter" in line for line in board.notes())
+    with pytest.raises(SettingError, match="has no validation part to choose settings by"):
+        compete(data, tune=2, output=tmp_path / "tuned", **arguments)
+    assert not (tmp_path / "tuned").exists()
+
+
 def test_a_precision_is_for_the_models_that_compute_in_it(dataset: Dataset, tmp_path: Path) -> None:
     board = compete(
         dataset,
@@ -251,3 +279,6 @@ def test_advice_is_by_quality_then_by_time() -> None:
     board = replace(board, entries=(entries[0], slow, replace(entries[3], to_best=alike)))
     assert "daily" not in board.advice(), "half the time is the least that is worth it"
     assert "nothing learned here is clearly better than popularity" in board.advice()
+    nothing = tuple(entry(one.model, 0.0, one.train_s or 0.0, alike) for one in entries)
+    board = replace(board, entries=(replace(nothing[0], to_best=None), *nothing[1:]))
+    assert "daily" not in board.advice(), "nine tenths of nothing"

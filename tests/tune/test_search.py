@@ -151,11 +151,13 @@ def test_an_interrupted_search_ends_as_if_it_had_not_been(
 def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_path: Path) -> None:
     space = {"a": Between(0.0, 1.0), "b": (("x",), ("y",))}
 
-    def proposals(path: Path, *, kill: bool) -> list[dict[str, Any]]:
+    def proposals(path: Path, *, killed: int | None) -> list[dict[str, Any]]:
         path.mkdir()
         for number in range(4):
             study = Study(path, space, seed=3, first={"a": 2.0, "b": ("y",)})
-            if kill and number == 2:
+            if number == killed:
+                if killed == 0:
+                    study._study.enqueue_trial({"a": 1.0, "b": 1})
                 study._study.ask({"a": study._distributions["a"]})
             trial = study.next_trial()
             study.complete(trial, study.settings(trial)["a"])
@@ -163,9 +165,10 @@ def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_pa
             study.close()
         return found
 
-    whole = proposals(tmp_path / "whole", kill=False)
-    assert whole[0] == {"a": 1.0, "b": ("y",)}, "the defaults, moved into the range"
-    assert proposals(tmp_path / "killed", kill=True) == whole
+    whole = proposals(tmp_path / "whole", killed=None)
+    assert whole[0] == {"a": 2.0, "b": ("y",)}, "the defaults, outside of the range too"
+    assert proposals(tmp_path / "first", killed=0) == whole
+    assert proposals(tmp_path / "later", killed=2) == whole
     assert len({one["a"] for one in whole}) == 4
 
 

@@ -16,7 +16,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from operator import ge, gt, le, lt
@@ -91,6 +91,12 @@ AnyPath = NewType("AnyPath", Path)
 
 class _UnfitError(Exception):
     """A value is not what a hint says; the text goes behind what the hint allows."""
+
+
+def changed(settings: Any) -> dict[str, Any]:
+    """The values of a dataclass by name that are not its defaults."""
+    defaults = asdict(type(settings)())
+    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
 
 
 def check_settings(settings: Any) -> None:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from foretaste._util.keywords import routed
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Range, checked, wrong
+from foretaste._util.settings import Range, changed, checked, wrong
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
-from foretaste.errors import ForetasteError, MissingExtraError
+from foretaste.errors import MissingExtraError, SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.compare import compare_evaluations
 from foretaste.evaluation.config import (
     EvaluationConfig,
@@ -29,9 +29,9 @@ from foretaste.training.auto import fitted_to, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import COMPETITIONS
-from foretaste.tune.directory import finished_run, trainings_at, write_tables
+from foretaste.tune.directory import chose_on_test, finished_run, trainings_at, write_tables
 from foretaste.tune.leaderboard import Entry, Leaderboard
-from foretaste.tune.search import tune_model
+from foretaste.tune.search import check_validation, tune_model
 
 
 def compete(
@@ -83,6 +83,8 @@ def compete(
     trials = checked("tune", tune, Annotated[int, Range(at_least=0)])
     data = open_or_prepare(dataset, preparation)
     data.heldout("test")  # DatasetError before anything is trained
+    if trials:
+        check_validation(data)
     select_by = selected_metric(config, data.manifest.protocol)
     columns = tuple(dict.fromkeys((select_by, *shown)))
     place = place or COMPETITIONS / data.path.name
@@ -112,7 +114,12 @@ def compete(
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
         entries = (*_ranked(runs, found, select_by), *reasons)
         board = Leaderboard(
-            path=place, select_by=select_by, metrics=columns, entries=entries, trials=trials
+            path=place,
+            select_by=select_by,
+            metrics=columns,
+            entries=entries,
+            trials=trials,
+            given=changed(config),
         )
         write_tables(place, board.grid(), board.notes(), board.rows())
         return board
@@ -130,7 +137,9 @@ def _trained(
         except MissingExtraError:
             raise
         except Exception as error:
-            if not isinstance(error, ForetasteError) and not was_refused(error):
+            # Others, a full disk say, are not the model's fault. The competition goes on after it.
+            is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
+            if not is_own and not was_refused(error):
                 raise
             errors.append(error)
             reasons.append(Entry(model=model, reason=str(error)))
@@ -159,6 +168,7 @@ def _ranked(
                 to_best=difference,
                 train_s=summary["train_s"],
                 memory_mib=summary["memory_mib"],
+                epoch_of_test=chose_on_test(runs[model]),
             )
         )
     return entries

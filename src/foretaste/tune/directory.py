@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,24 @@ def finished_run(
         return resume(run, dataset_path=dataset.path, callback=callback)
     run.discard_state()
     return run
+
+
+def chose_on_test(run: Run) -> bool:
+    """True of a run whose epoch is the best of several on the test part itself."""
+    log = run.log.read()
+    epochs = {one["epoch"] for one in log if one["event"] == "evaluation"}
+    return log[-1]["selection_split"] == "test" and len(epochs) > 1
+
+
+def flattery(names: Iterable[str]) -> list[str]:
+    """A line on what is named, whose epochs were chosen on the test part; none where nothing is."""
+    named = ", ".join(dict.fromkeys(names))
+    if not named:
+        return []
+    return [
+        f"no validation part: the best epoch of {named} was chosen on the test part itself, so the "
+        "numbers flatter"
+    ]
 
 
 def write_tables(

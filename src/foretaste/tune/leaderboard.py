@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.formatting import compact, memory
+from foretaste._util.formatting import compact, memory, option_words
 from foretaste.evaluation.compare import Difference
 from foretaste.evaluation.result import Evaluation
 from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
+from foretaste.tune.directory import flattery
 
 NEARLY = 0.9
 """Share of the best model's quality that is enough for one that is quicker to train."""
@@ -32,6 +34,8 @@ class Entry:
     """Seconds of training, evaluation left out; of the best run where settings were searched."""
     memory_mib: float | None = None
     """Peak of the training, as its run has it."""
+    epoch_of_test: bool = False
+    """Its epoch is the best of several on the test part itself."""
     reason: str | None = None
 
     @property
@@ -83,6 +87,9 @@ class Leaderboard(Tabular):
     trials: int = 0
     """Trials of the search for each model's settings; 0 where they are the defaults."""
 
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of every training that are no defaults."""
+
     @property
     def best(self) -> Entry:
         """The model with the best value of `select_by`."""
@@ -111,11 +118,14 @@ class Leaderboard(Tabular):
         settings = "default settings"
         if self.trials:
             settings = f"settings found by {self.trials} trials a model, on the validation part"
+        if self.given:
+            settings += f", with {shlex.join(option_words(self.given))} given"
         assert self.best.evaluation is not None
         return [
             *failed,
             settings,
             *self.best.evaluation.conditions(),
+            *flattery(one.model for one in self.entries if one.epoch_of_test),
             f"{self.select_by} to best: difference on the same users, * where its interval leaves "
             "out 0; training leaves evaluation out",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
@@ -156,6 +166,8 @@ class Leaderboard(Tabular):
 
     def _quick(self) -> Entry:
         """The quickest to train of those nearly as good as the best, where that is worth it."""
+        if not self._value(self.best):
+            return self.best
         enough = NEARLY * self._value(self.best)
         able = [one for one in self.entries if one.evaluation and self._value(one) >= enough]
         quickest = min(able, key=lambda one: one.train_s or 0.0)

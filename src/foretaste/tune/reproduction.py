@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from foretaste._util.settings import Range, checked, wrong
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
+from foretaste.data.manifest import RANDOM
 from foretaste.errors import SettingError
 from foretaste.models.registry import config_class
 from foretaste.report.tables import Cell, Grid, Tabular
@@ -20,7 +21,13 @@ from foretaste.training.auto import fitted_to
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import Precision, TrainingConfig
 from foretaste.tune.config import REPRODUCTIONS
-from foretaste.tune.directory import finished_run, trainings_at, write_tables
+from foretaste.tune.directory import (
+    chose_on_test,
+    finished_run,
+    flattery,
+    trainings_at,
+    write_tables,
+)
 from foretaste.tune.presets import Preset, Step, preset_named
 
 _HALVES = ("pretrained_gmf", "pretrained_mlp")
@@ -159,9 +166,9 @@ def reproduce(
     with trainings_at(place, {"name": name, "dataset": data.manifest.digest, "device": device}):
         found: dict[tuple[str, str, int], Run] = {}
         for each, seed, step in product(precisions, range(1, count + 1), preset.steps):
-            path = place / f"{step.name}-{each}-{seed}"
             config = TrainingConfig(seed=seed, device=device, precision=each)
             own = fitted_to(config_class(step.model), config)
+            path = place / f"{step.name}-{own.precision}-{seed}"
             settings: dict[str, Any] = {"config": own, **step.settings}
             if settings.get("candidates") == "sampled-99" and data.has_candidates("test"):
                 settings["candidates"] = "fixed"
@@ -173,6 +180,7 @@ def reproduce(
             _row(step, each, metric, [found[step.name, each, seed + 1] for seed in range(count)])
             for step, each in product(preset.steps, precisions)
             for metric in step.published
+            if each == next(iter(precisions)) or config_class(step.model).has_large_products
         ]
         result = Reproduction(path=place, name=name, preset=preset, results=tuple(results))
         write_tables(place, result.grid(), result.notes(), result.rows())
@@ -186,10 +194,13 @@ def _data(preset: Preset, dataset: Any, source_dir: Path | str | None) -> Datase
         return open_or_prepare(preset.data, asked, source_dir=source_dir)
     if source_dir is not None:
         raise SettingError("dataset and source_dir both name the data; leave out one of them")
-    data = prepared_dataset(dataset)
-    if data is None:
-        return open_or_prepare(dataset, asked)
+    data = prepared_dataset(dataset) or open_or_prepare(dataset, asked)
     protocol, has_validation = data.manifest.protocol, data.has_split("validation")
+    if protocol == RANDOM:
+        raise SettingError(
+            f"{data.path} has no times, so that each user's last item, which the published split "
+            "holds out, is not known; prepare it with --time-column"
+        )
     is_alike = has_validation == (asked.validation == "hold-out") and data.has_split("test")
     if protocol not in (asked.protocol, "given") or not is_alike:
         parts = "with" if has_validation else "without"
@@ -202,6 +213,8 @@ def _data(preset: Preset, dataset: Any, source_dir: Path | str | None) -> Datase
 
 
 def _row(step: Step, precision: str, metric: str, runs: Sequence[Run]) -> Row:
+    if not config_class(step.model).has_large_products:
+        precision = "fp32"
     evaluations = [run.metrics for run in runs]
     found = [one.metrics[metric] for one in evaluations if one is not None]
     seconds = [run.log.read()[-1]["train_s"] for run in runs]
@@ -215,5 +228,8 @@ def _row(step: Step, precision: str, metric: str, runs: Sequence[Run]) -> Row:
         high=statistics.fmean(one.high for one in found if one.high is not None),
         train_s=statistics.fmean(seconds),
         published_train_s=step.published_train_s.get(precision),
-        conditions=tuple(line for one in evaluations if one for line in one.conditions()),
+        conditions=(
+            *(line for one in evaluations if one for line in one.conditions()),
+            *flattery(step.name for run in runs if chose_on_test(run)),
+        ),
     )

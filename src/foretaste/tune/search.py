@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretaste._util.keywords import routed
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Count, checked
+from foretaste._util.settings import Count, changed, checked
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
@@ -29,7 +29,7 @@ from foretaste.training.auto import (
     selected_metric,
 )
 from foretaste.training.callbacks import Callback, Callbacks, displayed
-from foretaste.training.config import TrainingConfig
+from foretaste.training.config import TrainingConfig, heeded_settings
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
@@ -88,11 +88,7 @@ def tune_model(
     config = config or TrainingConfig()
     check_settings_act(model, config, sampling, settings)
     data = open_or_prepare(dataset, preparation)
-    if not data.has_split("validation"):
-        raise SettingError(
-            f"{data.path} has no validation part to choose settings by; prepare it again with "
-            "--validation hold-out (validation='hold-out' in Python)"
-        )
+    check_validation(data)
     task = _Task(
         model=model,
         dataset=data,
@@ -133,6 +129,15 @@ def tune_model(
         return search
 
 
+def check_validation(data: Dataset) -> None:
+    """SettingError for data without a part to choose settings by."""
+    if not data.has_split("validation"):
+        raise SettingError(
+            f"{data.path} has no validation part to choose settings by; prepare it again with "
+            "--validation hold-out (validation='hold-out' in Python)"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Task:
     """A search: the data, what all trials have in common, and their directory."""
@@ -152,10 +157,11 @@ class _Task:
         return {**asdict(self.config), **sampling, **asdict(self.model_config)}
 
     def given(self) -> dict[str, Any]:
-        """Those with another value than their default."""
-        defaults = asdict(TrainingConfig()) | asdict(type(self.model_config)())
-        defaults |= asdict(SamplingConfig())
-        return {name: value for name, value in self.values().items() if value != defaults[name]}
+        """Those that act, with another value than their default."""
+        heeded = heeded_settings(type(self.model_config))
+        training = {name: one for name, one in changed(self.config).items() if name in heeded}
+        sampling = {} if self.sampling is None else changed(self.sampling)
+        return {**training, **sampling, **changed(self.model_config)}
 
     def defaults(self, space: SearchSpace) -> dict[str, Any]:
         """The values that the searched settings have in a training that is given none.

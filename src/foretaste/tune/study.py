@@ -37,7 +37,8 @@ _EPOCHS_NOT_PRUNED = 5
 
 _AUTO = "auto"
 """Setting that the model chooses itself, as it does one that is None: only the first trial has it,
-and its place in the range is not known. Also the name of the list of these in that trial's record.
+and its place in the range is not known. Also the name of the list of these in that trial's record,
+beside defaults that are outside of the range.
 """
 
 _DIGITS = 4
@@ -65,11 +66,6 @@ class Study:
                 _NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED, n_min_trials=_NUM_NOT_PRUNED
             ),
         )
-        if not self._study.get_trials(deepcopy=False):
-            self._study.enqueue_trial(
-                {name: _position(values, first[name]) for name, values in space.items()},
-                user_attrs={_AUTO: [name for name in space if first[name] in (_AUTO, None)]},
-            )
 
     def close(self) -> None:
         """Let go of the file."""
@@ -93,6 +89,12 @@ class Study:
             if one.number in whole:
                 return optuna.trial.Trial(self._study, self._id(one))
             self._end(one, TrialState.FAIL)
+        waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        if not whole and not waiting:
+            space, first = self._space, self._first
+            positions = {name: _position(values, first[name]) for name, values in space.items()}
+            unplaced = [name for name in space if self._is_unplaced(name)]
+            self._study.enqueue_trial(positions, user_attrs={_AUTO: unplaced})
         number = len(self.finished)
         (seed,) = np.random.SeedSequence((self._seed, number)).generate_state(1)
         self._study.sampler = optuna.samplers.TPESampler(seed=int(seed))
@@ -110,6 +112,13 @@ class Study:
             choice = value if isinstance(values, Between) else values[value]
             found[name] = float(f"{value:.{_DIGITS}g}") if is_real else choice
         return found
+
+    def _is_unplaced(self, name: str) -> bool:
+        """True of a first value that is no point of its range."""
+        first, values = self._first[name], self._space[name]
+        if first in (_AUTO, None):
+            return True
+        return isinstance(values, Between) and not values.low <= first <= values.high
 
     def complete(self, trial: Any, value: float) -> None:
         self._end(trial, TrialState.COMPLETE, value)
@@ -162,7 +171,7 @@ def _distribution(values: Between | tuple[Any, ...]) -> Any:
 
 
 def _position(values: Between | tuple[Any, ...], value: Any) -> Any:
-    """A value as a trial has it, moved into the range; the first choice where it is none.
+    """A value as Optuna has it, moved into the range; the first choice where it is none.
 
     The middle of the range stands for auto.
     """
