@@ -148,3 +148,16 @@ def test_a_million_items_fit_where_ease_does_not(monkeypatch: pytest.MonkeyPatch
     many = config_class("itemknn")(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
         check_model_fits("itemknn", many, 10, 1_000_000, cpu)
+
+
+def test_weights_far_below_one_are_kept() -> None:
+    matrix = (np.random.default_rng(2).random((20_000, 5)) < 0.5).astype(np.float64)
+    config = config_class("rp3beta")(alpha=2.0, beta=1.0)
+    model = build_model("rp3beta", config, *matrix.shape)
+    assert isinstance(model, NeighborsModel)
+    model.fit(of_matrix(matrix), lambda *progress: None)
+    users_of, items_of = matrix.sum(0), np.maximum(matrix.sum(1), 1)
+    expected = (matrix.T / users_of[:, None] ** 2) @ (matrix / items_of[:, None] ** 2) / users_of
+    np.fill_diagonal(expected, 0)
+    assert expected.max() < 1e-8
+    np.testing.assert_allclose(model.similarity(torch.arange(5)).numpy(), expected, rtol=1e-4)

@@ -97,7 +97,9 @@ class ListMeasures:
         return self._batches[0][:, 1].astype(np.int64)
 
     def per_user(self) -> dict[str, Floats]:
-        """Values [U] of each measure at each length, by name; an empty list counts as 0.
+        """Values [U] of each measure at each length, by name.
+
+        An empty list counts as 0, and as a popularity lift of -1.
 
         There is no diversity at length 1, and no popularity lift where nobody has a history.
         """

@@ -119,6 +119,18 @@ def test_loss_and_gradients_are_the_plain_ones(
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-8)
 
 
+def test_a_bias_of_the_user_is_learned_where_the_loss_tells_users(
+    model: NeuMF, histories: HistoryTensors
+) -> None:
+    if not model.config.biases:
+        pytest.skip("no biases")
+    is_learned = model.config.resolved_loss == "bce"
+    assert model.user_bias.requires_grad == is_learned
+    bias_B1 = model.float().eval().fold_in(histories).parts[2]
+    assert isinstance(bias_B1, torch.Tensor)
+    assert bool((bias_B1 != model.user_bias.mean()).any()) == is_learned
+
+
 def test_scores_are_the_plain_ones(model: NeuMF, histories: HistoryTensors) -> None:
     user_B = torch.tensor([3, 9])
     state = model.eval().user_state(user_B, histories.rows(user_B))

@@ -33,6 +33,9 @@ _FIT_BYTES = 8
 _STEP = 2.0**-36
 """Summands are multiples of it: their float64 sums, up to 2¹⁷, are exact in whatever order."""
 
+_FINE_STEP = 2.0**-46
+"""Of small summands, with sums up to 2⁷."""
+
 
 class NeighborsModel(ItemWeightsModel):
     """Scores an item by the summed weights towards it of those items of the history that are among
@@ -74,12 +77,17 @@ class NeighborsModel(ItemWeightsModel):
         weight_IK = torch.zeros(shape, device=self.device)
         weight_U = _stepped(self.user_weights(histories.lengths().double()))
         for item_P, other_P, sum_P in pair_sums(histories, weight_U):
-            weight_P = _stepped(self.weights(sum_P, other_P, item_P)).float()
+            weight_P = _stepped(self.weights(sum_P, other_P, item_P), self.step).float()
             first, place = strongest(item_P, weight_P, self.num_neighbors)
             neighbor_IK[item_P[first], place] = other_P[first].int()
             weight_IK[item_P[first], place] = weight_P[first]
             progress("finding neighbours", int(item_P[-1]) + 1, self.num_items)
         self._keep(neighbor_IK, weight_IK)
+
+    @property
+    def step(self) -> float:
+        """Weights of neighbours are multiples of it."""
+        return _STEP
 
     def user_weights(self, length_U: Tensor) -> Tensor:
         """The weights of users in the sums of `fit`, from the lengths of their histories."""
@@ -192,6 +200,11 @@ class RP3beta(NeighborsModel):
     name = "rp3beta"
     config_class = RP3betaConfig
     config: RP3betaConfig
+
+    @property
+    def step(self) -> float:
+        # Weights are then at most 1, and those of popular items far below.
+        return _FINE_STEP if self.config.alpha + self.config.beta > 1.0 else _STEP
 
     def user_weights(self, length_U: Tensor) -> Tensor:
         return length_U.clamp(min=1).pow(-self.config.alpha)
@@ -307,6 +320,6 @@ def _starts(length_N: Tensor) -> Tensor:
     return torch.cat([length_N.new_zeros(1), length_N.cumsum(0)])
 
 
-def _stepped(values: Tensor) -> Tensor:
-    """The nearest multiples of `_STEP`."""
-    return (values / _STEP).round_() * _STEP
+def _stepped(values: Tensor, step: float = _STEP) -> Tensor:
+    """The nearest multiples of ``step``."""
+    return (values / step).round_() * step

@@ -142,7 +142,8 @@ def _fit(
     num_losses_B1 = histories.lengths().clamp(min=1)[:, None]
     if objective.name == "bce":
         num_losses_B1 = num_losses_B1 * (1 + num_negatives)
-    fitted = [row for row in rows if row.numel()]
+    learned = rows if objective.tells_users else rows[:2]  # the third is the bias
+    fitted = [row for row in learned if row.numel()]
     optimizer = Adam(fitted, lr=LEARNING_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, NUM_STEPS)
     for _ in range(NUM_STEPS):

@@ -81,12 +81,12 @@ class NeuMF(NeuralModel):
             nn.Linear(width, next_width) for width, next_width in pairwise(layers)
         )
         self.output = nn.Linear(factors + widths[1], 1)
+        self.objective = Objective(**config.objective)
         if config.biases:
-            self.user_bias = nn.Parameter(torch.empty(num_rows, 1))
+            self.user_bias = nn.Parameter(torch.empty(num_rows, 1), self.objective.tells_users)
             self.item_bias = nn.Parameter(torch.empty(num_items, 1))
             self.user_rows += ("user_bias",)
             self.item_rows += ("item_bias",)
-        self.objective = Objective(**config.objective)
         self.output.weight.requires_grad_(not config.has_unit_output)
         self.output.bias.requires_grad_(self.objective.name == "bce" and not config.scores_cosines)
         self._user_prior: UserPrior | None = None

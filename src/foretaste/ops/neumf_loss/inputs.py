@@ -120,6 +120,11 @@ class Objective:
     margin: float = 0.0
     negative_weight: float = 1.0
 
+    @property
+    def tells_users(self) -> bool:
+        """A number added to all logits of a row has a gradient, of more than rounding."""
+        return self.name != "softmax"
+
     def loss(self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
         """The weighted sum over rows, a differentiable scalar: the plain definition."""
         weight_BK = weight_BK.to(logits_BK.dtype).expand_as(logits_BK)
