@@ -118,7 +118,8 @@ def test_tune(foretaste: Foretaste) -> None:
 
 
 def test_reproduce(foretaste: Foretaste, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Step(name="popularity", model="popularity", settings={}, published={"hr@10": 0.5})
+    settings = {"epochs": 1, "hidden": (8,), "latent": 4}
+    step = Step(name="dae", model="dae", settings=settings, published={"hr@10": 0.5})
     small = replace(PRESETS["ncf-paper"], steps=(step,), preparation={"protocol": "leave-one-out"})
     monkeypatch.setitem(PRESETS, "ncf-paper", small)
     done = foretaste(
@@ -126,5 +127,5 @@ def test_reproduce(foretaste: Foretaste, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert done.status == 0, done.err
     assert "published: He et al. 2017" in done.out
-    assert "popularity, bf16" in done.out
-    assert (Path("it") / "popularity-bf16-2").is_dir()
+    assert "dae, bf16" in done.out
+    assert (Path("it") / "dae-bf16-2").is_dir()
