@@ -147,6 +147,9 @@ def test_mistakes(raw: Path, tmp_path: Path) -> None:
     untimed.write_text("\n".join(",".join(line.split(",")[:2]) for line in lines))
     with pytest.raises(SettingError, match=r"has no times, so that each user's last item"):
         reproduce("ials-revisited", dataset=untimed, output=tmp_path / "untimed")
+    data_untimed = prepare(untimed, tmp_path / "data-untimed", protocol="leave-one-out")
+    with pytest.raises(SettingError, match=r"leave-one-out \(random\), with .* held-out-users"):
+        reproduce("nvidia-vae", dataset=data_untimed, output=out)
     with pytest.raises(SettingError, match="dataset and source_dir both name the data"):
         reproduce("nvidia-vae", dataset=data, source_dir=tmp_path, output=out)
     with pytest.raises(InputError, match=r"has neither ml-20m.zip nor ratings.csv"):

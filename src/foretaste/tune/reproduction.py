@@ -196,7 +196,7 @@ def _data(preset: Preset, dataset: Any, source_dir: Path | str | None) -> Datase
         raise SettingError("dataset and source_dir both name the data; leave out one of them")
     data = prepared_dataset(dataset) or open_or_prepare(dataset, asked)
     protocol, has_validation = data.manifest.protocol, data.has_split("validation")
-    if protocol == RANDOM:
+    if protocol == RANDOM and asked.protocol == "leave-one-out":
         raise SettingError(
             f"{data.path} has no times, so that each user's last item, which the published split "
             "holds out, is not known; prepare it with --time-column"
