@@ -12,7 +12,7 @@ from foretaste._util.memory import was_refused
 from foretaste._util.settings import Range, changed, checked, wrong
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
-from foretaste.errors import MissingExtraError, SettingError, TrainingError, UnsupportedError
+from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.compare import compare_evaluations
 from foretaste.evaluation.config import (
     EvaluationConfig,
@@ -134,8 +134,6 @@ def _trained(
     for model in models:
         try:
             runs[model] = run_of(model)
-        except MissingExtraError:
-            raise
         except Exception as error:
             # Others, a full disk say, are not the model's fault. The competition goes on after it.
             is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
@@ -156,7 +154,7 @@ def _ranked(
     best = found[order[0]]
     entries = []
     for model in order:
-        summary = runs[model].log.read()[-1]
+        log = runs[model].log.read()
         difference = None
         if found[model] is not best:
             difference = compare_evaluations(best, found[model]).get(select_by)
@@ -166,9 +164,9 @@ def _ranked(
                 run=runs[model].path,
                 evaluation=found[model],
                 to_best=difference,
-                train_s=summary["train_s"],
-                memory_mib=summary["memory_mib"],
-                epoch_of_test=chose_on_test(runs[model]),
+                train_s=log[-1]["train_s"],
+                memory_mib=log[-1]["memory_mib"],
+                epoch_of_test=chose_on_test(log),
             )
         )
     return entries

@@ -105,9 +105,8 @@ def finished_run(
     return run
 
 
-def chose_on_test(run: Run) -> bool:
-    """True of a run whose epoch is the best of several on the test part itself."""
-    log = run.log.read()
+def chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
+    """True of a run's log if its epoch is the best of several on the test part itself."""
     epochs = {one["epoch"] for one in log if one["event"] == "evaluation"}
     return log[-1]["selection_split"] == "test" and len(epochs) > 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -176,13 +176,14 @@ def reproduce(
                 settings[option] = found[half, each, seed].path
             run = finished_run(path, step.model, data, callback, **settings)
             found[step.name, each, seed] = run
-        results = [
-            _row(step, each, metric, [found[step.name, each, seed + 1] for seed in range(count)])
+        rows = [
+            row
             for step, each in product(preset.steps, precisions)
-            for metric in step.published
-            if each == next(iter(precisions)) or config_class(step.model).has_large_products
+            for row in _rows(step, [found[step.name, each, seed + 1] for seed in range(count)])
         ]
-        result = Reproduction(path=place, name=name, preset=preset, results=tuple(results))
+        # what has one precision was trained once, for all that were asked for
+        results = {(row.step, row.precision, row.metric): row for row in rows}
+        result = Reproduction(path=place, name=name, preset=preset, results=tuple(results.values()))
         write_tables(place, result.grid(), result.notes(), result.rows())
         return result
 
@@ -212,24 +213,25 @@ def _data(preset: Preset, dataset: Any, source_dir: Path | str | None) -> Datase
     return data
 
 
-def _row(step: Step, precision: str, metric: str, runs: Sequence[Run]) -> Row:
-    if not config_class(step.model).has_large_products:
-        precision = "fp32"
+def _rows(step: Step, runs: Sequence[Run]) -> Iterator[Row]:
+    """A row for each published metric, of the runs of all seeds."""
+    precision: str = runs[0].config.asked["precision"]
     evaluations = [run.metrics for run in runs]
-    found = [one.metrics[metric] for one in evaluations if one is not None]
-    seconds = [run.log.read()[-1]["train_s"] for run in runs]
-    return Row(
-        step=step.name,
-        precision=precision,
-        metric=metric,
-        published=step.published[metric],
-        values=tuple(one.value for one in found),
-        low=statistics.fmean(one.low for one in found if one.low is not None),
-        high=statistics.fmean(one.high for one in found if one.high is not None),
-        train_s=statistics.fmean(seconds),
-        published_train_s=step.published_train_s.get(precision),
-        conditions=(
-            *(line for one in evaluations if one for line in one.conditions()),
-            *flattery(step.name for run in runs if chose_on_test(run)),
-        ),
-    )
+    logs = [run.log.read() for run in runs]
+    for metric, published in step.published.items():
+        found = [one.metrics[metric] for one in evaluations if one is not None]
+        yield Row(
+            step=step.name,
+            precision=precision,
+            metric=metric,
+            published=published,
+            values=tuple(one.value for one in found),
+            low=statistics.fmean(one.low for one in found if one.low is not None),
+            high=statistics.fmean(one.high for one in found if one.high is not None),
+            train_s=statistics.fmean(log[-1]["train_s"] for log in logs),
+            published_train_s=step.published_train_s.get(precision),
+            conditions=(
+                *(line for one in evaluations if one for line in one.conditions()),
+                *flattery(step.name for log in logs if chose_on_test(log)),
+            ),
+        )

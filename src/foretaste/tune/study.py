@@ -93,7 +93,12 @@ class Study:
         if not whole and not waiting:
             space, first = self._space, self._first
             positions = {name: _position(values, first[name]) for name, values in space.items()}
-            unplaced = [name for name in space if self._is_unplaced(name)]
+            unplaced = [
+                name
+                for name, values in space.items()
+                if first[name] in (_AUTO, None)
+                or (isinstance(values, Between) and positions[name] != first[name])
+            ]
             self._study.enqueue_trial(positions, user_attrs={_AUTO: unplaced})
         number = len(self.finished)
         (seed,) = np.random.SeedSequence((self._seed, number)).generate_state(1)
@@ -112,13 +117,6 @@ class Study:
             choice = value if isinstance(values, Between) else values[value]
             found[name] = float(f"{value:.{_DIGITS}g}") if is_real else choice
         return found
-
-    def _is_unplaced(self, name: str) -> bool:
-        """True of a first value that is no point of its range."""
-        first, values = self._first[name], self._space[name]
-        if first in (_AUTO, None):
-            return True
-        return isinstance(values, Between) and not values.low <= first <= values.high
 
     def complete(self, trial: Any, value: float) -> None:
         self._end(trial, TrialState.COMPLETE, value)
