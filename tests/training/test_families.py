@@ -118,7 +118,7 @@ def test_a_model_of_other_runs_wants_their_dataset(
     dataset: Dataset, everything: Dataset, tmp_path: Path
 ) -> None:
     other = train("ease", everything, run_path=tmp_path / "other", **QUIET)
-    with pytest.raises(SettingError, match="other was trained on another dataset than"):
+    with pytest.raises(SettingError, match=r"train --like \S*/other \S+ makes a run to blend in"):
         train("toy-blend", dataset, run_path=tmp_path / "run", runs=[str(other.path)], **QUIET)
     assert not (tmp_path / "run").exists()
 

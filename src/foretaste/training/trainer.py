@@ -102,8 +102,8 @@ class Trainer:
             for run in runs:
                 if run.config.dataset.digest != dataset.manifest.digest:
                     raise SettingError(
-                        f"{run.path} was trained on another dataset than {dataset.path}, so "
-                        f"{model} cannot be made of it; name runs of this one"
+                        f"{run.path} was trained on another dataset than {dataset.path}; foretaste "
+                        f"train --like {run.path} {dataset.path} makes a run to blend in its place"
                     )
             self.model.compose([load_model(run, device) for run in runs])
 
