@@ -53,12 +53,13 @@ def loss_of(model: IALS, histories: HistoryTensors) -> Tensor:
     users_UD, items_ID = model.user_factors.double(), model.item_factors.double()
     score_UI, weight = users_UD @ items_ID.T, config.unobserved_weight
     loss = (observed_UI * (score_UI - 1.0).square()).sum() + weight * score_UI.square().sum()
-    for vector_RD, count_R, num_pairs in (
-        (users_UD, observed_UI.sum(1), NUM_ITEMS),
-        (items_ID, observed_UI.sum(0), NUM_USERS),
-    ):
-        frequency_R = (count_R + weight * num_pairs) ** config.nu
-        loss = loss + config.regularization * (frequency_R * vector_RD.square().sum(1)).sum()
+    user_U = observed_UI.sum(1) + weight * NUM_ITEMS
+    item_I = observed_UI.sum(0) + weight * NUM_USERS
+    growth = NUM_USERS * user_U.mean() ** config.nu + (item_I**config.nu).sum()
+    ridge = config.regularization * (user_U.sum() + item_I.sum()) / growth
+    for vector_RD, frequency_R in ((users_UD, user_U), (items_ID, item_I)):
+        penalty_R = frequency_R**config.nu * vector_RD.square().sum(1)
+        loss = loss + ridge * penalty_R.sum()
     return loss / observed_UI.sum()
 
 
@@ -117,6 +118,21 @@ def test_the_automatic_regularization_goes_by_popularity() -> None:
         assert sweep(automatic, alike) == sweep(
             model_of(alike, regularization=automatic.regularization), alike
         )
+
+
+def test_a_smaller_nu_regularizes_as_much_on_the_whole() -> None:
+    alike = histories_of([{user % 3, 3} for user in range(NUM_USERS)], NUM_ITEMS)
+    item_count_I = torch.bincount(alike.item_index, minlength=NUM_ITEMS).double()
+
+    def total(nu: float) -> float:
+        model = model_of(alike, nu=nu, regularization="auto")
+        item_I = item_count_I + model.unobserved_weight * NUM_USERS
+        user = 2.0 + model.unobserved_weight * NUM_ITEMS
+        return model.ridge * float((item_I**nu).sum() + NUM_USERS * user**nu)
+
+    assert total(0.0) == pytest.approx(total(1.0))
+    assert total(0.4) == pytest.approx(total(1.0))
+    assert model_of(alike).ridge == 0.02
 
 
 def test_the_automatic_weight_is_at_most_one(histories: HistoryTensors) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 import torch
@@ -108,6 +109,36 @@ def test_threads_change_nothing(
     assert all(map(torch.equal, *results))
 
 
+def test_threads_that_begin_meanwhile_have_as_many_threads(
+    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
+    fixed, num_threads, done = FixedVectors.of(vectors), torch.get_num_threads(), Event()
+
+    def solve() -> None:
+        while not done.is_set():
+            solve_rows(fixed, histories, WEIGHT, ridges)
+
+    def number_of_a_new_thread() -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    torch.set_num_threads(3)
+    try:
+        solve_rows(fixed, histories, WEIGHT, ridges)
+        with ThreadPoolExecutor(2) as pool:
+            solving = [pool.submit(solve) for _ in range(2)]
+            found = {number_of_a_new_thread() for _ in range(100)}
+            done.set()
+            for one in solving:
+                one.result()
+        assert found == {3}
+        assert number_of_a_new_thread() == 3
+    finally:
+        done.set()
+        torch.set_num_threads(num_threads)
+
+
 def test_a_chunk_is_bounded_and_of_about_one_length() -> None:
     lengths = sorted([0, 0, *range(1, 90), *[5] * 200, 4000])
     chunks = list(least_squares._chunks(lengths, 16, numbers=16 * 16 * 20))
@@ -172,3 +203,18 @@ def error_of_ranks(ranks: Ranks, vectors: Tensor) -> str:
     with pytest.raises(TrainingError) as caught:
         solved_by_ranks(ranks, vectors, torch.nan)
     return str(caught.value)
+
+
+def test_a_row_of_millions_of_items(generator: torch.Generator) -> None:
+    """Sums of so many terms of one sign, added up in turn, are far off in float32."""
+    number, ridge = 4_000_000, 4000.0
+    vectors = torch.tensor([0.8, 0.0]) + 0.1 * torch.randn(number, 2, generator=generator)
+    histories = HistoryTensors(torch.tensor([0, number]), torch.arange(number), number)
+    found_RD, loss_R = solve_rows(
+        FixedVectors.of(vectors), histories, 1e-4, torch.tensor([ridge], dtype=torch.float64)
+    )
+    sum_D = vectors.sum(0, dtype=torch.float64)
+    system_DD = 1.0001 * vectors.double().T @ vectors.double() + ridge * torch.eye(2)
+    solution_D = torch.linalg.solve(system_DD, sum_D)
+    torch.testing.assert_close(found_RD[0].double(), solution_D, rtol=1e-5, atol=1e-5)
+    assert float(loss_R) == pytest.approx(number - float(sum_D @ solution_D), rel=1e-3)

@@ -4,7 +4,7 @@ For a row with items S, and vectors h of all N items fixed, the solution w minim
 
     sum of (w.h_i - 1)² over S  +  a sum of (w.h_i)² over all i  +  r |w|²
 
-(Hu, Koren & Volinsky 2008; Rendle et al. 2022, arXiv 2110.14044). In the eigenbasis of the Gramian
+(Hu, Koren & Volinsky 2008; Rendle et al. 2022, arXiv 2110.14037). In the eigenbasis of the Gramian
 of h, the terms that are not of S are a diagonal C, and with X the vectors of S and Y = X C^-1/2
 
     C^1/2 w = (1 + Y'Y)^-1 Y' 1 = Y' (1 + YY')^-1 1
@@ -17,6 +17,7 @@ Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, l items of 
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +38,16 @@ _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 _ROWS_OF_BLOCK = 1 << 12
 
+_TERMS_AT_ONCE = 1 << 14
+"""Of a sum: in float32 one of 2^24 terms of one sign, added up in turn, grows no more."""
+
 _Chunk = tuple[int, int]
 """Its first row and its end, among rows in the order of their lengths."""
+
+_POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
+"""By process and number of threads."""
+
+_STARTING = threading.Lock()
 
 
 class _Memory(threading.local):
@@ -170,15 +179,31 @@ def _of_each(
     other at its end, thousands of times, on a busy machine for most of the time.
     """
     num_threads = torch.get_num_threads()
-    if device.type != "cpu" or len(chunks) <= 1:
+    if device.type != "cpu" or len(chunks) <= 1 or num_threads == 1:
         return [solve_chunk(chunk) for chunk in chunks]
-    try:
-        with ThreadPoolExecutor(
-            num_threads, initializer=torch.set_num_threads, initargs=(1,)
-        ) as pool:
-            return list(pool.map(solve_chunk, chunks))
-    finally:
-        torch.set_num_threads(num_threads)  # of threads that are yet to begin
+    return list(_pool(num_threads).map(solve_chunk, chunks))
+
+
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    """Threads that compute alone each; made once a process, as a fork does not keep them.
+
+    A thread's number is also that of threads yet to begin, so it is put back at once.
+    """
+    key = os.getpid(), num_threads
+    with _STARTING:
+        if key not in _POOLS:
+            _POOLS[key] = ThreadPoolExecutor(num_threads)
+            begun = threading.Barrier(num_threads + 1)
+
+            def begin() -> None:
+                torch.set_num_threads(1)
+                begun.wait()
+
+            for _ in range(num_threads):
+                _POOLS[key].submit(begin)
+            begun.wait()
+            torch.set_num_threads(num_threads)
+        return _POOLS[key]
 
 
 def _padded(
@@ -215,14 +240,22 @@ def _solve_by_width(
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
     system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
-    at_once = max(width, _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width))
+    piece_cDD, sum_cD = system_cDD, vector_ND.new_zeros(len(index_cl), width)
+    fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width)
+    at_once = max(width, min(fitting, _TERMS_AT_ONCE))
     for number, index_cp in enumerate(torch.split(index_cl, at_once, dim=1)):
         gathered_cpD = _gathered(vector_ND, index_cp)
-        system_cDD.baddbmm_(gathered_cpD.mT, gathered_cpD, beta=min(number, 1))
+        if number == 1:
+            piece_cDD = _empty("piece", system_cDD.shape, vector_ND)
+        torch.bmm(gathered_cpD.mT, gathered_cpD, out=piece_cDD)
+        if number > 0:
+            system_cDD += piece_cDD
+        sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
-    sum_cD = F.embedding_bag(index_cl, vector_ND, mode="sum")
     solution_cD, failure_c = _solved(system_cDD, sum_cD)
-    return solution_cD, length_c - (solution_cD * sum_cD).sum(1), failure_c
+    # Of a long row the difference is small beside its terms.
+    explained_c = (solution_cD.double() * sum_cD).sum(1)
+    return solution_cD, (length_c - explained_c).to(vector_ND.dtype), failure_c
 
 
 def _empty(name: str, shape: Sequence[int], like: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ class RP3betaConfig(NeighborsConfig):
 class IALSConfig(ModelConfig):
     """iALS: a matrix factorisation by alternating least squares over all pairs.
 
-    Hu et al. 2008; with the regularization of Rendle et al. 2022, arXiv 2110.14044. Hard to beat on
+    Hu et al. 2008; with the regularization of Rendle et al. 2022, arXiv 2110.14037. Hard to beat on
     data of any size, and fast: an epoch solves for all users, then for all items.
     """
 
@@ -117,9 +117,10 @@ class IALSConfig(ModelConfig):
     inverse.)"""
 
     regularization: _Weight | Literal["auto"] = "auto"
-    """Weight of the squared vectors, each times its row's number of pairs to the power of `nu`.
-    auto, for a `nu` of 1, goes by the items' popularity: higher where few items have most of it."""
+    """Weight of the squared vectors, each times its row's interactions to the power of `nu`, all
+    times one factor that keeps the sum of these as it is for a `nu` of 1. auto goes by the items'
+    popularity: higher where few items have most of it."""
 
     nu: Annotated[float, Range(at_least=0, at_most=1)] = 1.0
     """Power of the regularization's growth with the row's interactions, and unobserved pairs by
-    their weight; 0 regularizes all rows alike, and wants a larger weight."""
+    their weight; 0 regularizes all rows alike."""

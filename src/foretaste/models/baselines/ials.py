@@ -1,5 +1,5 @@
 """iALS: implicit alternating least squares (Hu, Koren & Volinsky 2008, with Rendle et al. 2022's
-regularization, arXiv 2110.14044).
+regularization, arXiv 2110.14037).
 
 Shape suffixes: B users, K candidates per user, U users, I items, D width, R rows of either side.
 """
@@ -57,9 +57,10 @@ class IALS(SweepModel):
     With vectors w of users and h of items, the loss is::
 
         sum over interactions of (w.h - 1)² + a * sum over all pairs of (w.h)²
-            + regularization * (sum over users of n^nu |w|² + sum over items of n^nu |h|²)
+            + ridge * (sum over users of n^nu |w|² + sum over items of n^nu |h|²)
 
-    where a is the weight of unobserved pairs, and n a row's interactions and a times its pairs.
+    where a is the weight of unobserved pairs, n a row's interactions and a times its pairs, and
+    the ridge `regularization`, scaled so that a smaller nu regularizes as much on the whole.
 
     Each rank has the vectors of its users and solves for them, and for consecutive items of about
     as many interactions. It has the vectors of all items, and of all users while it solves for its
@@ -136,7 +137,7 @@ class IALS(SweepModel):
 
     @property
     def regularization(self) -> float:
-        """The weight of squared vectors: as set or, for ``auto``, by the items' popularity."""
+        """The weight of squared vectors where nu is 1: as set or, for ``auto``, by popularity."""
         if self.config.regularization != "auto":
             weight: float = self.config.regularization
             return weight
@@ -144,19 +145,33 @@ class IALS(SweepModel):
         share: float = (count_I.norm() / count_I.sum().clamp(min=1.0)).item()
         return max(_AUTO_REGULARIZATION * share, 1e-12)
 
+    @property
+    def ridge(self) -> float:
+        """The factor of n^nu: `regularization` times the sum of n over that of n^nu.
+
+        The sums are over users and items (Rendle et al. 2022), users taken as equally active.
+        """
+        count_I = self.item_count_I.double()
+        item_I = count_I + self.unobserved_weight * self.num_users
+        user = item_I.sum() / self.num_users
+
+        def total(power: float) -> Tensor:
+            return item_I.pow(power).sum() + self.num_users * user.pow(power)
+
+        return self.regularization * (total(1.0) / total(self.config.nu)).item()
+
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
         """Solve for the users, then for the items; returns the loss for each interaction."""
         assert isinstance(batch, BothSides)
-        ranks, weight = self.share.ranks, self.unobserved_weight
-        regularization = self.regularization
-        ridge_U = self._ridges(batch.histories, weight, regularization)
-        ridge_I = self._ridges(batch.of_items, weight, regularization)
+        ranks, weight, ridge = self.share.ranks, self.unobserved_weight, self.ridge
+        ridge_U = self._ridges(batch.histories, weight, ridge)
+        ridge_I = self._ridges(batch.of_items, weight, ridge)
         items = FixedVectors.of(self.item_factors)
         users_UD, _ = solve_rows(items, batch.histories, weight, ridge_U, ranks)
         self.user_factors.copy_(users_UD)
         del items, users_UD
-        user_penalty = (ridge_U * self.user_factors.square().sum(1, dtype=torch.float64)).sum()
+        user_penalty = (ridge_U * torch.linalg.vector_norm(self.user_factors, dim=1) ** 2).sum()
         users = FixedVectors.of(self.user_factors, ranks)
         items_ID, loss_I = solve_rows(users, batch.of_items, weight, ridge_I, ranks)
         for place, piece_ID in ranks.gathered_in_pieces(items_ID):
@@ -164,21 +179,19 @@ class IALS(SweepModel):
         total = loss_I.sum(dtype=torch.float64) + user_penalty
         return (total / batch.num_samples).float()
 
-    def _ridges(
-        self, histories: HistoryTensors, unobserved_weight: float, regularization: float
-    ) -> Tensor:
+    def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
         num_pairs = unobserved_weight * histories.num_items
         count_R = histories.lengths().double() + num_pairs
-        ridge_R: Tensor = regularization * count_R**self.config.nu
+        ridge_R: Tensor = ridge * count_R**self.config.nu
         return ridge_R
 
     @torch.no_grad()
     def scorer(self, *, known_users: bool) -> Scorer:
         if known_users:
             return VectorScorer(self.user_factors.detach(), self.item_factors.detach())
-        items, unobserved_weight, regularization = self._for_new_users()
-        return FoldInScorer(items, unobserved_weight, regularization, self.config.nu)
+        items, unobserved_weight, ridge = self._for_new_users()
+        return FoldInScorer(items, unobserved_weight, ridge, self.config.nu)
 
     def item_vectors(self) -> Tensor:
         return self.item_factors.detach()
@@ -188,17 +201,17 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
-        items, weight, regularization = self._for_new_users()
-        ridge_B = self._ridges(histories, weight, regularization)
+        items, weight, ridge = self._for_new_users()
+        ridge_B = self._ridges(histories, weight, ridge)
         return (solve_rows(items, histories, weight, ridge_B)[0],)
 
     def _for_new_users(self) -> tuple[FixedVectors, float, float]:
-        """The items as they stand, `unobserved_weight` and `regularization`; kept until the mode is
+        """The items as they stand, `unobserved_weight` and `ridge`; kept until the mode is
         set or weights are loaded."""
         frozen = self._frozen
         if frozen is None or self.training or frozen[0].vector_ND.device != self.device:
             items = FixedVectors.of(self.item_factors)
-            frozen = self._frozen = items, self.unobserved_weight, self.regularization
+            frozen = self._frozen = items, self.unobserved_weight, self.ridge
         return frozen
 
     def _score_catalogue(self, state: UserState) -> Tensor:

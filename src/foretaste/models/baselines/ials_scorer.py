@@ -48,15 +48,15 @@ class FoldInScorer(Scorer):
     """
 
     def __init__(
-        self, items: FixedVectors, unobserved_weight: float, regularization: float, nu: float
+        self, items: FixedVectors, unobserved_weight: float, ridge: float, nu: float
     ) -> None:
         """UnsupportedError where more steps are needed than a program has room for."""
         super().__init__()
         item_ID = items.vector_ND[:-1].clone()
         self.num_pairs, self.nu = unobserved_weight * len(item_ID), nu
-        self.regularization = regularization
+        self.ridge = ridge
         shared_D = unobserved_weight * items.eigenvalue_D
-        least_D = shared_D + regularization * self.num_pairs**nu
+        least_D = shared_D + ridge * self.num_pairs**nu
         condition = 1.0 + float((items.eigenvalue_D / least_D).max())
         self.num_steps = min(_steps(condition), 2 * item_ID.shape[1])
         if self.num_steps > _MOST_STEPS:
@@ -72,7 +72,7 @@ class FoldInScorer(Scorer):
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
         count_B1 = known_BI.sum(1, keepdim=True) + self.num_pairs
-        scale_BD = (self.shared_D + self.regularization * count_B1**self.nu).rsqrt()
+        scale_BD = (self.shared_D + self.ridge * count_B1**self.nu).rsqrt()
         residual_BD = direction_BD = (known_BI @ self.item_ID) * scale_BD
         solution_BD = torch.zeros_like(residual_BD)
         square_B1 = residual_BD.square().sum(1, keepdim=True)
@@ -94,4 +94,5 @@ def _steps(condition: float) -> int:
     root = math.sqrt(condition)
     if root == 1.0:
         return 1
-    return math.ceil(math.log(_TOLERANCE / 2.0) / math.log((root - 1.0) / (root + 1.0)))
+    # (root - 1) / (root + 1) rounds to 1 where this does not.
+    return math.ceil(math.log(_TOLERANCE / 2.0) / math.log1p(-2.0 / (root + 1.0)))
