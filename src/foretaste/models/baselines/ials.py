@@ -156,9 +156,11 @@ class IALS(SweepModel):
         user = item_I.sum() / self.num_users
 
         def total(power: float) -> Tensor:
-            return item_I.pow(power).sum() + self.num_users * user.pow(power)
+            sum_of_both: Tensor = item_I.pow(power).sum() + self.num_users * user.pow(power)
+            return sum_of_both
 
-        return self.regularization * (total(1.0) / total(self.config.nu)).item()
+        growth: float = (total(1.0) / total(self.config.nu)).item()
+        return self.regularization * growth
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
