@@ -156,8 +156,7 @@ class IALS(SweepModel):
         user = item_I.sum() / self.num_users
 
         def total(power: float) -> Tensor:
-            sum_of_both: Tensor = item_I.pow(power).sum() + self.num_users * user.pow(power)
-            return sum_of_both
+            return item_I.pow(power).sum() + self.num_users * user.pow(power)
 
         growth: float = (total(1.0) / total(self.config.nu)).item()
         return self.regularization * growth
@@ -173,7 +172,9 @@ class IALS(SweepModel):
         users_UD, _ = solve_rows(items, batch.histories, weight, ridge_U, ranks)
         self.user_factors.copy_(users_UD)
         del items, users_UD
-        user_penalty = (ridge_U * torch.linalg.vector_norm(self.user_factors, dim=1) ** 2).sum()
+        user_penalty: Tensor = (
+            ridge_U * torch.linalg.vector_norm(self.user_factors, dim=1).square()
+        ).sum()
         users = FixedVectors.of(self.user_factors, ranks)
         items_ID, loss_I = solve_rows(users, batch.of_items, weight, ridge_I, ranks)
         for place, piece_ID in ranks.gathered_in_pieces(items_ID):
