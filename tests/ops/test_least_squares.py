@@ -91,6 +91,11 @@ def test_chunks_change_roundings_only(
     torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
 
 
+def number_of_a_new_thread() -> int:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
+
+
 def test_threads_change_nothing(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,8 +106,7 @@ def test_threads_change_nothing(
         for number in (1, 3):
             torch.set_num_threads(number)
             results.append(solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges))
-            with ThreadPoolExecutor() as pool:
-                assert pool.submit(torch.get_num_threads).result() == number
+            assert number_of_a_new_thread() == number
             assert torch.get_num_threads() == number
     finally:
         torch.set_num_threads(num_threads)
@@ -118,10 +122,6 @@ def test_threads_that_begin_meanwhile_have_as_many_threads(
     def solve() -> None:
         while not done.is_set():
             solve_rows(fixed, histories, WEIGHT, ridges)
-
-    def number_of_a_new_thread() -> int:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(torch.get_num_threads).result()
 
     torch.set_num_threads(3)
     try:

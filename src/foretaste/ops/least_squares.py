@@ -39,7 +39,7 @@ _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 _ROWS_OF_BLOCK = 1 << 12
 
 _TERMS_AT_ONCE = 1 << 14
-"""Of a sum: in float32 one of 2^24 terms of one sign, added up in turn, grows no more."""
+"""Of a sum, for float32: 2^24 terms of one sign, added up in turn, come to a standstill."""
 
 _Chunk = tuple[int, int]
 """Its first row and its end, among rows in the order of their lengths."""
@@ -185,9 +185,9 @@ def _of_each(
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads that compute alone each; made once a process, as a fork does not keep them.
+    """Threads that compute with one thread each, kept for the process: a fork has none of them.
 
-    A thread's number is also that of threads yet to begin, so it is put back at once.
+    What a thread sets is also what threads yet to begin will have, so it is put back at once.
     """
     key = os.getpid(), num_threads
     with _STARTING:
@@ -240,15 +240,14 @@ def _solve_by_width(
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
     system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
-    piece_cDD, sum_cD = system_cDD, vector_ND.new_zeros(len(index_cl), width)
+    sum_cD = vector_ND.new_zeros(len(index_cl), width)
     fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width)
     at_once = max(width, min(fitting, _TERMS_AT_ONCE))
     for number, index_cp in enumerate(torch.split(index_cl, at_once, dim=1)):
         gathered_cpD = _gathered(vector_ND, index_cp)
-        if number == 1:
-            piece_cDD = _empty("piece", system_cDD.shape, vector_ND)
+        piece_cDD = _empty("piece", system_cDD.shape, vector_ND) if number else system_cDD
         torch.bmm(gathered_cpD.mT, gathered_cpD, out=piece_cDD)
-        if number > 0:
+        if number:
             system_cDD += piece_cDD
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)

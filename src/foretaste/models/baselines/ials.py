@@ -209,8 +209,8 @@ class IALS(SweepModel):
         return (solve_rows(items, histories, weight, ridge_B)[0],)
 
     def _for_new_users(self) -> tuple[FixedVectors, float, float]:
-        """The items as they stand, `unobserved_weight` and `ridge`; kept until the mode is
-        set or weights are loaded."""
+        """The items as they stand, `unobserved_weight` and `ridge`; kept until the mode is set or
+        weights are loaded."""
         frozen = self._frozen
         if frozen is None or self.training or frozen[0].vector_ND.device != self.device:
             items = FixedVectors.of(self.item_factors)
