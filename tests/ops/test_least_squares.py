@@ -113,6 +113,25 @@ def test_threads_change_nothing(
     assert all(map(torch.equal, *results))
 
 
+def test_each_thread_computes_alone(
+    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
+    solved, num_threads, found = least_squares._solved, torch.get_num_threads(), set()
+
+    def watched(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
+        found.add(torch.get_num_threads())
+        return solved(system_css, right_cs)
+
+    monkeypatch.setattr(least_squares, "_solved", watched)
+    try:
+        torch.set_num_threads(3)
+        solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
+    finally:
+        torch.set_num_threads(num_threads)
+    assert found == {1}
+
+
 def test_threads_that_begin_meanwhile_have_as_many_threads(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
