@@ -209,7 +209,7 @@ def prior(ranks: Ranks, case: Case) -> list[Tensor]:
     model = model_of(ranks, case).eval()
     prior = model._user_prior if ranks.size > 1 else UserPrior.of(model._user_tables())
     assert prior is not None
-    return [*prior.means, *prior.variances]
+    return [*prior.means, *prior.deviations]
 
 
 @pytest.mark.parametrize("shares", BOUNDS)
@@ -222,13 +222,13 @@ def test_new_users_have_the_same_prior(name: str, shares: str) -> None:
             assert torch.equal(one.nan_to_num(), expected.nan_to_num())
 
 
-def test_the_prior_is_the_mean_and_variance_of_the_rows() -> None:
+def test_the_prior_is_the_mean_and_deviation_of_the_rows() -> None:
     for table in (torch.randn(100, 7), 1e-8 * torch.randn(5, 3), 1e6 + torch.randn(1, 2)):
         found = UserPrior.of([table])
         mean = table.mean(0, keepdim=True)
         torch.testing.assert_close(found.means[0], mean)
-        variance = (table - mean).square().mean().clamp(min=1e-12)
-        torch.testing.assert_close(found.variances[0], variance)
+        deviation = (table - mean).square().mean().sqrt().clamp(min=1e-6)
+        torch.testing.assert_close(found.deviations[0], deviation)
 
 
 def known_users(ranks: Ranks, case: Case, users: list[int]) -> list[Tensor]:
