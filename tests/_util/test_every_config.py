@@ -60,7 +60,7 @@ BETWEEN_FIELDS = (
     "spark_master is .*, and engine is duckdb|schedule_epochs is .*, and a constant learning rate|"
     "(margin|negative_weight) is .*, which only the loss ccl|"
     "temperature is .*, and only cosine scores|biases are on, and cosine scores"
-    "|dot_product is on, and scores"
+    "|dot_product is on, and scores|cosine is off, and the loss ccl"
     r"|host .* can be reached"
 )
 """What is said of settings that do not go together."""

@@ -183,6 +183,7 @@ TRAINING_SETTINGS = {
     "A margin without ccl": run(f"{_GMF} --loss bce --margin 0.2"),
     "A temperature of no cosines": run(f"{_GMF} --loss bce --temperature 0.1"),
     "A dot product of cosines": run(f"{_GMF} --loss ccl --dot-product"),
+    "A ccl without cosines": run(f"{_GMF} --loss ccl --no-cosine"),
     "Biases of cosines": run(f"{_GMF} --loss ccl --biases"),
     "A KL term weighed twice": run(f"{_VAE} --kl-weight 0.01 --anneal-cap 0.2"),
     "An interaction without its negatives": run(f"{_GMF} --loss softmax --batch-layout shuffled"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset
 from foretaste.errors import RunError
-from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.baselines.config import EaseConfig, IALSConfig
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
@@ -20,6 +20,7 @@ from foretaste.runs.loading import load_model
 from foretaste.runs.paths import CONFIG
 from foretaste.training import TrainingConfig, train
 from foretaste.training.auto import recorded_settings, rerun_settings
+from foretaste.training.config import heeded_settings
 
 ASKED = TrainingConfig(
     epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"
@@ -49,6 +50,16 @@ def train_again(settings: dict[str, Any], dataset: Dataset, run_path: Path) -> R
 
 def summary_of(run: Run) -> dict[str, Any]:
     return run.log.read()[-1]
+
+
+def test_settings_that_a_model_ignores_are_not_asked_for(dataset: Dataset, tmp_path: Path) -> None:
+    run = train(
+        "ials", dataset, config=TrainingConfig(epochs=1, device="cpu"), run_path=tmp_path / "run"
+    )
+    asked = rerun_settings(Run.open(run.path))["config"]
+    ignored = {entry.name for entry in fields(TrainingConfig)} - set(heeded_settings(IALSConfig))
+    assert ignored
+    assert {getattr(asked, name) == getattr(TrainingConfig(), name) for name in ignored} == {True}
 
 
 def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run) -> None:

@@ -130,6 +130,11 @@ def check_settings_act(
             f"precision is {asked.precision}, but {model} has no large products to compute in it; "
             "use fp32"
         )
+    if asked.loss_scale is not None and not kind.has_large_products:
+        raise SettingError(
+            f"loss_scale is {asked.loss_scale:g}, but {model} has no large products to compute in "
+            "fp16; leave it out"
+        )
     if asked.parallel not in ("auto", *kind.parallel):
         able = f"use auto or {', '.join(kind.parallel)}" if kind.parallel else "leave it out"
         raise SettingError(
@@ -216,8 +221,9 @@ def recorded_settings(
 def rerun_settings(run: Run) -> dict[str, Any]:
     """The arguments of `train` that repeat a run, for as many epochs as its best one took.
 
-    The values that ``auto`` chose are kept, and so is the warm start, and a schedule falls over as
-    many epochs as it did; device and kernels are found anew; nothing stops the training early.
+    The training's values that ``auto`` chose are kept, and so is the warm start, and a schedule
+    falls over as many epochs as it did. Device and kernels are found anew, and so are the weights
+    in a model's loss that go by the data. Nothing stops the training early.
     Raises RunError where the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
@@ -234,11 +240,13 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
+    names = heeded_settings(config_class(run.config.model))
+    heeded = {name: value for name, value in chosen.items() if name in names}
     sampling = fields_of(SamplingConfig, settings)
     return {
         "model": run.config.model,
         "model_config": recorded_model_config(run.config, path),
-        "config": recorded(TrainingConfig, chosen, path),
+        "config": recorded(TrainingConfig, heeded, path),
         "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
         **warm_start_arguments(run.config.start),
     }

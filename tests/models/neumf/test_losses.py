@@ -223,7 +223,7 @@ def test_rows_outside_the_batch_are_left_alone(histories: HistoryTensors) -> Non
 
 
 def test_dropout_of_embeddings(histories: HistoryTensors) -> None:
-    """Whole entries of user rows, scaled, by rows of the whole batch, and in training alone."""
+    """Single numbers of user vectors, by rows of the whole batch, and in training alone."""
     model = make_model(GMFConfig(factors=64, loss="bce", embedding_dropout=0.25))
     batch = batch_of(model, histories)
     ones = [torch.ones(len(batch.user_index_B), 64)]
@@ -244,6 +244,7 @@ def test_dropout_of_embeddings(histories: HistoryTensors) -> None:
         (GMFConfig, {"negative_weight": 3.0, "loss": "softmax"}, "only the loss ccl has"),
         (GMFConfig, {"temperature": 0.1, "loss": "bce"}, "only cosine scores"),
         (GMFConfig, {"temperature": 0.1, "loss": "ccl"}, "only cosine scores"),
+        (GMFConfig, {"cosine": False, "loss": "ccl"}, "the loss ccl is one of cosines"),
         (GMFConfig, {"biases": True, "cosine": True}, "cosine scores have none"),
         (GMFConfig, {"biases": True, "loss": "ccl"}, "cosine scores have none"),
         (NeuMFConfig, {"loss": "ccl"}, "loss is 'ccl'; it must be bce or softmax"),

@@ -66,7 +66,8 @@ class _FromNegatives(ModelConfig):
     not have are left alone."""
 
     embedding_dropout: Dropout = 0.0
-    """Share of each batch's user rows dropped in training, in steps of 1/256."""
+    """Share of the numbers in a batch's user vectors, of factors and tower, dropped in training,
+    in steps of 1/256."""
 
     @property
     def resolved_loss(self) -> str:
@@ -216,12 +217,21 @@ class GMFConfig(_FromNegatives, _Factors):
                 if (value := getattr(self, name)) is not None:
                     raise SettingError(
                         f"{name} is {value}, which only the loss ccl has, and loss is "
-                        f"{self.resolved_loss}; leave it out, or use --loss ccl"
+                        f"{self.resolved_loss}; leave it out (--{name.replace('_', '-')} none, "
+                        "where --from has it), or use --loss ccl"
                     )
+        elif self.cosine is False:
+            raise SettingError(
+                "cosine is off, and the loss ccl is one of cosines; leave out --no-cosine, or use "
+                "another loss"
+            )
         if self.temperature is not None and not self.has_temperature:
+            others = self.dot_product or self.biases
+            way = "without --dot-product and --biases" if others else "with such a loss"
             raise SettingError(
                 f"temperature is {self.temperature}, and only cosine scores by the loss bce or "
-                "softmax are divided by one; leave it out, or use --cosine with such a loss"
+                "softmax are divided by one; leave it out (--temperature none, where --from has "
+                f"it), or use --cosine {way}"
             )
         if self.dot_product and self.scores_cosines:
             raise SettingError(
