@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from foretaste.models.base import UserState
 from foretaste.models.neumf import fold_in
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.neumf_loss.inputs import Samples
 from tests.ops.cases import histories_of, random_histories
 
 NUM_ITEMS = 40
@@ -66,13 +68,32 @@ def test_fitting_works_where_gradients_are_off(model: NeuMF, histories: HistoryT
         assert torch.equal(model.score_catalogue(model.fold_in(histories)), expected)
 
 
-@pytest.mark.parametrize("at_once", [1, 100])
+@pytest.mark.parametrize("at_once", [200, 400])
 def test_answers_do_not_depend_on_shares(
     model: NeuMF, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     expected = model.fold_in(histories).parts
     monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", at_once)
     torch.testing.assert_close(model.fold_in(histories).parts, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_history_too_long_has_fewer_negatives(
+    model: NeuMF, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
+    sampled, samples_of = [], fold_in._samples
+
+    def recorded(histories: HistoryTensors, row_index_N: Tensor, num_negatives: int) -> Samples:
+        samples = samples_of(histories, row_index_N, num_negatives)
+        sampled.append(tuple(samples.item_index_BK.shape))
+        return samples
+
+    monkeypatch.setattr(fold_in, "_samples", recorded)
+    long, short = set(range(33)), {34, 35}
+    alone = model.fold_in(histories_of([long], NUM_ITEMS)).parts
+    among = model.fold_in(histories_of([short, long, short], NUM_ITEMS)).parts
+    assert sampled == [(33, 3), (2, 5), (33, 3), (2, 5)]
+    torch.testing.assert_close([part[1:2] for part in among], list(alone))
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 30, 1000])

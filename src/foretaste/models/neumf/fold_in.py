@@ -120,12 +120,16 @@ def fit_users(
         frozen: items and weights, fixed; its user sides are replaced.
         histories: the new users' items.
         objective: the loss of training.
-        num_negatives: of each item.
+        num_negatives: of each item, or as many as the memory for one history holds.
     """
-    parts = [
-        _fit(prior, project, frozen, histories[start:stop], objective, num_negatives)
-        for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives)))
-    ] or [tuple(mean[:0] for mean in prior.means)]
+    parts = []
+    for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
+        part = histories[start:stop]
+        # Fewer than asked for where one history alone is too long for them.
+        fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
+        parts.append(_fit(prior, project, frozen, part, objective, min(num_negatives, fitting)))
+    if not parts:
+        return tuple(mean[:0] for mean in prior.means)
     return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
 
 
