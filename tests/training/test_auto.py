@@ -57,6 +57,12 @@ def test_neumf_at_the_references_size_is_the_reference() -> None:
     assert (plan.beta1, plan.beta2, plan.eps) == (0.25, 0.5, 1e-8)
 
 
+@pytest.mark.parametrize(("batch_size", "beta1"), [(4096, 0.9), (65_536, 0.9), (1 << 24, 0.25)])
+def test_the_references_adam_is_for_its_large_batches(batch_size: int, beta1: float) -> None:
+    asked = TrainingConfig(batch_size=batch_size)
+    assert plan_of(asked, num_interactions=19_861_770, num_users=138_493).beta1 == beta1
+
+
 def test_the_autoencoders_at_the_references_size_are_the_reference() -> None:
     plan = plan_of(
         num_interactions=8_000_000,

@@ -121,9 +121,11 @@ class SamplingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSize:
-    """Size of the training data: ``auto`` settings depend on it."""
+    """Size of the training data, and of a batch where one is asked for: ``auto`` settings depend
+    on both."""
 
     num_interactions: int
     num_users: int
     num_items: int
     protocol: str
+    batch_size: int | None = None

@@ -76,6 +76,8 @@ def resolve(
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
     parallel = next(iter(model.config_class.parallel), "data")
     chosen: dict[str, Any] = {"parallel": parallel, "ema": 0.0}
+    if config.batch_size != "auto":
+        size = replace(size, batch_size=config.batch_size)
     chosen |= model.auto_settings(size, sampling)
     if config.learning_rate_schedule == "cosine":
         chosen["patience"] = 0

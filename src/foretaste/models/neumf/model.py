@@ -94,23 +94,23 @@ class NeuMF(NeuralModel):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
-        """NVIDIA's settings from 10 M interactions on, if they have few negatives; else smaller
-        steps, smaller still for many negatives and few interactions a user (found with GMF's
-        cosines; a tower's were not tried), and batches that grow with the negatives."""
+        """NVIDIA's settings for large batches of few negatives, from 10 M interactions on; else
+        smaller steps and batches that grow with the negatives. Steps are smaller still for many
+        negatives and few interactions a user: found with GMF's cosines, not tried with a tower."""
         assert sampling is not None
         samples_each = 1 + sampling.num_negatives
-        num_samples = size.num_interactions * samples_each
-        # Fitting new users costs more than an epoch.
-        every = 2 if size.protocol == "held-out-users" else 1
+        every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
         settings = {"epochs": 40, "eval_every": every, "patience": 5}
-        # Adam's 0.25 and 0.5 forget noise too fast for batches of a few thousand interactions.
-        if size.num_interactions >= 10_000_000 and samples_each <= 16:
+        # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
+        is_large = size.num_interactions >= 10_000_000 and (size.batch_size or 1 << 20) >= 1 << 18
+        if is_large and samples_each <= 16:
             adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
             return settings | {"batch_size": 1 << 20} | adam
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
-        return settings | {"batch_size": power_of_two(num_samples // 100, 1 << 11, largest)} | adam
+        share = size.num_interactions * samples_each // 100
+        return settings | {"batch_size": power_of_two(share, 1 << 11, largest)} | adam
 
     def make_batches(
         self,
