@@ -66,8 +66,7 @@ class _FromNegatives(ModelConfig):
     not have are left alone."""
 
     embedding_dropout: Dropout = 0.0
-    """Share of the numbers in a batch's user vectors, of factors and tower, dropped in training,
-    in steps of 1/256."""
+    """Share of user vectors' numbers dropped in training, in steps of 1/256."""
 
     @property
     def resolved_loss(self) -> str:
