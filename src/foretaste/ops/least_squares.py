@@ -196,7 +196,7 @@ def _pool(num_threads: int) -> ThreadPoolExecutor:
             begun = threading.Barrier(num_threads + 1)
 
             def begin() -> None:
-                torch.get_num_threads()  # a thread's first question sets its number
+                torch.get_num_threads()  # the first call in a thread sets it to the others' number
                 torch.set_num_threads(1)
                 begun.wait()
 

@@ -12,7 +12,8 @@ from foretaste.models.neumf import fold_in
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.neumf_loss.inputs import Samples
+from foretaste.ops.neumf_loss import chunked
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
 from tests.ops.cases import histories_of, random_histories
 
 NUM_ITEMS = 40
@@ -94,6 +95,22 @@ def test_a_history_too_long_has_fewer_negatives(
     among = model.fold_in(histories_of([short, long, short], NUM_ITEMS)).parts
     assert sampled == [(33, 3), (2, 5), (33, 3), (2, 5)]
     torch.testing.assert_close([part[1:2] for part in among], list(alone))
+
+
+def test_fewer_negatives_weigh_as_much_as_all(
+    model: NeuMF, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
+    weights, loss_of = [], chunked.loss
+
+    def recorded(inputs: InteractionInputs, samples: Samples) -> Tensor:
+        weights.append(samples.weight_BK)
+        return loss_of(inputs, samples)
+
+    monkeypatch.setattr(chunked, "loss", recorded)
+    model.fold_in(histories_of([set(range(33))], NUM_ITEMS))
+    assert weights[0][:, 0].tolist() == pytest.approx([1 / (5 * 33)] * 33)
+    assert weights[0][:, 1:].flatten().tolist() == pytest.approx([2 / (5 * 33)] * 66)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 30, 1000])

@@ -221,8 +221,8 @@ class GMFConfig(_FromNegatives, _Factors):
                     )
         elif self.cosine is False:
             raise SettingError(
-                "cosine is off, and the loss ccl is one of cosines; leave out --no-cosine, or use "
-                "another loss"
+                "cosine is off, and the loss ccl is one of cosines; leave out --no-cosine "
+                "(or --from of a run that has it), or use another loss"
             )
         if self.temperature is not None and not self.has_temperature:
             others = self.dot_product or self.biases

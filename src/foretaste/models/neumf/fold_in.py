@@ -2,9 +2,8 @@
 
 The row found is the most probable one: the training loss over the history's items and a few fixed
 negatives of each, with the trained rows' mean and variance as a Gaussian prior (without it, short
-histories are learned by heart: it lifts what refitted rows keep of trained rows' NDCG from 85 % to
-above 95 % on small data). Negatives are chosen by a hash of the history and the position, so that
-an answer depends on the history alone and not on who else is asked about in the same request.
+histories are learned by heart). Negatives are chosen by a hash of the history and the position, so
+that an answer depends on the history alone and not on who else is asked about in the same request.
 Rows are moved in units of the trained rows' deviation, which for cosines is a tenth of that for dot
 products. Every user's loss is a mean of its own and Adam moves each number by its own gradient, so
 all users of a request are fitted at once.
@@ -35,8 +34,8 @@ NUM_STEPS = 30
 LEARNING_RATE = 0.5
 
 _SLOPES_OF_CCL = 151.0
-"""``1 + negative_weight`` of a ccl loss that is to the prior as a log-likelihood is: found by what
-refitted rows keep, which a prior of one weight for every ccl loss lowers to two thirds."""
+"""``1 + negative_weight`` at which a ccl loss is weighed against the prior like a log-likelihood;
+the prior's weight grows in proportion. Found by what refitted rows keep."""
 
 _SAMPLES_AT_ONCE = 5 << 16
 _ROWS_AT_ONCE = 1 << 14
@@ -120,14 +119,16 @@ def fit_users(
         frozen: items and weights, fixed; its user sides are replaced.
         histories: the new users' items.
         objective: the loss of training.
-        num_negatives: of each item, or as many as the memory for one history holds.
+        num_negatives: of each item. Fewer are drawn, and weigh as much, where a history and its
+            negatives would be more than 327,680 samples; one is drawn of any history.
     """
     parts = []
     for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
         part = histories[start:stop]
-        # Fewer than asked for where one history alone is too long for them.
+        # Fewer are drawn where one history alone is too long for all.
         fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
-        parts.append(_fit(prior, project, frozen, part, objective, min(num_negatives, fitting)))
+        num_drawn = min(num_negatives, fitting)
+        parts.append(_fit(prior, project, frozen, part, objective, num_negatives, num_drawn))
     if not parts:
         return tuple(mean[:0] for mean in prior.means)
     return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
@@ -140,15 +141,18 @@ def _fit(
     histories: HistoryTensors,
     objective: Objective,
     num_negatives: int,
+    num_drawn: int,
 ) -> tuple[Tensor, ...]:
     standardized = [mean.new_zeros(len(histories), mean.shape[1]) for mean in prior.means]
     if histories.item_index.numel() == 0:
         return tuple(prior.rows(standardized))
     row_index_N = histories.row_index()
-    samples = replace(_samples(histories, row_index_N, num_negatives), objective=objective)
+    samples = replace(_samples(histories, row_index_N, num_drawn), objective=objective)
     num_losses_B1 = histories.lengths().clamp(min=1)[:, None]
     if objective.name == "bce":
         num_losses_B1 = num_losses_B1 * (1 + num_negatives)
+        samples.weight_BK[:, 1:] *= num_negatives / num_drawn
+        samples.weight_BK.mul_((1 + num_drawn) / (1 + num_negatives))
     is_ccl = objective.name == "ccl"
     prior_weight = (1.0 + objective.negative_weight) / _SLOPES_OF_CCL if is_ccl else 1.0
     strength_B1 = 0.5 * prior_weight / num_losses_B1
