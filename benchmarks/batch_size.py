@@ -4,9 +4,9 @@
 
 DATASET is a prepared directory. Each training makes all of its epochs, and its best one by
 validation is tested. Rates are scaled from the first batch: for each of ``--learning-rates``, every
-other batch is tried with that rate, and with it times the ratio of the batches and the root of that
-ratio. Rows that the output has are not trained again; a training that was stopped goes on with what
-was saved of it under ``--work``.
+other batch is tried with that rate, and with it times the root of the batches' ratio and that
+ratio, or those of them that ``--scalings`` names. Rows that the output has are not trained again; a
+training that was stopped goes on with what was saved of it under ``--work``.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def cases(asked: argparse.Namespace) -> Iterator[Case]:
     for seed in asked.seeds:
         for batch_size in asked.batch_sizes:
             scaling_of: dict[float, str] = {}
-            for scaling, exponent in EXPONENTS.items():
-                factor = (batch_size / asked.batch_sizes[0]) ** exponent
+            for scaling in asked.scalings:
+                factor = (batch_size / asked.batch_sizes[0]) ** EXPONENTS[scaling]
                 for rate in asked.learning_rates:
                     scaling_of.setdefault(float(f"{rate * factor:.3g}"), scaling)
             for rate, scaling in scaling_of.items():
@@ -170,6 +170,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser.add_argument("dataset", type=Path, help="a prepared directory")
     parser.add_argument("--batch-sizes", nargs="+", type=int, required=True)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[0.001, 0.002])
+    parser.add_argument("--scalings", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/batch_size.jsonl"))

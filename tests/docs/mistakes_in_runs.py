@@ -199,6 +199,9 @@ TRAINING_SETTINGS = {
         "foretaste.train('vae', 'data', config=foretaste.TrainingConfig(loss_scale=1024.0))"
     ),
     "A precision without products": run(f"{_GMF} --precision bf16"),
+    "A loss scale without products": python(
+        "foretaste.train('gmf', 'data', config=foretaste.TrainingConfig(loss_scale=1024.0))"
+    ),
     "No compiler": Mistake(command=f"{_VAE} --compile --device cpu", within=no_compiler),
     "Candidates that are none": run(f"{_VAE} --candidates 99"),
     "Fixed candidates that did not come": run(f"{_VAE} --candidates fixed"),

@@ -32,12 +32,12 @@ KEPT = {
     "neumf": 0.92,
     "gmf": 0.99,
     "mlp": 0.85,
-    "gmf, bce of cosines": 0.96,
+    "gmf, bce of cosines": 0.91,
     "gmf, a light ccl": 1.0,
 }
-"""Shares of NDCG@10: the means of eight seeds, or of six for the last two, .965, 1.04, .912, .994
-and 1.10, less three standard errors of the mean of three and no more than 1. Of NDCG@100 each keeps
-nine tenths and more."""
+"""Shares of NDCG@10: the means of eight seeds, or of six for those of cosines, .965, 1.01, .912,
+.937 and 1.10, less three standard errors of the mean of three and no more than 1. Of NDCG@100 each
+keeps nine tenths and more."""
 SEEDS = (1, 2, 3)
 
 

@@ -33,10 +33,6 @@ from foretaste.ops.torch_internals import Adam
 NUM_STEPS = 30
 LEARNING_RATE = 0.5
 
-_SLOPES_OF_CCL = 151.0
-"""``1 + negative_weight`` at which a ccl loss is weighed against the prior like a log-likelihood;
-the prior's weight grows in proportion. Found by what refitted rows keep."""
-
 _SAMPLES_AT_ONCE = 5 << 16
 _ROWS_AT_ONCE = 1 << 14
 _MOST_BITS = 62
@@ -51,10 +47,16 @@ class UserPrior:
 
     means: list[Tensor]
     deviations: list[Tensor]
+    weight: float
+    """Of the prior's log-density beside the losses of a history."""
 
     @classmethod
     def of(
-        cls, user_tables: Sequence[Tensor], num_users: int | None = None, ranks: Ranks = ALONE
+        cls,
+        user_tables: Sequence[Tensor],
+        num_users: int | None = None,
+        ranks: Ranks = ALONE,
+        weight: float = 1.0,
     ) -> UserPrior:
         """The mean and deviation of each table's rows, which ``ranks`` may have parts of.
 
@@ -67,7 +69,7 @@ class UserPrior:
             square_D = _mean_of_rows(table_UD, num_rows, ranks, squared_from=mean_D)
             means.append(mean_D.to(table_UD.dtype)[None])
             deviations.append(square_D.mean().sqrt_().clamp_(min=1e-6).to(table_UD.dtype))
-        return cls(means, deviations)
+        return cls(means, deviations, weight)
 
     def rows(self, standardized: Sequence[Tensor]) -> list[Tensor]:
         """Rows of the tables, [B, width], given in deviations from the mean."""
@@ -153,9 +155,7 @@ def _fit(
         num_losses_B1 = num_losses_B1 * (1 + num_negatives)
         samples.weight_BK[:, 1:] *= num_negatives / num_drawn
         samples.weight_BK.mul_((1 + num_drawn) / (1 + num_negatives))
-    is_ccl = objective.name == "ccl"
-    prior_weight = (1.0 + objective.negative_weight) / _SLOPES_OF_CCL if is_ccl else 1.0
-    strength_B1 = 0.5 * prior_weight / num_losses_B1
+    strength_B1 = 0.5 * prior.weight / num_losses_B1
     learned = standardized if objective.tells_users else standardized[:2]  # the third is the bias
     fitted = [row.requires_grad_() for row in learned if row.numel()]
     optimizer = Adam(fitted, lr=LEARNING_RATE, fused=True)

@@ -293,8 +293,8 @@ class NeuMF(NeuralModel):
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
             ranks = self.share.ranks if self.share.shards_users else ALONE
-            prior = UserPrior.of(self._user_tables(), self.num_users, ranks)
-            self._user_prior = prior
+            tables, weight = self._user_tables(), self.config.prior_weight
+            prior = self._user_prior = UserPrior.of(tables, self.num_users, ranks, weight)
         return prior
 
     def _score_catalogue(self, state: UserState) -> Tensor:
