@@ -4,9 +4,10 @@
 
 DATASET is a prepared directory. Each training makes all of its epochs, and its best one by
 validation is tested. Rates are scaled from the first batch: for each of ``--learning-rates``, every
-other batch is tried with that rate, and with it times the root of the batches' ratio and that
-ratio, or those of them that ``--scalings`` names. Rows that the output has are not trained again; a
-training that was stopped goes on with what was saved of it under ``--work``.
+other batch is tried with that rate (constant), with it times the root of the ratio of the batches
+(sqrt), and with it times that ratio (linear); ``--scalings`` names some of the three. Rows that the
+output has are not trained again; a training that was stopped goes on with what was saved of it
+under ``--work``.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def cases(asked: argparse.Namespace) -> Iterator[Case]:
             scaling_of: dict[float, str] = {}
             for scaling in asked.scalings:
                 factor = (batch_size / asked.batch_sizes[0]) ** EXPONENTS[scaling]
+                label = "constant" if factor == 1.0 else scaling
                 for rate in asked.learning_rates:
-                    scaling_of.setdefault(float(f"{rate * factor:.3g}"), scaling)
+                    scaling_of.setdefault(float(f"{rate * factor:.3g}"), label)
             for rate, scaling in scaling_of.items():
                 yield Case(
                     dataset=asked.dataset.name,

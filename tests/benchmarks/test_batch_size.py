@@ -48,6 +48,18 @@ def test_each_rate_is_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "**gmf on small, 2 epochs, ndcg@10**" in capsys.readouterr().out
 
 
+def test_scalings_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset = prepare(generate(SHAPE).table, tmp_path / "small").path
+    output, work = tmp_path / "rows.jsonl", tmp_path / "work"
+    options = "--batch-sizes 256 1024 --learning-rates 0.001 --scalings sqrt --epochs 1 --seeds 1"
+    tokens = ["gmf", str(dataset), *options.split(), "--output", str(output), "--work", str(work)]
+    batch_size.main(tokens)
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    found = [(row["batch_size"], row["learning_rate"], row["scaling"]) for row in rows]
+    assert found == [(256, 0.001, "constant"), (1024, 0.002, "sqrt")]
+    assert "| 1,024 | 0.002, sqrt |" in capsys.readouterr().out
+
+
 def test_the_table_takes_the_rate_that_validation_prefers() -> None:
     rows = [
         *(row(10, 0.1, 1, 0.30, 0.20), row(10, 0.1, 2, 0.40, 0.22)),

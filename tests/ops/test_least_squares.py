@@ -65,7 +65,7 @@ def test_solutions_and_losses_are_those_of_the_normal_equations(
     assert torch.equal(found_RD[0], torch.zeros(WIDTH))
 
 
-@pytest.mark.parametrize("width", [97, 128, 130])
+@pytest.mark.parametrize("width", [97, 128, 130, 136, 256])
 def test_systems_that_are_padded(width: int, generator: torch.Generator) -> None:
     """Large ones of a CPU, of a row's items and of the width."""
     vectors = 0.2 * torch.randn(200, width, generator=generator)

@@ -276,9 +276,10 @@ def _solved(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
     if system_css.device.type == "cpu" and size > 96:
         # MKL factorizes by blocks from 129 rows on, and a column at a time before that: 51 and 112
         # microseconds for 136 and 128 rows, and 85 for 129, whose columns are not aligned. Columns
-        # a multiple of 256 apart share cache lines. What is over are rows of the identity.
+        # a multiple of 256 numbers apart share cache lines.
         order = max(136, (size + 7) // 8 * 8)
         order += 8 * (order % 256 == 0)
+    if order > size:  # the added rows are the identity's
         factor_coo = _empty("factor", (num_rows, order, order), system_css).mT
         factor_coo[:, :size, :size] = system_css.mT
         factor_coo[:, size:] = 0.0

@@ -55,6 +55,25 @@ def test_fitting_finds_a_taste_that_the_model_can_have(
     assert mean_place(model, UserState(has_history, start), items) > 7.0
 
 
+@pytest.mark.parametrize(
+    ("config", "weight"),
+    [
+        (NeuMFConfig(factors=4, layers=(8, 4), loss="softmax"), 1.0),
+        (GMFConfig(factors=4), 0.03),
+        (GMFConfig(factors=4, loss="bce", cosine=True), 0.03),
+        (GMFConfig(factors=4, dot_product=True), 1.0),
+        (GMFConfig(factors=4, loss="ccl"), 1.0),
+        (GMFConfig(factors=4, loss="ccl", negative_weight=20.0), 21 / 151),
+    ],
+)
+def test_the_prior_weighs_by_loss_and_scores(
+    config: NeuMFConfig | GMFConfig, weight: float
+) -> None:
+    model = NeuMF(config, 12, NUM_ITEMS)
+    model.reset_parameters(1)
+    assert model.eval()._prior().weight == pytest.approx(weight)
+
+
 def test_the_model_itself_stays_as_it_is(model: NeuMF, histories: HistoryTensors) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.fold_in(histories)

@@ -48,8 +48,7 @@ _NEGATIVE_WEIGHT = 150.0
 _TEMPERATURE = 0.15
 
 _PRIOR_OF_COSINES = 0.03
-"""`prior_weight` of cosines in bce and softmax, to which the length of a row is nothing: a prior of
-full weight holds short histories at the mean. Found on six data sets."""
+"""`prior_weight` of cosines in bce and softmax: docs/results.md has what others give."""
 
 _SLOPES_OF_CCL = 151.0
 """``1 + negative_weight`` at which a ccl loss is weighed against the prior like a log-likelihood;

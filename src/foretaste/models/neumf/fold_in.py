@@ -1,12 +1,12 @@
 """New users for NeuMF: fit a row of its user tables to a history, everything else frozen.
 
-The row found is the most probable one: the training loss over the history's items and a few fixed
-negatives of each, with the trained rows' mean and variance as a Gaussian prior (without it, short
-histories are learned by heart). Negatives are chosen by a hash of the history and the position, so
-that an answer depends on the history alone and not on who else is asked about in the same request.
-Rows are moved in units of the trained rows' deviation, which for cosines is a tenth of that for dot
-products. Every user's loss is a mean of its own and Adam moves each number by its own gradient, so
-all users of a request are fitted at once.
+The row found has the least training loss over the history's items and a few fixed negatives of
+each, together with minus the log-density of a Gaussian prior, which has the trained rows' mean and
+variance and a weight by the loss and the scores (`prior_weight` of a config). Negatives are chosen
+by a hash of the history and the position, so that an answer depends on the history alone and not on
+who else is asked about in the same request. Rows are moved in units of the trained rows' deviation,
+which for cosines is a tenth of that for dot products. Every user's loss is a mean of its own and
+Adam moves each number by its own gradient, so all users of a request are fitted at once.
 
 Shape suffixes: B users, N interactions, K candidates (the item, then its negatives), F factors,
 E embedding width, H width of the tower's first layer.
@@ -43,12 +43,12 @@ Project = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class UserPrior:
-    """Mean row [1, width] of trained users and the deviation from it, table by table."""
+    """Mean row [1, width] of trained users, the deviation from it, table by table, and a weight."""
 
     means: list[Tensor]
     deviations: list[Tensor]
     weight: float
-    """Of the prior's log-density beside the losses of a history."""
+    """What the log-density is multiplied by, beside the losses of a history."""
 
     @classmethod
     def of(
