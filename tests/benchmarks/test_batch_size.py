@@ -30,11 +30,17 @@ def row(batch: int, rate: float, seed: int, validation: float, test: float) -> d
     }
 
 
-def test_each_rate_is_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def tokens_of(tmp_path: Path, options: str) -> list[str]:
+    """Arguments for `gmf` on a new dataset, whose rows go to ``rows.jsonl``."""
     dataset = prepare(generate(SHAPE).table, tmp_path / "small").path
+    written = ["--output", str(tmp_path / "rows.jsonl"), "--work", str(tmp_path / "work")]
+    return ["gmf", str(dataset), *options.split(), *written]
+
+
+def test_each_rate_is_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output, work = tmp_path / "rows.jsonl", tmp_path / "work"
     options = "--batch-sizes 256 1024 --learning-rates 0.001 0.002 --epochs 2 --seeds 1"
-    tokens = ["gmf", str(dataset), *options.split(), "--output", str(output), "--work", str(work)]
+    tokens = tokens_of(tmp_path, options)
     batch_size.main(tokens)
     found = output.read_text()
     rows = [json.loads(line) for line in found.splitlines()]
@@ -49,10 +55,9 @@ def test_each_rate_is_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_scalings_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dataset = prepare(generate(SHAPE).table, tmp_path / "small").path
-    output, work = tmp_path / "rows.jsonl", tmp_path / "work"
+    output = tmp_path / "rows.jsonl"
     options = "--batch-sizes 256 1024 --learning-rates 0.001 --scalings sqrt --epochs 1 --seeds 1"
-    tokens = ["gmf", str(dataset), *options.split(), "--output", str(output), "--work", str(work)]
+    tokens = tokens_of(tmp_path, options)
     batch_size.main(tokens)
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     found = [(row["batch_size"], row["learning_rate"], row["scaling"]) for row in rows]

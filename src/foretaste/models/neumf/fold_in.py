@@ -48,7 +48,7 @@ class UserPrior:
     means: list[Tensor]
     deviations: list[Tensor]
     weight: float
-    """What the log-density is multiplied by, beside the losses of a history."""
+    """Factor of the log-density, beside the losses of a history."""
 
     @classmethod
     def of(
