@@ -134,6 +134,23 @@ def test_a_killed_training_goes_on_with_its_average_and_schedule(
         assert numbers_of(copy) == numbers_of(whole), moment
 
 
+def test_a_training_killed_while_it_chooses_a_prior_chooses_the_same(
+    heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GMFConfig, "prior_weight", 0.1)
+    path, album = tmp_path / "run", tmp_path / "album"
+    whole = train_small(
+        "gmf", heldout_users, path, callback=Photographs(path, album), learning_rate=0.05, epochs=30
+    )
+    assert [event["prior_weight"] > 0.1 for event in events(whole, "summary")] == [True]
+    num_taken = len(list(album.glob("validation-*")))
+    moments = [f"validation-{number}" for number in range(num_taken - 4, num_taken)]
+    for moment in [*moments, "test-0"]:
+        copy = resume(album / moment)
+        assert weights_of(copy) == weights_of(whole), moment
+        assert numbers_of(copy) == numbers_of(whole), moment
+
+
 def test_killed_sweeps_go_on_as_if_nothing_had_been(dataset: Dataset, tmp_path: Path) -> None:
     path, album = tmp_path / "run", tmp_path / "album"
     watching = Photographs(path, album)

@@ -18,6 +18,11 @@ Sharing = Literal["users", "data", "items"]
 batch with everything replicated, or items sharded with their table rows."""
 
 
+PRIOR_WEIGHT = "prior_weight"
+"""Buffer of a model that fits new users: the weight of the prior that holds them. Saved with the
+weights since the validation part can choose it."""
+
+
 @dataclass(frozen=True)
 class Between:
     """Range of a setting to search, both ends included; of whole numbers where both are."""

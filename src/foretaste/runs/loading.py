@@ -14,7 +14,7 @@ from foretaste._util.files import file_sha256
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, RankError, RunError, SettingError
-from foretaste.models.config import SamplingConfig
+from foretaste.models.config import PRIOR_WEIGHT, SamplingConfig
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import WEIGHTS
 from foretaste.runs.config import RunConfig, recorded
@@ -136,10 +136,10 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     if device.type == "cpu" and os.name != "nt":
         # Parts of the file: processes share them, and of a user's rows only those asked for are
         # read. Windows could not replace a file in use.
-        model.load_state_dict(weights.tensors(), assign=True)
+        model.load_state_dict(weights.tensors(), strict=False, assign=True)
     else:
-        for name, tensor in model.state_dict().items():
-            weights.copy_to(name, tensor)
+        for name in weights.shapes():
+            weights.copy_to(name, model.state_dict()[name])
     return model.to(device).eval()
 
 
@@ -164,12 +164,14 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
     path, name_of_model = run.path / WEIGHTS, run.config.model
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     found = weights.shapes()
-    if missing := sorted(expected.keys() - found.keys()):
+    missing = sorted(expected.keys() - found.keys())
+    # Runs from before the prior's weight was saved have that of their settings.
+    if missing := [name for name in missing if name.rpartition(".")[2] != PRIOR_WEIGHT]:
         raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
     if foreign := sorted(found.keys() - expected.keys()):
         raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")
-    for name, shape in expected.items():
-        if found[name] != shape:
+    for name in found:
+        if found[name] != (shape := expected[name]):
             raise RunError(
                 f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
             )

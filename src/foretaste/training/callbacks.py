@@ -93,6 +93,8 @@ class TrainingSummary:
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None
+    prior_weight: float | None = None
+    """Weight of the prior of new users, where the validation part chose it."""
 
     def as_event(self) -> dict[str, Any]:
         """Entries of the metrics log; the test evaluation is an event of its own."""

@@ -216,6 +216,8 @@ class TrainingDisplay(Callback):
             self._say_labelled(
                 "best epoch", f"{summary.best_epoch} of {summary.num_epochs}, {best}"
             )
+            if summary.prior_weight is not None:
+                self._say_labelled("new users", f"prior of weight {summary.prior_weight:g}")
             if self.asked.target is not None:
                 reached = "not reached"
                 if summary.target_epoch is not None:

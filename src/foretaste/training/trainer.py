@@ -182,7 +182,8 @@ class Trainer:
             interruption.check(state.what_is_done(), signal)
 
         def keep() -> None:
-            run.save_weights(self.model.state_dict(), state.epoch, OwnRows.of_model(self.model))
+            epoch = state.early_stopping.best_epoch
+            run.save_weights(self.model.state_dict(), epoch, OwnRows.of_model(self.model))
 
         is_selecting = validation.selection_split is not None
         evaluate = partial(validation.select, plan.select_by) if is_selecting else None
@@ -203,9 +204,10 @@ class Trainer:
             checkpoints.save()
             best = run.open_weights(OwnRows.of_model(self.model))
             self.model.load_state_dict(best.tensors())
-            callback.finished(
-                self._summary(validation, state.clock, state.num_samples, reason, state)
-            )
+            if prior_weight := validation.chosen_prior_weight(state.early_stopping):
+                keep()
+            summary = self._summary(validation, state.clock, state.num_samples, reason, state)
+            callback.finished(replace(summary, prior_weight=prior_weight))
             if self.ranks.is_first:
                 run.discard_state()
 

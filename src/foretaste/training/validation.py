@@ -1,10 +1,11 @@
-"""Evaluation during a training: of the held-out part that chooses the epoch, and the final one."""
+"""Evaluation during a training: of the part that chooses the epoch and the prior, and the last."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,18 @@ from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.config import PRIOR_WEIGHT
 from foretaste.models.memory import training_bytes
 from foretaste.training.config import TrainingConfig
 
+if TYPE_CHECKING:
+    from foretaste.training.early_stopping import EarlyStopping
+
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
+
+_PRIOR_FACTOR = 0.3
+"""From one weight of the prior to the next smaller one."""
 
 
 def check_candidates(dataset: Dataset, candidates: str) -> None:
@@ -78,6 +86,44 @@ class Validation:
             return None
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
         return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, None)
+
+    def chosen_prior_weight(self, best: EarlyStopping) -> float | None:
+        """The weight of the prior for new users that is best for those of the validation part.
+
+        It climbs from the weight that training used, first to smaller ones, while the selected
+        metric grows; the model and ``best`` have what it came to. None where there is nothing to
+        choose. No weight suits all data: docs/results.md, "The prior of new users".
+        """
+        prior = dict(self.model.named_buffers()).get(PRIOR_WEIGHT)
+        if prior is None or best.best_value is None or not self._has_new_users:
+            return None
+
+        def set_to(weight: float) -> None:
+            prior.fill_(weight)
+            self.model.eval()  # forgets what came of the weight before
+
+        def value_at(weight: float) -> float:
+            set_to(weight)
+            value = self.select(best.plan.select_by)[best.plan.select_by]
+            return float(self.model.share.ranks.agreed(value))
+
+        # Not what the model has: a training that was killed here has kept another.
+        first = weight = float(self.model.config.prior_weight)
+        for factor in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR):
+            while (value := value_at(weight * factor)) > best.best_value:
+                weight, best.best_value = weight * factor, value
+            if weight != first:
+                break
+        set_to(weight)
+        return weight
+
+    @property
+    def _has_new_users(self) -> bool:
+        """True where the validation part chooses, and has users that training has not."""
+        if self.selection_split != "validation":
+            return False
+        user_index = self._validation_part[0].user_index
+        return bool((user_index >= self.dataset.manifest.num_train_users).any())
 
     @cached_property
     def _validation_part(self) -> tuple[HeldOut, NDArray[np.integer] | None]:

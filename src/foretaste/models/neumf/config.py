@@ -97,7 +97,8 @@ class _FromNegatives(ModelConfig):
 
     @property
     def prior_weight(self) -> float:
-        """Weight of the prior's log-density where a new user is fitted, beside the losses."""
+        """Weight of the prior's log-density where a new user is fitted, beside the losses, in
+        training and where no validation part has new users to choose another."""
         return 1.0
 
     @property

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
-from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
+from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, SamplingConfig, TrainingSize
 from foretaste.models.neumf.batches import (
     InteractionBatch,
     InteractionBatches,
@@ -89,6 +89,7 @@ class NeuMF(NeuralModel):
             self.item_rows += ("item_bias",)
         self.output.weight.requires_grad_(not config.has_unit_output)
         self.output.bias.requires_grad_(self.objective.name == "bce" and not config.scores_cosines)
+        self.register_buffer(PRIOR_WEIGHT, torch.tensor(config.prior_weight, dtype=torch.float64))
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
@@ -104,8 +105,8 @@ class NeuMF(NeuralModel):
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
         is_large = size.num_interactions >= 10_000_000 and (size.batch_size or 1 << 20) >= 1 << 18
         if is_large and samples_each <= 16:
-            adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
-            return settings | {"batch_size": 1 << 20} | adam
+            settings |= {"batch_size": 1 << 20}
+            return settings | {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
@@ -202,11 +203,10 @@ class NeuMF(NeuralModel):
             buffers=self._memory,
             implementation=self.implementation,
         )
-        l2: float = self.config.l2_rows
-        if not l2:
-            return loss
-        squares = squares_of_samples(user_rows, item_rows, item_index_BK)
-        return loss + squares * (0.5 * l2 / batch.num_samples)
+        if l2 := self.config.l2_rows:
+            squares = squares_of_samples(user_rows, item_rows, item_index_BK)
+            loss = loss + squares * (0.5 * l2 / batch.num_samples)
+        return loss
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True for fewer samples than items: only the distinct items among them are projected."""
@@ -293,7 +293,7 @@ class NeuMF(NeuralModel):
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
             ranks = self.share.ranks if self.share.shards_users else ALONE
-            tables, weight = self._user_tables(), self.config.prior_weight
+            tables, weight = self._user_tables(), self.get_buffer(PRIOR_WEIGHT).item()
             prior = self._user_prior = UserPrior.of(tables, self.num_users, ranks, weight)
         return prior
 

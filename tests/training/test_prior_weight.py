@@ -1,0 +1,86 @@
+"""The weight of the prior of new users, chosen on those of the validation part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foretaste.data import Dataset
+from foretaste.evaluation.evaluator import evaluate
+from foretaste.models.neumf.config import GMFConfig
+from foretaste.runs import Run, load_model
+from tests.training.trainings import CONFIGS, events, run_of
+
+
+def trained(name: str, dataset: Dataset, run_path: Path) -> Run:
+    return run_of(name, dataset, run_path, learning_rate=0.05, epochs=30, seed=2)
+
+
+def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
+    """The metric that chose, on the validation part, by so many times the run's weight."""
+    model = load_model(run, "cpu")
+    model.get_buffer("prior_weight").mul_(factor)
+    model.eval()
+    found = evaluate(
+        model,
+        dataset.heldout("validation"),
+        num_train_users=dataset.manifest.num_train_users,
+        protocol="held-out-users",
+        k=(100,),
+        seed=dataset.manifest.seed,
+    )
+    return found["ndcg@100"]
+
+
+@pytest.mark.parametrize("name", ["neumf", "gmf", "mlp"])
+def test_neither_more_nor_less_is_better_for_validation(
+    name: str, heldout_users: Dataset, tmp_path: Path
+) -> None:
+    run = trained(name, heldout_users, tmp_path / "run")
+    (summary,) = events(run, "summary")
+    assert summary["prior_weight"] == load_model(run, "cpu").get_buffer("prior_weight").item()
+    assert summary["best_value"] == pytest.approx(value_of(run, heldout_users), abs=1e-6)
+    for factor in (0.3, 1 / 0.3):
+        assert value_of(run, heldout_users, factor) <= summary["best_value"] + 1e-6
+
+
+def test_a_better_weight_than_that_of_training_is_kept(
+    heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its value is that of the run, and the weights name the best epoch still."""
+    monkeypatch.setattr(GMFConfig, "prior_weight", 0.1)
+    run = trained("gmf", heldout_users, tmp_path / "run")
+    (summary,) = events(run, "summary")
+    assert summary["prior_weight"] > 0.1
+    best = max(
+        event["evaluation"]["metrics"]["ndcg@100"]["value"]
+        for event in events(run, "evaluation")
+        if event["evaluation"]["split"] == "validation"
+    )
+    assert summary["best_value"] > best
+    assert events(run, "weights")[-1]["best_weights"]["epoch"] == summary["best_epoch"]
+
+
+@pytest.mark.parametrize(("cosine", "weight"), [(False, 1.0), (True, 0.03)])
+def test_without_new_users_it_is_that_of_training(
+    cosine: bool,
+    weight: float,
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(CONFIGS, "gmf", GMFConfig(factors=4, loss="bce", cosine=cosine))
+    run = trained("gmf", dataset, tmp_path / "run")
+    assert events(run, "summary")[0]["prior_weight"] is None
+    assert load_model(run, "cpu").get_buffer("prior_weight").item() == weight
+
+
+def test_a_run_saved_before_it_was_has_that_of_its_settings(
+    heldout_users: Dataset, tmp_path: Path
+) -> None:
+    run = trained("mlp", heldout_users, tmp_path / "run")
+    earlier = run.load_weights()
+    del earlier["prior_weight"]
+    run.save_weights(earlier, 1)
+    assert load_model(run, "cpu").get_buffer("prior_weight").item() == 1.0
