@@ -79,7 +79,9 @@ class Segments:
 
 def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
     """The order of the rows of all segments, and the offset at which each begins, then the end."""
-    index_S = index_S.long().clamp(max=num_segments)
+    # sorting by two bytes takes half as long as by four and a quarter of eight
+    dtype = torch.int16 if num_segments < 1 << _DIGIT_BITS else torch.int32
+    index_S = index_S.clamp(max=num_segments).to(dtype)
     num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
     offsets = num_before[: num_segments + 1]
     return stable_order(index_S, num_segments)[: int(offsets[-1])], offsets
@@ -96,9 +98,7 @@ def stable_order(index_S: Tensor, largest: int) -> Tensor:
     """The positions at which integers on the CPU, up to ``largest``, ascend; equal ones as they
     come."""
     if len(index_S) >= _FEW:
-        # by two bytes it takes half as long as by four and a quarter of eight
-        dtype = torch.int16 if largest < 1 << _DIGIT_BITS else torch.int32
-        return torch.sort(index_S.to(dtype), stable=True).indices
+        return torch.sort(index_S, stable=True).indices
     order_S = torch.arange(len(index_S))
     for shift in range(0, largest.bit_length(), _DIGIT_BITS):
         digit_S = (index_S.index_select(0, order_S) >> shift & (1 << _DIGIT_BITS) - 1).short()

@@ -25,6 +25,8 @@ _ROWS_AT_ONCE = 1 << 18
 _SAMPLES_AT_ONCE = 1 << 14
 """On a CPU, where a draw of a few samples costs as much as one of thousands, small batches are
 drawn together. Pieces are aligned in other ways, for which GPU kernels would be compiled anew."""
+_MANY_NEGATIVES = 128
+"""Draws of an interaction that are checked; fewer are ranks, found one by one."""
 _BYTES_PER_SAMPLE = 24
 """Of a batch: items twice, int32, and numbers of distinct ones twice, int64."""
 
@@ -200,7 +202,8 @@ class InteractionBatches:
         """Draws of some rows, int32 [B, num_each], by their numbers among all ranks'."""
         drawn = user_B, num_each, key, number_B
         if self.sampling.verified_negatives:
-            return sample_negatives(self.complement, *drawn)
+            are_many = self.sampling.num_negatives >= _MANY_NEGATIVES
+            return sample_negatives(self.complement, *drawn, checked=are_many)
         return sample_items(self.complement.num_items, *drawn)
 
     def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:

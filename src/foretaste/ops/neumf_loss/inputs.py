@@ -153,14 +153,15 @@ class Objective:
             slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
             return (weight_BK * losses_BK).sum(), slope_BK
         row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
-        negative_BN, is_left_out_BN = logits_BK[:, 1:], weight_BK[:, 1:] == 0.0
+        negative_BN = logits_BK[:, 1:]
         if self.name == "softmax":
             if weight_BK.stride(1):  # else a row's weights are all alike, and only count together
-                negative_BN.masked_fill_(is_left_out_BN, float("-inf"))
+                negative_BN.masked_fill_(weight_BK[:, 1:] == 0.0, float("-inf"))
             logits_BK = torch.log_softmax(logits_BK, dim=1)
             loss_B = -logits_BK[:, 0]
             logits_BK.exp_()[:, 0] -= 1.0
         else:
+            is_left_out_BN = weight_BK[:, 1:] == 0.0
             num_negatives_B1 = (~is_left_out_BN).sum(1, keepdim=True).clamp_(min=1)
             share_B1 = self.negative_weight / num_negatives_B1
             excess_BN = negative_BN.sub_(self.margin).clamp_(min=0.0)
