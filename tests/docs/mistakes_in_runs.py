@@ -181,6 +181,7 @@ TRAINING_SETTINGS = {
     "A tower that cannot be": run("train neumf data --layers 15 8"),
     "A loss of cosines for a tower": python("foretaste.train('neumf', 'data', loss='ccl')"),
     "A margin without ccl": run(f"{_GMF} --loss bce --margin 0.2"),
+    "A logit adjustment without softmax": run(f"{_GMF} --loss bce --logit-adjustment 0.3"),
     "A temperature of no cosines": run(f"{_GMF} --loss bce --temperature 0.1"),
     "A dot product of cosines": run(f"{_GMF} --loss ccl --dot-product"),
     "A ccl without cosines": run(f"{_GMF} --loss ccl --no-cosine"),

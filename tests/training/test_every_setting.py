@@ -84,8 +84,10 @@ LOSSES: dict[str, Any] = {
     "biases": True,
     "l2_rows": 0.1,
     "embedding_dropout": 0.2,
+    "logit_adjustment": 0.5,
 }
 NEEDED: dict[str, dict[str, Any]] = {
+    "logit_adjustment": {"loss": "softmax"},
     "margin": {"loss": "ccl"},
     "negative_weight": {"loss": "ccl"},
     "temperature": {"cosine": True},

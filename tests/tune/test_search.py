@@ -418,11 +418,11 @@ def test_choices_that_do_not_fit_what_is_given_are_not_tried(
     rates = {"learning_rate", "learning_rate_schedule"}
     plain = {"learning_rate", "learning_rate_schedule", "dot_product", "biases", "l2_rows"}
     for settings, searched in (
-        ({"biases": True}, plain - {"biases"} | {"loss"}),
+        ({"biases": True}, plain - {"biases"} | {"loss", "logit_adjustment"}),
         ({"batch_layout": "shuffled", "loss": "bce"}, plain),
-        ({"loss": "softmax", "cosine": False}, plain),
+        ({"loss": "softmax", "cosine": False}, plain | {"logit_adjustment"}),
         ({"batch_layout": "shuffled"}, plain | {"loss"}),
-        ({"cosine": True}, {*rates, "loss", "temperature"}),
+        ({"cosine": True}, {*rates, "loss", "temperature", "logit_adjustment"}),
         ({"cosine": True, "loss": "bce"}, {*rates, "temperature"}),
         ({"loss": "ccl"}, rates),
     ):

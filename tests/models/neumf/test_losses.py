@@ -33,6 +33,11 @@ CONFIGS: dict[str, Config] = {
     "gmf, softmax": GMFConfig(factors=5, cosine=False),
     "neumf, softmax": NeuMFConfig(factors=5, loss="softmax", biases=True, l2_rows=0.3, **TOWER),
     "mlp, softmax": MLPConfig(loss="softmax", biases=True, **TOWER),
+    "cosine, adjusted": GMFConfig(factors=5, logit_adjustment=0.4),
+    "neumf, adjusted": NeuMFConfig(
+        factors=5, loss="softmax", biases=True, logit_adjustment=0.4, **TOWER
+    ),
+    "mlp, adjusted": MLPConfig(loss="softmax", logit_adjustment=1.0, **TOWER),
 }
 
 
@@ -48,6 +53,7 @@ def histories(rng: np.random.Generator) -> HistoryTensors:
 
 def make_model(config: Config) -> NeuMF:
     model = NeuMF(config, NUM_USERS, NUM_ITEMS).double()
+    model.item_count_I.copy_(torch.arange(NUM_ITEMS) % 7)
     model.reset_parameters(3)
     generator = torch.Generator().manual_seed(3)
     for parameter in model.parameters():
@@ -88,6 +94,9 @@ def plain_loss(model: NeuMF, batch: InteractionBatch) -> Tensor:
     user_S = batch.user_index_B[:, None].expand(shape).reshape(-1)
     item_S = batch.item_index_BK.reshape(-1)
     scores_BK = plain_scores(model, user_S, item_S).view(shape)
+    if config.logit_adjustment:
+        counts_BK = model.item_count_I[item_S].double().clamp(min=1.0).view(shape)
+        scores_BK = scores_BK + config.logit_adjustment * counts_BK.log()
     positive_B, negative_BN = scores_BK[:, 0], scores_BK[:, 1:]
     if config.resolved_loss == "bce":
         loss = F.binary_cross_entropy_with_logits(scores_BK, batch.label_BK.expand(shape).double())
@@ -248,6 +257,8 @@ def test_dropout_of_embeddings(histories: HistoryTensors) -> None:
         (GMFConfig, {"biases": True, "cosine": True}, "cosine scores have none"),
         (GMFConfig, {"biases": True, "loss": "ccl"}, "cosine scores have none"),
         (NeuMFConfig, {"loss": "ccl"}, "loss is 'ccl'; it must be bce or softmax"),
+        (NeuMFConfig, {"logit_adjustment": 0.3}, "only the loss softmax has, and loss is bce"),
+        (GMFConfig, {"logit_adjustment": 0.3, "loss": "ccl"}, "only the loss softmax has"),
     ],
 )
 def test_settings_without_effect_are_refused(

@@ -34,7 +34,12 @@ CONFIGS: dict[str, Any] = {
     "mlp": MLPConfig(layers=(10, 8, 4)),
     "gmf by ccl": GMFConfig(factors=5, loss="ccl", l2_rows=0.01, embedding_dropout=0.25),
     "neumf by softmax": NeuMFConfig(
-        factors=5, layers=(8, 7, 6), loss="softmax", biases=True, l2_rows=0.01
+        factors=5,
+        layers=(8, 7, 6),
+        loss="softmax",
+        biases=True,
+        l2_rows=0.01,
+        logit_adjustment=0.5,
     ),
 }
 BOUNDS = {
@@ -97,6 +102,7 @@ def updates(
     model = model_of(ranks, case)
     users = model.share.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
+    model.count_items(histories)
     sampling = SamplingConfig(
         negatives=4,
         batch_layout=case.layout,  # type: ignore[arg-type]

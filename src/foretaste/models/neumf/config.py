@@ -41,6 +41,7 @@ _SCORES: SearchSpace = {
     "biases": (False, True),
     "l2_rows": Between(1e-4, 2e-2, log=True, only="dot_product"),
     "temperature": Between(0.05, 0.5, log=True, only="has_temperature"),
+    "logit_adjustment": Between(0.0, 0.8, only="is_softmax"),
 }
 
 _MARGIN = 0.4
@@ -75,10 +76,19 @@ class _FromNegatives(ModelConfig):
     embedding_dropout: Dropout = 0.0
     """Share of user vectors' numbers dropped in training, in steps of 1/256."""
 
+    logit_adjustment: Annotated[float, Range(at_least=0)] = 0.0
+    """Weight of the logarithm of items' popularity, added to scores within the loss softmax alone,
+    so that lists lean from the popular (Menon et al. 2021, arXiv 2007.07314)."""
+
     @property
     def resolved_loss(self) -> str:
         """The loss by name, never ``auto``."""
         return self.loss
+
+    @property
+    def is_softmax(self) -> bool:
+        """True where the loss is softmax."""
+        return self.resolved_loss == "softmax"
 
     @property
     def scores_cosines(self) -> bool:
@@ -112,6 +122,15 @@ class _FromNegatives(ModelConfig):
 
     def auto_negatives(self, num_items: int) -> int:
         return 4 if self.resolved_loss == "bce" else min(64, max(4, num_items // 8))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.logit_adjustment and not self.is_softmax:
+            raise SettingError(
+                f"logit_adjustment is {self.logit_adjustment}, which only the loss softmax has, "
+                f"and loss is {self.resolved_loss}; leave it out (--logit-adjustment 0, where "
+                "--from has it), or use --loss softmax"
+            )
 
     def check_sampling(self, sampling: SamplingConfig) -> None:
         if self.resolved_loss != "bce" and sampling.batch_layout == "shuffled":

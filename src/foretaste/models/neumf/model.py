@@ -193,6 +193,7 @@ class NeuMF(NeuralModel):
             if rate := self.config.embedding_dropout:
                 kept_rows = dropped(user_rows, rate, batch.dropout_key, batch.first_row)
         inputs = self._inputs(kept_rows, item_rows, self.compute_dtype)
+        inputs = self._adjusted(inputs, items)
         labelled = item_index_BK, batch.label_BK, batch.weight_BK
         samples = Samples(*labelled, self.objective, batch.shares_negatives)
         loss = neumf_loss.loss(
@@ -260,6 +261,21 @@ class NeuMF(NeuralModel):
             hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
         )
 
+    def _adjusted(
+        self, inputs: InteractionInputs, items: Tensor | None = None
+    ) -> InteractionInputs:
+        """The inputs of a loss: the logarithm of popularity is one more factor, where it weighs."""
+        if not (weight := self.config.logit_adjustment):
+            return inputs
+        count_I = self.item_count_I if items is None else self.item_count_I.index_select(0, items)
+        adjustment_I1 = weight * count_I.to(self.item_factors.dtype).clamp(min=1.0).log()[:, None]
+        return replace(
+            inputs,
+            user_product_BF=_with_one(inputs.user_product_BF),
+            item_product_IF=torch.cat([inputs.item_product_IF, adjustment_I1], dim=1),
+            output_product_F=_with_one(inputs.output_product_F),
+        )
+
     def _projected_users(
         self, rows: Sequence[Tensor], dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -279,10 +295,15 @@ class NeuMF(NeuralModel):
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
         sampling = (self.sampling or SamplingConfig()).resolved(self.config, self.num_items)
+
+        def project(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+            product_BF, tower_BH = self._projected_users(rows)
+            return _with_one(product_BF) if self.config.logit_adjustment else product_BF, tower_BH
+
         return fit_users(
             self._prior(),
-            self._projected_users,
-            self._frozen(),
+            project,
+            self._adjusted(self._frozen()),
             histories,
             self.objective,
             sampling.num_negatives,
@@ -348,3 +369,7 @@ class MLP(NeuMF):
 
     name = "mlp"
     config_class = MLPConfig
+
+
+def _with_one(factors: Tensor) -> Tensor:
+    return F.pad(factors, (0, 1), value=1.0)
