@@ -85,6 +85,7 @@ LOSSES: dict[str, Any] = {
     "l2_rows": 0.1,
     "embedding_dropout": 0.2,
     "logit_adjustment": 0.5,
+    "prior_weight": 9.0,
 }
 NEEDED: dict[str, dict[str, Any]] = {
     "logit_adjustment": {"loss": "softmax"},

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.models.neumf.config import GMFConfig
+from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.runs import Run, load_model
+from foretaste.training import train
+from foretaste.training.auto import rerun_settings
 from tests.training.trainings import CONFIGS, events, run_of
 
 
-def trained(name: str, dataset: Dataset, run_path: Path) -> Run:
-    return run_of(name, dataset, run_path, learning_rate=0.05, epochs=30, seed=2)
+def trained(name: str, dataset: Dataset, run_path: Path, seed: int = 2) -> Run:
+    return run_of(name, dataset, run_path, learning_rate=0.05, epochs=30, seed=seed)
 
 
 def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
@@ -33,12 +36,13 @@ def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
     return found["ndcg@100"]
 
 
-@pytest.mark.parametrize("name", ["neumf", "gmf", "mlp"])
+@pytest.mark.parametrize(("name", "seed"), [("neumf", 1), ("neumf", 2), ("gmf", 2), ("mlp", 1)])
 def test_neither_more_nor_less_is_better_for_validation(
-    name: str, heldout_users: Dataset, tmp_path: Path
+    name: str, seed: int, heldout_users: Dataset, tmp_path: Path
 ) -> None:
-    run = trained(name, heldout_users, tmp_path / "run")
+    run = trained(name, heldout_users, tmp_path / "run", seed)
     (summary,) = events(run, "summary")
+    assert (summary["prior_weight"] < 1.0) == (seed == 1)  # some climb down
     assert summary["prior_weight"] == load_model(run, "cpu").get_buffer("prior_weight").item()
     assert summary["best_value"] == pytest.approx(value_of(run, heldout_users), abs=1e-6)
     for factor in (0.3, 1 / 0.3):
@@ -48,17 +52,17 @@ def test_neither_more_nor_less_is_better_for_validation(
 def test_a_better_weight_than_that_of_training_is_kept(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its value is that of the run, and the weights name the best epoch still."""
-    monkeypatch.setattr(GMFConfig, "prior_weight", 0.1)
+    """Its value is that of the run, in the log too, and the weights name the best epoch still."""
+    monkeypatch.setattr(GMFConfig, "prior_weight_by_loss", 0.1)
     run = trained("gmf", heldout_users, tmp_path / "run")
     (summary,) = events(run, "summary")
     assert summary["prior_weight"] > 0.1
-    best = max(
+    *of_epochs, chosen = [
         event["evaluation"]["metrics"]["ndcg@100"]["value"]
         for event in events(run, "evaluation")
         if event["evaluation"]["split"] == "validation"
-    )
-    assert summary["best_value"] > best
+    ]
+    assert summary["best_value"] == chosen > max(of_epochs)
     assert events(run, "weights")[-1]["best_weights"]["epoch"] == summary["best_epoch"]
 
 
@@ -74,6 +78,42 @@ def test_without_new_users_it_is_that_of_training(
     run = trained("gmf", dataset, tmp_path / "run")
     assert events(run, "summary")[0]["prior_weight"] is None
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == weight
+
+
+def test_a_weight_that_is_given_is_kept(
+    heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONFIGS, "neumf", NeuMFConfig(factors=4, layers=(8, 4), prior_weight=2.5))
+    run = trained("neumf", heldout_users, tmp_path / "run")
+    assert events(run, "summary")[0]["prior_weight"] is None
+    assert load_model(run, "cpu").get_buffer("prior_weight").item() == 2.5
+
+
+def test_users_without_a_history_choose_nothing(tmp_path: Path) -> None:
+    """New users of a later time have none, so no prior would change their lists."""
+    table = pa.table(
+        {
+            "user_id": [user for user in range(40) for _ in range(5)],
+            "item_id": [(7 * user + 3 * n) % 11 for user in range(40) for n in range(5)],
+            "timestamp": [5 * user + n for user in range(40) for n in range(5)],
+        }
+    )
+    later = prepare(table, tmp_path / "later", PrepareConfig(protocol="temporal"))
+    heldout = later.heldout("validation")
+    is_new = heldout.user_index >= later.manifest.num_train_users
+    assert is_new.any()
+    run = trained("neumf", later, tmp_path / "run")
+    assert events(run, "summary")[0]["prior_weight"] is None
+
+
+def test_a_run_repeated_on_all_data_keeps_the_chosen_weight(
+    heldout_users: Dataset, everything: Dataset, tmp_path: Path
+) -> None:
+    run = trained("mlp", heldout_users, tmp_path / "run", seed=1)
+    chosen = events(run, "summary")[0]["prior_weight"]
+    assert chosen < 1.0
+    again = train(dataset=everything, run_path=tmp_path / "again", **rerun_settings(run))
+    assert load_model(again, "cpu").get_buffer("prior_weight").item() == chosen
 
 
 def test_a_run_saved_before_it_was_has_that_of_its_settings(

@@ -137,7 +137,7 @@ def test_a_killed_training_goes_on_with_its_average_and_schedule(
 def test_a_training_killed_while_it_chooses_a_prior_chooses_the_same(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GMFConfig, "prior_weight", 0.1)
+    monkeypatch.setattr(GMFConfig, "prior_weight_by_loss", 0.1)
     path, album = tmp_path / "run", tmp_path / "album"
     whole = train_small(
         "gmf", heldout_users, path, callback=Photographs(path, album), learning_rate=0.05, epochs=30

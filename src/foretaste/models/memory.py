@@ -30,6 +30,16 @@ def training_bytes(model: RecommenderModel, device: torch.device, has_average: b
     return model.training_bytes(device) + (model.weight_bytes() if has_average else 0)
 
 
+def num_parameters(model: RecommenderModel) -> int:
+    """Numbers that are learned, over all ranks."""
+    count = torch.zeros((), dtype=torch.int64)
+    for name, parameter in model.named_parameters():
+        if model.share.ranks.is_first or model.rows_of(name) is not None:
+            count += parameter.numel()
+    model.share.ranks.sum_(count)
+    return int(count)
+
+
 def check_model_fits(
     name: str,
     config: object,

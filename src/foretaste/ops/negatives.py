@@ -17,10 +17,12 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import GOLDEN, bounded, mix_
 
 _DRAWS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 20}
-_ITEMS_PER_DRAW = {"cpu": 128, "cuda": 0}
+ITEMS_PER_DRAW = 64
 """Items of the catalogue for each draw of a row, at most, to mark those that its user has: a search
-takes a CPU as long as hundreds of marks, for of the halves to go on in it guesses every other
+takes a CPU as long as some two hundred, for of the halves to go on in it guesses every other
 wrongly."""
+_WAITS = {"cpu": False, "cuda": True}
+"""True where the host waits for the device to learn how many numbers there are of a kind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +64,9 @@ class Complement:
     def has(self, row_index_B: Tensor, item_BK: Tensor) -> Tensor:
         """True where the user of a row has an item; bool [B, K]."""
         num_rows, width = len(row_index_B), self.num_items + 1
-        if self.num_items > _ITEMS_PER_DRAW[item_BK.device.type] * item_BK.shape[1]:
-            wanted_BK = item_BK + row_index_B[:, None] * width
+        waits, num_draws = _WAITS[item_BK.device.type], item_BK.shape[1]
+        if waits or self.num_items > ITEMS_PER_DRAW * num_draws:
+            wanted_BK = item_BK + row_index_B[:, None].long() * width
             return self._item_keys[torch.searchsorted(self._item_keys, wanted_BK)] == wanted_BK
         starts_B = self.offsets[row_index_B]
         lengths_B = self.offsets[row_index_B + 1] - starts_B
@@ -94,7 +97,7 @@ def sample_negatives(
     key: int,
     number_N: Tensor | None = None,
     *,
-    checked: bool = False,
+    by_item: bool = False,
 ) -> Tensor:
     """Verified negatives, int32 [N, K], drawn uniformly with replacement.
 
@@ -102,26 +105,27 @@ def sample_negatives(
     unless ``number_N``, int64, says otherwise. A row whose user has every item has no negative: it
     gets the last item, which callers must give weight 0.
 
-    A draw is an item's rank among those that the user does not have. With ``checked`` it is an
-    item of the catalogue, and such a rank, by the word's other half, only where the user has that
-    item: other draws, as uniform, and several times as fast on a CPU for hundreds of a row.
+    A draw is an item's rank among those that the user does not have. ``by_item`` it is an item of
+    the catalogue, and such a rank, by the word's other half, only where the user has that item:
+    other draws, as uniform. For hundreds of a row among tens of thousands of items that takes a CPU
+    half as long, and a GPU a search more.
     """
     size_B = complement.sizes()
     negatives_NK = _room_for(row_index_N, num_negatives)
     for rows, word_NK in _words(key, number_N, negatives_NK):
         row_n = row_index_N[rows].long()
-        if checked:
-            item_nK = _checked(complement, row_n, word_NK, size_B)
+        if by_item:
+            item_nK = _by_item(complement, row_n, word_NK, size_B)
         else:
             item_nK = complement.select(row_n[:, None], bounded(word_NK, size_B[row_n, None]))
         negatives_NK[rows] = item_nK.clamp_(max=complement.num_items - 1)
     return negatives_NK
 
 
-def _checked(complement: Complement, row_B: Tensor, word_BK: Tensor, size_B: Tensor) -> Tensor:
+def _by_item(complement: Complement, row_B: Tensor, word_BK: Tensor, size_B: Tensor) -> Tensor:
     item_BK = bounded(word_BK, complement.num_items)
     has_BK = complement.has(row_B, item_BK)
-    if word_BK.device.type != "cpu":  # would have to be waited for
+    if _WAITS[word_BK.device.type]:
         other_BK = complement.select(row_B[:, None], bounded(word_BK << 32, size_B[row_B, None]))
         return torch.where(has_BK, other_BK, item_BK)
     place_S = has_BK.view(-1).nonzero().squeeze(1)

@@ -13,7 +13,13 @@ from foretaste.data.dataset import Dataset
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import LIST_METRICS, metric_name, parse_metric
 from foretaste.models.base import IterativeModel, RecommenderModel
-from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
+from foretaste.models.config import (
+    PRIOR_WEIGHT,
+    ModelConfig,
+    SamplingConfig,
+    Sharing,
+    TrainingSize,
+)
 from foretaste.models.registry import MODELS, config_class, model_class
 from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config as recorded_model_config
@@ -223,9 +229,10 @@ def recorded_settings(
 def rerun_settings(run: Run) -> dict[str, Any]:
     """The arguments of `train` that repeat a run, for as many epochs as its best one took.
 
-    The training's values that ``auto`` chose are kept, and so is the warm start, and a schedule
-    falls over as many epochs as it did. Device and kernels are found anew, and so are the weights
-    in a model's loss that go by the data. Nothing stops the training early.
+    The training's values that ``auto`` chose are kept, and so are the warm start and the prior of
+    new users that validation chose, and a schedule falls over as many epochs as it did. Device and
+    kernels are found anew, and so are the weights in a model's loss that go by the data. Nothing
+    stops the training early.
     Raises RunError where the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
@@ -238,6 +245,9 @@ def rerun_settings(run: Run) -> dict[str, Any]:
             "name a run that was trained to the end"
         )
     best_epoch = summaries[-1]["best_epoch"]
+    model_config = recorded_model_config(run.config, path)
+    if (prior_weight := summaries[-1].get(PRIOR_WEIGHT)) is not None:
+        model_config = replace(model_config, **{PRIOR_WEIGHT: prior_weight})
     if best_epoch is not None:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
@@ -247,7 +257,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     sampling = fields_of(SamplingConfig, settings)
     return {
         "model": run.config.model,
-        "model_config": recorded_model_config(run.config, path),
+        "model_config": model_config,
         "config": recorded(TrainingConfig, heeded, path),
         "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
         **warm_start_arguments(run.config.start),

@@ -95,10 +95,13 @@ class TrainingSummary:
     test: Evaluation | None
     prior_weight: float | None = None
     """Weight of the prior of new users, where the validation part chose it."""
+    validation: Evaluation | None = None
+    """Of that part by this weight, where it is not that of training; ``best_value`` is of it."""
 
     def as_event(self) -> dict[str, Any]:
-        """Entries of the metrics log; the test evaluation is an event of its own."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "test"}
+        """Entries of the metrics log; evaluations are events of their own."""
+        names = [item.name for item in fields(self) if item.name not in ("validation", "test")]
+        return {name: getattr(self, name) for name in names}
 
 
 class Callback:

@@ -217,7 +217,8 @@ class TrainingDisplay(Callback):
                 "best epoch", f"{summary.best_epoch} of {summary.num_epochs}, {best}"
             )
             if summary.prior_weight is not None:
-                self._say_labelled("new users", f"prior of weight {summary.prior_weight:g}")
+                prior = f"prior of weight {summary.prior_weight:g}, by the validation part"
+                self._say_labelled("new users", prior)
             if self.asked.target is not None:
                 reached = "not reached"
                 if summary.target_epoch is not None:

@@ -61,8 +61,9 @@ class RunLogging(Callback):
             self._log_evaluation(report.evaluation, report.epoch)
 
     def finished(self, summary: TrainingSummary) -> None:
-        if summary.test is not None:
-            self._log_evaluation(summary.test, summary.best_epoch)
+        for evaluation in (summary.validation, summary.test):
+            if evaluation is not None:
+                self._log_evaluation(evaluation, summary.best_epoch)
         self.run.log.append("summary", **summary.as_event())
 
     def _log_evaluation(self, evaluation: Evaluation, epoch: int | None) -> None:

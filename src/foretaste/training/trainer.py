@@ -18,11 +18,10 @@ from foretaste.models.base import (
     ComposedModel,
     IterativeModel,
     NeuralModel,
-    RecommenderModel,
 )
 from foretaste.models.batches import Batches
 from foretaste.models.config import ModelConfig, SamplingConfig
-from foretaste.models.memory import check_model_fits
+from foretaste.models.memory import check_model_fits, num_parameters
 from foretaste.models.registry import build_model
 from foretaste.models.share import Share
 from foretaste.ops.device import resolve_device
@@ -202,12 +201,15 @@ class Trainer:
                 checkpoints.save()
                 raise
             checkpoints.save()
-            best = run.open_weights(OwnRows.of_model(self.model))
+            best, stopping = run.open_weights(OwnRows.of_model(self.model)), state.early_stopping
             self.model.load_state_dict(best.tensors())
-            if prior_weight := validation.chosen_prior_weight(state.early_stopping):
+            prior = validation.choose_prior(plan.select_by, stopping.best_value)
+            if prior.evaluation is not None:
+                stopping.best_value = prior.evaluation[plan.select_by]
                 keep()
             summary = self._summary(validation, state.clock, state.num_samples, reason, state)
-            callback.finished(replace(summary, prior_weight=prior_weight))
+            chosen = replace(summary, prior_weight=prior.weight, validation=prior.evaluation)
+            callback.finished(chosen)
             if self.ranks.is_first:
                 run.discard_state()
 
@@ -281,16 +283,6 @@ class Trainer:
             test=test,
             **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
         )
-
-
-def num_parameters(model: RecommenderModel) -> int:
-    """Numbers that are learned, over all ranks."""
-    count = torch.zeros((), dtype=torch.int64)
-    for name, parameter in model.named_parameters():
-        if model.share.ranks.is_first or model.rows_of(name) is not None:
-            count += parameter.numel()
-    model.share.ranks.sum_(count)
-    return int(count)
 
 
 def make_batches(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,6 @@ from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import PRIOR_WEIGHT
 from foretaste.models.memory import training_bytes
 from foretaste.training.config import TrainingConfig
-
-if TYPE_CHECKING:
-    from foretaste.training.early_stopping import EarlyStopping
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
@@ -56,9 +52,22 @@ def check_evaluation_fits(
     check_ranking_fits(batch, manifest.num_users, model.share.most_items, model.device, kept)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PriorChoice:
+    """Weight of the prior of new users, as the validation part chose it."""
+
+    weight: float | None = None
+    """None where there was nothing to choose."""
+    evaluation: Evaluation | None = None
+    """Of the validation part by that weight; None for that of training, which its epoch has."""
+
+
 @dataclass
 class Validation:
-    """Ranks the held-out users of a dataset for one training, by all ranks of its model."""
+    """Ranks the held-out users of a dataset for one training, by all ranks of its model.
+
+    New users of the validation part choose the prior that they are fitted with, too.
+    """
 
     dataset: Dataset
     model: RecommenderModel
@@ -87,43 +96,46 @@ class Validation:
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
         return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, None)
 
-    def chosen_prior_weight(self, best: EarlyStopping) -> float | None:
-        """The weight of the prior for new users that is best for those of the validation part.
+    def choose_prior(self, select_by: str, best_value: float | None) -> PriorChoice:
+        """Give the model the prior of new users that is best for those of the validation part.
 
-        It climbs from the weight that training used, first to smaller ones, while the selected
-        metric grows; the model and ``best`` have what it came to. None where there is nothing to
-        choose. No weight suits all data: docs/results.md, "The prior of new users".
+        From the weight of training, with which the best epoch had ``best_value``, it climbs to
+        smaller weights while the selected metric grows, or to larger ones where it grows with none
+        smaller. The model stays as it is where a weight was given or none can be chosen.
         """
+        # No weight suits all data: docs/results.md, "The prior of new users".
         prior = dict(self.model.named_buffers()).get(PRIOR_WEIGHT)
-        if prior is None or best.best_value is None or not self._has_new_users:
-            return None
+        if prior is None or best_value is None or not self._chooses_prior():
+            return PriorChoice()
 
         def set_to(weight: float) -> None:
             prior.fill_(weight)
             self.model.eval()  # forgets what came of the weight before
 
-        def value_at(weight: float) -> float:
-            set_to(weight)
-            value = self.select(best.plan.select_by)[best.plan.select_by]
-            return float(self.model.share.ranks.agreed(value))
-
-        # Not what the model has: a training that was killed here has kept another.
-        first = weight = float(self.model.config.prior_weight)
+        # After a kill the weights that were kept may have a chosen one already.
+        first = float(self.model.config.resolved_prior_weight)
+        weight, of_weight = first, None
         for factor in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR):
-            while (value := value_at(weight * factor)) > best.best_value:
-                weight, best.best_value = weight * factor, value
-            if weight != first:
+            while True:
+                set_to(weight * factor)
+                evaluation = self.select(select_by)
+                value = float(self.model.share.ranks.agreed(evaluation[select_by]))
+                if value <= best_value:
+                    break
+                weight, best_value, of_weight = weight * factor, value, evaluation
+            if of_weight is not None:
                 break
         set_to(weight)
-        return weight
+        return PriorChoice(weight=weight, evaluation=of_weight)
 
-    @property
-    def _has_new_users(self) -> bool:
-        """True where the validation part chooses, and has users that training has not."""
-        if self.selection_split != "validation":
+    def _chooses_prior(self) -> bool:
+        """True where no weight is given, and the validation part has new users with a history."""
+        if self.model.config.prior_weight is not None or self.selection_split != "validation":
             return False
-        user_index = self._validation_part[0].user_index
-        return bool((user_index >= self.dataset.manifest.num_train_users).any())
+        heldout, rows = self._validation_part
+        users = heldout if rows is None else heldout.rows(rows)
+        is_new = users.user_index >= self.dataset.manifest.num_train_users
+        return self.model.share.ranks.any(bool((users.history.lengths()[is_new] > 0).any()))
 
     @cached_property
     def _validation_part(self) -> tuple[HeldOut, NDArray[np.integer] | None]:

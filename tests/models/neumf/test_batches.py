@@ -107,7 +107,12 @@ def test_batches_are_full_but_for_the_last(
     assert 0 < sizes[-1] <= max(sizes)
 
 
-def test_grouped_and_shuffled_hold_the_same_samples(histories: HistoryTensors) -> None:
+@pytest.mark.parametrize("many", [4, 5])
+def test_grouped_and_shuffled_hold_the_same_samples(
+    histories: HistoryTensors, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negatives drawn by item, and by rank."""
+    monkeypatch.setattr(neumf_batches, "_MANY_NEGATIVES", many)
     grouped, shuffled = (interaction_batches(histories, layout=layout) for layout in LAYOUTS)
     for epoch in range(3):
         assert epoch_samples(grouped, epoch) == epoch_samples(shuffled, epoch)

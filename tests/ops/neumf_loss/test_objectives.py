@@ -75,16 +75,19 @@ def test_slopes_are_the_gradient(
     [Shape(), *(Shape(widths=(0,), candidates=k) for k in (1, 2, 5)), Shape(candidates=1)],
     ids=str,
 )
+@pytest.mark.parametrize("dense_items", [0, 1000])
 def test_chunks_have_the_plain_loss_and_gradients(
     objective: Objective,
     shape: Shape,
     shares: bool,
+    dense_items: int,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": 15})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 30})
     monkeypatch.setattr(product, "_SAMPLES_AT_ONCE", {"cpu": 30})
+    monkeypatch.setattr(product, "_DENSE_ITEMS", dense_items)
     monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
     inputs = make_inputs(shape, generator, dtype=torch.float64)
     made = make_samples(shape, generator)

@@ -18,15 +18,22 @@ from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import free_on
 from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.negatives import Complement, sample_items, sample_negatives
+from foretaste.ops.negatives import (
+    ITEMS_PER_DRAW,
+    Complement,
+    sample_items,
+    sample_negatives,
+)
 from foretaste.ops.random import Permutation, Purpose, from_row, stream_key, stream_keys
+from foretaste.ops.ranks import Ranks
 
 _ROWS_AT_ONCE = 1 << 18
 _SAMPLES_AT_ONCE = 1 << 14
 """On a CPU, where a draw of a few samples costs as much as one of thousands, small batches are
 drawn together. Pieces are aligned in other ways, for which GPU kernels would be compiled anew."""
 _MANY_NEGATIVES = 128
-"""Draws of an interaction that are checked; fewer are ranks, found one by one."""
+"""Negatives of an interaction from which on they are drawn by item, unless the catalogue is large
+for them. A matter of sizes: the draws are the same on every device."""
 _BYTES_PER_SAMPLE = 24
 """Of a batch: items twice, int32, and numbers of distinct ones twice, int64."""
 
@@ -117,6 +124,8 @@ class InteractionBatches:
                 f"negatives is {num_negatives:,}, shared by all interactions of a batch and "
                 f"no two alike, and there are {histories.num_items:,} items; give as many at most"
             )
+        is_small = histories.num_items <= ITEMS_PER_DRAW * num_negatives
+        self.draws_items = is_small and num_negatives >= _MANY_NEGATIVES
         self.group_size = 1 + num_negatives
         if num_interactions is None:
             num_interactions = num_here
@@ -134,6 +143,32 @@ class InteractionBatches:
         )
         self.label_K = torch.zeros(1, self.group_size, device=histories.device)
         self.label_K[0, 0] = 1.0
+
+    @classmethod
+    def among(
+        cls,
+        ranks: Ranks,
+        histories: HistoryTensors,
+        sampling: SamplingConfig,
+        batch_size: int,
+        seed: int,
+    ) -> InteractionBatches:
+        """The parts of a rank, which has the ``histories`` of consecutive users."""
+        num_here = torch.tensor([histories.item_index.numel()], device=histories.device)
+        nums = torch.cat(ranks.gathered(num_here)).tolist()
+
+        def rows_before(num_rows: Tensor) -> Tensor:
+            return torch.stack(ranks.gathered(num_rows))[: ranks.rank].sum(0)
+
+        return cls(
+            histories,
+            sampling,
+            batch_size,
+            seed,
+            first_interaction=sum(nums[: ranks.rank]),
+            num_interactions=sum(nums),
+            rows_before=rows_before,
+        )
 
     @property
     def num_batches(self) -> int:
@@ -202,8 +237,7 @@ class InteractionBatches:
         """Draws of some rows, int32 [B, num_each], by their numbers among all ranks'."""
         drawn = user_B, num_each, key, number_B
         if self.sampling.verified_negatives:
-            are_many = self.sampling.num_negatives >= _MANY_NEGATIVES
-            return sample_negatives(self.complement, *drawn, checked=are_many)
+            return sample_negatives(self.complement, *drawn, by_item=self.draws_items)
         return sample_items(self.complement.num_items, *drawn)
 
     def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:

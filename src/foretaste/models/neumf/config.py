@@ -49,7 +49,7 @@ _NEGATIVE_WEIGHT = 150.0
 _TEMPERATURE = 0.15
 
 _PRIOR_OF_COSINES = 0.03
-"""`prior_weight` of cosines in bce and softmax: docs/results.md has what others give."""
+"""Weight of the prior for cosines in bce and softmax: docs/results.md has what others give."""
 
 _SLOPES_OF_CCL = 151.0
 """``1 + negative_weight`` at which a ccl loss is weighed against the prior like a log-likelihood;
@@ -77,8 +77,12 @@ class _FromNegatives(ModelConfig):
     """Share of user vectors' numbers dropped in training, in steps of 1/256."""
 
     logit_adjustment: Annotated[float, Range(at_least=0)] = 0.0
-    """Weight of the logarithm of items' popularity, added to scores within the loss softmax alone,
-    so that lists lean from the popular (Menon et al. 2021, arXiv 2007.07314)."""
+    """Weight of the logarithm of popularity, added to scores within the loss softmax alone: lists
+    lean away from popular items (Menon et al. 2021, arXiv 2007.07314)."""
+
+    prior_weight: Annotated[float | None, Range(above=0)] = None
+    """Weight of the prior that new users are fitted with. Unless given it goes by the loss, and
+    those of the validation part may choose another."""
 
     @property
     def resolved_loss(self) -> str:
@@ -106,9 +110,13 @@ class _FromNegatives(ModelConfig):
         return 1.0
 
     @property
-    def prior_weight(self) -> float:
-        """Weight of the prior's log-density where a new user is fitted, beside the losses, in
-        training and where no validation part has new users to choose another."""
+    def resolved_prior_weight(self) -> float:
+        """The weight of the prior in training; that of its loss and scores unless given."""
+        return self.prior_weight_by_loss if self.prior_weight is None else self.prior_weight
+
+    @property
+    def prior_weight_by_loss(self) -> float:
+        """The weight of the prior where none is given: that of a log-likelihood, one."""
         return 1.0
 
     @property
@@ -220,7 +228,7 @@ class GMFConfig(_FromNegatives, _Factors):
         return (self.temperature or _TEMPERATURE) if self.has_temperature else 1.0
 
     @property
-    def prior_weight(self) -> float:
+    def prior_weight_by_loss(self) -> float:
         if self.loss == "ccl":
             return float((1.0 + self.objective["negative_weight"]) / _SLOPES_OF_CCL)
         return _PRIOR_OF_COSINES if self.scores_cosines else 1.0

@@ -2,11 +2,12 @@
 
 The row found has the least training loss over the history's items and a few fixed negatives of
 each, together with minus the log-density of a Gaussian prior, which has the trained rows' mean and
-variance and a weight by the loss and the scores (`prior_weight` of a config). Negatives are chosen
-by a hash of the history and the position, so that an answer depends on the history alone and not on
-who else is asked about in the same request. Rows are moved in units of the trained rows' deviation,
-which for cosines is a tenth of that for dot products. Every user's loss is a mean of its own and
-Adam moves each number by its own gradient, so all users of a request are fitted at once.
+variance and a weight (`resolved_prior_weight` of a config, unless validation chose another).
+Negatives are chosen by a hash of the history and the position, so that an answer depends on the
+history alone and not on who else is asked about in the same request. Rows are moved in units of the
+trained rows' deviation, which for cosines is a tenth of that for dot products. Every user's loss is
+a mean of its own and Adam moves each number by its own gradient, so all users of a request are
+fitted at once.
 
 Shape suffixes: B users, N interactions, K candidates (the item, then its negatives), F factors,
 E embedding width, H width of the tower's first layer.
@@ -24,7 +25,7 @@ from torch import Tensor
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
-from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Samples
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Samples, with_users
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.segments import gather
@@ -118,7 +119,7 @@ def fit_users(
     Args:
         prior: of the trained rows; its mean is the start.
         project: differentiable by the rows.
-        frozen: items and weights, fixed; its user sides are replaced.
+        frozen: items and weights of the loss, fixed; its user sides are replaced.
         histories: the new users' items.
         objective: the loss of training.
         num_negatives: of each item. Fewer are drawn, and weigh as much, where a history and its
@@ -163,7 +164,7 @@ def _fit(
     for _ in range(NUM_STEPS):
         with torch.enable_grad():
             product_NF, tower_NH = gather(row_index_N, *project(prior.rows(standardized)))
-            inputs = replace(frozen, user_product_BF=product_NF, user_tower_BH=tower_NH)
+            inputs = with_users(frozen, product_NF, tower_NH)
             loss = chunked.loss(inputs, samples)
             for row in fitted:
                 loss = loss + (row.square() * strength_B1).sum()

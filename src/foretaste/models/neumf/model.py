@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -37,6 +36,8 @@ from foretaste.ops.neumf_loss.inputs import (
     TowerDropout,
     linear,
     product_side,
+    with_item_scores,
+    with_users,
 )
 from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, stream_key
 from foretaste.ops.ranks import ALONE
@@ -89,7 +90,8 @@ class NeuMF(NeuralModel):
             self.item_rows += ("item_bias",)
         self.output.weight.requires_grad_(not config.has_unit_output)
         self.output.bias.requires_grad_(self.objective.name == "bce" and not config.scores_cosines)
-        self.register_buffer(PRIOR_WEIGHT, torch.tensor(config.prior_weight, dtype=torch.float64))
+        prior_weight = torch.tensor(config.resolved_prior_weight, dtype=torch.float64)
+        self.register_buffer(PRIOR_WEIGHT, prior_weight)
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
@@ -125,24 +127,9 @@ class NeuMF(NeuralModel):
         assert sampling is not None
         self.config.check_sampling(sampling)
         self.sampling = sampling
-        if not self.share.shards_users:
-            return InteractionBatches(histories, sampling, batch_size, seed)
-        ranks = self.share.ranks
-        num_here = torch.tensor([histories.item_index.numel()], device=histories.device)
-        nums = torch.cat(ranks.gathered(num_here)).tolist()
-
-        def rows_before(num_rows: Tensor) -> Tensor:
-            return torch.stack(ranks.gathered(num_rows))[: ranks.rank].sum(0)
-
-        return InteractionBatches(
-            histories,
-            sampling,
-            batch_size,
-            seed,
-            first_interaction=sum(nums[: ranks.rank]),
-            num_interactions=sum(nums),
-            rows_before=rows_before,
-        )
+        if self.share.shards_users:
+            return InteractionBatches.among(self.share.ranks, histories, sampling, batch_size, seed)
+        return InteractionBatches(histories, sampling, batch_size, seed)
 
     @torch.no_grad()
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
@@ -224,9 +211,8 @@ class NeuMF(NeuralModel):
     def scorer(self, *, known_users: bool) -> Scorer:
         from foretaste.models.neumf.scorer import InteractionScorer
 
-        product_UF, tower_UH = self._projected_users(self._user_tables())
-        inputs = replace(self._frozen(), user_product_BF=product_UF, user_tower_BH=tower_UH)
-        return InteractionScorer(inputs)
+        users = self._projected_users(self._user_tables())
+        return InteractionScorer(with_users(self._frozen(), *users))
 
     def _user_tables(self) -> list[Tensor]:
         return [self.get_parameter(name) for name in self.user_rows]
@@ -264,17 +250,12 @@ class NeuMF(NeuralModel):
     def _adjusted(
         self, inputs: InteractionInputs, items: Tensor | None = None
     ) -> InteractionInputs:
-        """The inputs of a loss: the logarithm of popularity is one more factor, where it weighs."""
+        """The inputs of a loss, with the logarithm of popularity in the scores where it weighs."""
         if not (weight := self.config.logit_adjustment):
             return inputs
         count_I = self.item_count_I if items is None else self.item_count_I.index_select(0, items)
-        adjustment_I1 = weight * count_I.to(self.item_factors.dtype).clamp(min=1.0).log()[:, None]
-        return replace(
-            inputs,
-            user_product_BF=_with_one(inputs.user_product_BF),
-            item_product_IF=torch.cat([inputs.item_product_IF, adjustment_I1], dim=1),
-            output_product_F=_with_one(inputs.output_product_F),
-        )
+        adjustment_I = weight * count_I.to(self.item_factors.dtype).clamp(min=1.0).log()
+        return with_item_scores(inputs, adjustment_I)
 
     def _projected_users(
         self, rows: Sequence[Tensor], dtype: torch.dtype | None = None
@@ -295,14 +276,9 @@ class NeuMF(NeuralModel):
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
         sampling = (self.sampling or SamplingConfig()).resolved(self.config, self.num_items)
-
-        def project(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            product_BF, tower_BH = self._projected_users(rows)
-            return _with_one(product_BF) if self.config.logit_adjustment else product_BF, tower_BH
-
         return fit_users(
             self._prior(),
-            project,
+            self._projected_users,
             self._adjusted(self._frozen()),
             histories,
             self.objective,
@@ -328,8 +304,7 @@ class NeuMF(NeuralModel):
     def _state_inputs(self, state: UserState) -> InteractionInputs:
         """The frozen items, and the users of a state projected."""
         rows = [part for part in state.parts if isinstance(part, Tensor)]
-        product_BF, tower_BH = self._projected_users(rows)
-        return replace(self._frozen(), user_product_BF=product_BF, user_tower_BH=tower_BH)
+        return with_users(self._frozen(), *self._projected_users(rows))
 
     @torch.no_grad()
     def _frozen(self) -> InteractionInputs:
@@ -369,7 +344,3 @@ class MLP(NeuMF):
 
     name = "mlp"
     config_class = MLPConfig
-
-
-def _with_one(factors: Tensor) -> Tensor:
-    return F.pad(factors, (0, 1), value=1.0)

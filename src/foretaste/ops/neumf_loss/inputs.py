@@ -8,7 +8,7 @@ last layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -92,6 +92,23 @@ def product_side(rows: Sequence[Tensor], *, cosine: bool, of_users: bool) -> Ten
         return factors
     one = torch.ones_like(rows[2])
     return torch.cat([factors, *((rows[2], one) if of_users else (one, rows[2]))], dim=1)
+
+
+def with_item_scores(inputs: InteractionInputs, score_I: Tensor) -> InteractionInputs:
+    """The inputs whose logits have ``score_I`` of the items in them: one more factor."""
+    items_IF = torch.cat([inputs.item_product_IF, score_I[:, None]], dim=1)
+    output_F = F.pad(inputs.output_product_F, (0, 1), value=1.0)
+    inputs = replace(inputs, item_product_IF=items_IF, output_product_F=output_F)
+    return with_users(inputs, inputs.user_product_BF, inputs.user_tower_BH)
+
+
+def with_users(
+    inputs: InteractionInputs, product_BF: Tensor, tower_BH: Tensor
+) -> InteractionInputs:
+    """The inputs of other users, whose factor for `with_item_scores` is one where items have it."""
+    num_more = inputs.item_product_IF.shape[1] - product_BF.shape[1]
+    product_BF = F.pad(product_BF, (0, num_more), value=1.0)
+    return replace(inputs, user_product_BF=product_BF, user_tower_BH=tower_BH)
 
 
 def linear(

@@ -20,9 +20,9 @@ from foretaste.ops.segments import Segments, sum_bags
 _SAMPLES_AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 20}
 """As many as a cache has room for: they are sorted by item, and all items summed, once for each."""
 
-_DENSE = 1 << 10
-"""Numbers of all items for each candidate of a row, at most, to multiply with every item: sorting
-the candidates takes a CPU as long as so many products each."""
+_DENSE_ITEMS = 8
+"""Items of the catalogue for each candidate of a row, at most, to write a slope for every item: a
+product with so many zeros takes a CPU about as long as sorting the candidates."""
 
 
 def value_and_gradients(
@@ -79,8 +79,8 @@ class _Own:
     def sums_by_item(self, slope_bK: Tensor, weighted_bF: Tensor) -> Tensor:
         """The rows' factors, weighted and summed for each item: [I, F]."""
         num_rows, num_candidates = slope_bK.shape
-        num_items, width = self.table_IF.shape
-        if slope_bK.device.type == "cpu" and num_items * width <= _DENSE * num_candidates:
+        num_items = len(self.table_IF)
+        if slope_bK.device.type == "cpu" and num_items <= _DENSE_ITEMS * num_candidates:
             slope_bI = slope_bK.new_zeros(num_rows, num_items)
             return slope_bI.scatter_add_(1, self.index_bK.long(), slope_bK).T @ weighted_bF
         segments = Segments(self.index_bK.reshape(-1), num_items)
