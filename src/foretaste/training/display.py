@@ -218,7 +218,8 @@ class TrainingDisplay(Callback):
             )
             if summary.prior_weight is not None:
                 prior = f"prior of weight {summary.prior_weight:g}, by the validation part"
-                self._say_labelled("new users", prior)
+                better = ", which the value above is of" if summary.validation else ""
+                self._say_labelled("new users", prior + better)
             if self.asked.target is not None:
                 reached = "not reached"
                 if summary.target_epoch is not None:

@@ -81,8 +81,8 @@ class _FromNegatives(ModelConfig):
     lean away from popular items (Menon et al. 2021, arXiv 2007.07314)."""
 
     prior_weight: Annotated[float | None, Range(above=0)] = None
-    """Weight of the prior that new users are fitted with. Unless given it goes by the loss, and
-    those of the validation part may choose another."""
+    """Weight of the prior that new users are fitted with. Unless given it goes by the loss, and the
+    validation part may choose another."""
 
     @property
     def resolved_loss(self) -> str:
