@@ -138,8 +138,9 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
         # read. Windows could not replace a file in use.
         model.load_state_dict(weights.tensors(), strict=False, assign=True)
     else:
+        tensors = model.state_dict()
         for name in weights.shapes():
-            weights.copy_to(name, model.state_dict()[name])
+            weights.copy_to(name, tensors[name])
     return model.to(device).eval()
 
 

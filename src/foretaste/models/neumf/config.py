@@ -210,7 +210,7 @@ class GMFConfig(_FromNegatives, _Factors):
 
     @property
     def scores_cosines(self) -> bool:
-        if self.cosine is None and self.resolved_loss == "softmax":
+        if self.cosine is None and self.is_softmax:
             return not (self.dot_product or self.biases)
         return bool(self.cosine) or self.loss == "ccl"
 

@@ -107,8 +107,8 @@ class NeuMF(NeuralModel):
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
         is_large = size.num_interactions >= 10_000_000 and (size.batch_size or 1 << 20) >= 1 << 18
         if is_large and samples_each <= 16:
-            settings |= {"batch_size": 1 << 20}
-            return settings | {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
+            adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
+            return settings | {"batch_size": 1 << 20} | adam
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)

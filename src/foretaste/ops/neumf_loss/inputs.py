@@ -106,8 +106,8 @@ def with_users(
     inputs: InteractionInputs, product_BF: Tensor, tower_BH: Tensor
 ) -> InteractionInputs:
     """The inputs of other users, whose factor for `with_item_scores` is one where items have it."""
-    num_more = inputs.item_product_IF.shape[1] - product_BF.shape[1]
-    product_BF = F.pad(product_BF, (0, num_more), value=1.0)
+    if num_more := inputs.item_product_IF.shape[1] - product_BF.shape[1]:
+        product_BF = F.pad(product_BF, (0, num_more), value=1.0)
     return replace(inputs, user_product_BF=product_BF, user_tower_BH=tower_BH)
 
 
