@@ -24,9 +24,8 @@ from tests.cli.test_app import VERBS
 from tests.data import movielens
 from tests.data.file_server import serving
 from tests.docs.execution import launched
-from tests.docs.messages import INDEX
-from tests.docs.mistakes import RATINGS, rows
 from tests.docs.pages import ROOT, Page, pages
+from tests.docs.shop import RATINGS, rows
 
 SETS = ("ml-1m", "ml-20m")
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
@@ -40,7 +39,7 @@ def table_commands(page: Page) -> list[str]:
 
 
 ALL = {page.name: found for page in [*pages(), Page(ROOT / "README.md")]
-       if page.path != INDEX and (found := table_commands(page))}  # fmt: skip
+       if (found := table_commands(page))}  # fmt: skip
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, SettingError, UnsupportedError
 from foretaste.models.registry import MODEL_NAMES, config_class
-from tests.docs.mistakes import RATINGS
 from tests.docs.pages import page
+from tests.docs.shop import RATINGS
 
 ROWS = {row[0]: row[1:] for row in page("models.md").rows("Features by model")}
 SMALL = {

@@ -54,7 +54,6 @@ TABLES = [
 OF_OTHER_SCRIPTS = {
     "benchmarks.md",
     "coming-from-nvidia.md",
-    "messages.md",
     "reliability.md",
     "results.md",
     "troubleshooting.md",
