@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -166,14 +167,13 @@ def test_polars(table: pa.Table, digest: str, tmp_path: Path) -> None:
 
 
 @needs["scipy"]
-@pytest.mark.parametrize("kind", ["csr_matrix", "csr_array", "csc_array", "coo_array"])
+@pytest.mark.parametrize("kind", ["csr_matrix", "csr_array", "csc_array", "coo_array", "lil_array"])
 def test_sparse_matrices(tmp_path: Path, kind: str) -> None:
     import scipy.sparse
 
-    rows, columns, values = [0, 0, 3, 3, 3, 1], [2, 0, 2, 4, 0, 1], [5.0, 1, 4, 4, 2, 0]
+    rows, columns, values = [0, 0, 3, 3, 3], [2, 0, 2, 4, 0], [5.0, 1, 4, 4, 2]
     matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(4, 6))
-    frame = pd.DataFrame({"user": [0, 0, 3, 3, 3], "item": [2, 0, 2, 4, 0]})
-    frame["rating"] = values[:5]
+    frame = pd.DataFrame({"user": rows, "item": columns, "rating": values})
     source = getattr(scipy.sparse, kind)(matrix)
     for n, rule in enumerate(({}, {"min_rating": 4.0})):
         config = PrepareConfig(protocol="none", **rule)
@@ -182,6 +182,45 @@ def test_sparse_matrices(tmp_path: Path, kind: str) -> None:
         assert dataset.manifest.digest == plain.manifest.digest
     assert dataset.users.ids() == [0, 3]
     assert dataset.items.ids() == [2, 4]
+
+
+def entries(kind: str) -> Any:
+    """A matrix whose entries come twice, vanish as a sum, overflow it, and are zero."""
+    import scipy.sparse
+
+    if kind == "coo_array":
+        values = np.array([100, 100, 5, -5, 2, 2, 0], dtype=np.int8)
+        pairs = ([0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0, 2])
+        return scipy.sparse.coo_array((values, pairs), shape=(2, 3))
+    values, indices = [100, 100, 5, -5, 2, 2, 0], [0, 0, 1, 1, 0, 0, 2]
+    data = np.array(values, dtype=np.int8)
+    return getattr(scipy.sparse, kind)((data, indices, [0, 4, 7]), shape=(2, 3))
+
+
+@needs["scipy"]
+@pytest.mark.parametrize("kind", ["coo_array", "csr_array", "csr_matrix"])
+@pytest.mark.parametrize("rule", [{}, {"min_rating": 4}, {"min_user_interactions": 4}])
+def test_entries_of_a_matrix_are_rows_of_a_frame(
+    tmp_path: Path, kind: str, rule: dict[str, int]
+) -> None:
+    matrix = entries(kind)
+    frame = pd.DataFrame({"user_id": [0] * 4 + [1] * 3, "item_id": [0, 0, 1, 1, 0, 0, 2]})
+    frame["rating"] = [100, 100, 5, -5, 2, 2, 0]
+    made = [
+        prepare(source, tmp_path / name, protocol="none", **rule).manifest
+        for name, source in (("matrix", matrix), ("frame", frame))
+    ]
+    assert made[0].digest == made[1].digest
+    assert made[0].counts == made[1].counts
+    assert matrix.nnz == 7, "the caller's matrix was changed"
+
+
+@needs["scipy"]
+def test_the_zeros_that_fill_blocks_up_are_no_entries(tmp_path: Path) -> None:
+    import scipy.sparse
+
+    matrix = scipy.sparse.bsr_array(np.array([[5, 0], [0, 3]]), blocksize=(2, 2))
+    assert prepare(matrix, tmp_path / "out", protocol="none").manifest.counts["num_rows_read"] == 2
 
 
 @needs["scipy"]

@@ -61,8 +61,9 @@ class Frame(Source):
         """The frame, or the sparse matrix, that ``source`` is; errors call it ``name``.
 
         Of a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
-        the value ``rating``; zeros, stored or not, are no interactions. Raises InputError for
-        anything that is none of these, and for a frame without columns.
+        the value ``rating``: every entry that is stored is a row, a zero too, and one that comes
+        twice is two. Raises InputError for anything that is none of these, and for a frame without
+        columns.
         """
         try:
             table = _to_arrow(source)
@@ -118,20 +119,26 @@ def _to_arrow(source: Any) -> pa.Table:
         return pa.Table.from_pandas(source, preserve_index=False)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)
-    if not hasattr(source, "tocsr"):
+    if not hasattr(source, "tocoo"):
         hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
         raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
     if source.dtype.kind not in "biuf":
         raise InputError(f"matrix: holds values of type {source.dtype}; they must be numbers")
     if len(source.shape) != 2:
         raise InputError(f"matrix: has {len(source.shape)} dimensions; users and items make two")
-    matrix = source.tocsr(copy=True)
-    matrix.check_format(full_check=True)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    values = matrix.data.astype(np.int8) if source.dtype.kind == "b" else matrix.data
-    return pa.table({"user_id": rows, "item_id": matrix.indices, "rating": values})
+    # Not of coordinates, which are rows as they are.
+    if hasattr(source, "check_format"):
+        source.check_format(full_check=True)
+    # By way of rows of the matrix SciPy adds entries up, in types that overflow.
+    matrix = source.tocoo()
+    values, is_entry = matrix.data, slice(None)
+    if source.format == "bsr":
+        # Blocks are filled up with zeros that nobody stored.
+        is_entry = values != 0
+    if values.dtype.kind == "b":
+        values = values.astype(np.int8)
+    columns = {"user_id": matrix.row, "item_id": matrix.col, "rating": values}
+    return pa.table({name: column[is_entry] for name, column in columns.items()})
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
