@@ -17,7 +17,6 @@ from foretaste.errors import ForetasteError
 from foretaste.recommend import read_ids
 from foretaste.runs import verify, verify_run
 from foretaste.training import Callback
-from foretaste.tune import reproduce
 from tests._util.test_every_config import VALUES
 
 RATINGS = "user_id,item_id,timestamp\n" + "".join(
@@ -109,14 +108,6 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
         "tune a model": (
             lambda model: foretaste.tune_model(model, world.dataset, output=world.run.path),
             ("model",),
-        ),
-        "reproduce": (
-            partial(reproduce, "ncf-paper", dataset=world.dataset),
-            ("seeds", "precision", "output", "device"),
-        ),
-        "reproduce a publication": (
-            lambda name: reproduce(name, dataset=world.dataset),
-            ("name",),
         ),
         "train into": (partial(foretaste.train, "popularity", "no.csv"), ("run_path", "runs_root")),
     }

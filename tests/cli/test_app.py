@@ -26,7 +26,6 @@ VERBS = [
         "report",
         "tune",
         "compete",
-        "reproduce",
         "blend",
         "runs",
         "recommend",

@@ -1,18 +1,16 @@
-"""``foretaste tune``, ``compete`` and ``reproduce``."""
+"""``foretaste tune`` and ``compete``."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from foretaste import training
 from foretaste.runs import Run
-from foretaste.tune.presets import PRESETS, Step
 from tests.cli.conftest import Done
 
 Foretaste = Callable[..., Done]
@@ -115,17 +113,3 @@ def test_tune(foretaste: Foretaste) -> None:
     assert done.status == 2
     done = foretaste("tune ease data --trials 0")
     assert "trials is 0" in done.err
-
-
-def test_reproduce(foretaste: Foretaste, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"epochs": 1, "hidden": (8,), "latent": 4}
-    step = Step(name="dae", model="dae", settings=settings, published={"hr@10": 0.5})
-    small = replace(PRESETS["ncf-paper"], steps=(step,), preparation={"protocol": "leave-one-out"})
-    monkeypatch.setitem(PRESETS, "ncf-paper", small)
-    done = foretaste(
-        "reproduce ncf-paper --dataset data --output it --seeds 2 --precision fp32 bf16"
-    )
-    assert done.status == 0, done.err
-    assert "published: He et al. 2017" in done.out
-    assert "dae, bf16" in done.out
-    assert (Path("it") / "dae-bf16-2").is_dir()

@@ -89,10 +89,6 @@ _VERBS = {
     One table: quality with intervals, differences to the best on the same users, seconds of
     training, users ranked a second and memory; below it the model to take, in a sentence.
     Interrupted, the same command goes on; every run is kept.""",
-    "reproduce": """Train what a publication trained, as it did, and put its numbers beside ours.
-
-    Data, split, sizes, optimizer and selection are as published; what is not is said below the
-    table. `--seeds 5` gives mean, range and best. Interrupted, the same command goes on.""",
     "blend": """Make a run of other runs: a weighted sum of their scores.
 
     Of runs of the same dataset, which the new one does not need any more: it has the weights of
@@ -131,7 +127,6 @@ _LOWER = {
     "compare": "lower --evaluation-batch",
     "report": "measure fewer runs at once, or others than the largest",
     "compete": "lower --evaluation-batch",
-    "reproduce": "take a larger machine, for the sizes are those that were published",
     "tune": "lower --batch-size, --evaluation-batch or the model's sizes",
     "blend": "name fewer runs",
     "recommend": "lower -k, or ask for fewer users at once",

@@ -53,7 +53,6 @@ ID_LISTS = {
     "recommend": frozenset({"--user", "--history", "--exclude", "--candidates"}),
     "similar": frozenset({"--item"}),
     "compete": frozenset({"--models"}),
-    "reproduce": frozenset({"--precision"}),
 }
 """Options that take several ids or names, by the command."""
 

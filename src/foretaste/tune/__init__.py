@@ -1,4 +1,4 @@
-"""Many trainings in one directory: searches of settings, competitions, reproductions."""
+"""Many trainings in one directory: searches of settings and competitions."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from foretaste._util.lazy import lazy_names
 if TYPE_CHECKING:
     from foretaste.tune.competition import compete
     from foretaste.tune.leaderboard import Entry, Leaderboard
-    from foretaste.tune.reproduction import Reproduction, reproduce
     from foretaste.tune.search import tune_model
     from foretaste.tune.trials import Search, Trial
 
 _MODULE_OF = {
     "Entry": "leaderboard",
     "Leaderboard": "leaderboard",
-    "Reproduction": "reproduction",
     "Search": "trials",
     "Trial": "trials",
     "compete": "competition",
-    "reproduce": "reproduction",
     "tune_model": "search",
 }
 
 __all__ = [
     "Entry",
     "Leaderboard",
-    "Reproduction",
     "Search",
     "Trial",
     "compete",
-    "reproduce",
     "tune_model",
 ]
 

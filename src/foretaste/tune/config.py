@@ -1,4 +1,4 @@
-"""Defaults of searches, competitions and reproductions.
+"""Defaults of searches and competitions.
 
 Imports no torch, so that help shows them at once.
 """
@@ -15,6 +15,3 @@ SEARCHES = Path("searches")
 
 COMPETITIONS = Path("competitions")
 """Directory of competitions whose own is not named."""
-
-REPRODUCTIONS = Path("reproductions")
-"""Directory of reproductions whose own is not named."""

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from foretaste._util.settings import wrong
-from foretaste.models.registry import MODELS
-
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
@@ -27,7 +24,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preset:
+class Publication:
     """One publication: its data, its trainings, and what is not as published here."""
 
     source: str
@@ -77,8 +74,8 @@ _OUR_NEGATIVES = (
     "with --dataset, prepared from its .rating and .negative files"
 )
 
-PRESETS = {
-    "ncf-paper": Preset(
+PUBLICATIONS = {
+    "ncf-paper": Publication(
         source="He et al. 2017, Neural Collaborative Filtering, arXiv 1708.05031, table 2, 64 "
         "factors; batch, rate and epochs of their code",
         data="ml-1m",
@@ -106,7 +103,7 @@ PRESETS = {
             "and a rate of 10",
         ),
     ),
-    "nvidia-ncf": Preset(
+    "nvidia-ncf": Publication(
         source="NVIDIA, NCF for TensorFlow 1, results of container 20.07 on one A100 (its tf32) "
         "and one V100 (its fp32)",
         data="ml-20m",
@@ -139,7 +136,7 @@ PRESETS = {
         ),
         differs=("time to train is of all epochs; NVIDIA's machines are named above",),
     ),
-    "mult-vae-paper": Preset(
+    "mult-vae-paper": Publication(
         source="Liang et al. 2018, Variational Autoencoders for Collaborative Filtering, arXiv "
         "1802.05814, table 2 (ML-20M); batch, rate, epochs and annealing of their code",
         data="ml-20m",
@@ -160,7 +157,7 @@ PRESETS = {
         ),
         differs=("held-out users are chosen by hash, not by the authors' seed",),
     ),
-    "nvidia-vae": Preset(
+    "nvidia-vae": Publication(
         source="NVIDIA, VAE-CF for TensorFlow 1, results of container 20.06 on one A100 (its tf32) "
         "and one V100 (its fp32)",
         data="ml-20m",
@@ -194,7 +191,7 @@ PRESETS = {
             "time to train is of all epochs; NVIDIA's machines are named above",
         ),
     ),
-    "ials-revisited": Preset(
+    "ials-revisited": Publication(
         source="Rendle et al. 2022, arXiv 2110.14037: settings of their code for ml-1m; numbers as "
         "irspack, which has these settings, prints them",
         data="ml-1m",
@@ -219,7 +216,7 @@ PRESETS = {
         ),
         differs=(_OUR_NEGATIVES,),
     ),
-    "recvae": Preset(
+    "recvae": Publication(
         source="Shenbin et al. 2020, RecVAE, arXiv 1912.11160 (ML-20M); settings of their code",
         data="ml-20m",
         preparation=_HELD_OUT_USERS,
@@ -250,12 +247,3 @@ PRESETS = {
     ),
 }
 """Publications by name."""
-
-
-def preset_named(name: str) -> Preset:
-    """The preset of a name; SettingError says which there are."""
-    if name not in PRESETS:
-        raise wrong("name", name, f"one of {', '.join(PRESETS)}")
-    preset = PRESETS[name]
-    assert all(step.model in MODELS for step in preset.steps)
-    return preset
