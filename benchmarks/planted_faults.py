@@ -25,10 +25,13 @@ SOURCE = ROOT / "src" / "foretaste"
 AREAS = {
     "metrics": "tests/evaluation/test_metrics.py tests/evaluation/test_result.py "
     "tests/evaluation/test_evaluator.py",
-    "ranking": "tests/evaluation tests/recommend/test_known_users.py",
+    "ranking": "tests/evaluation tests/recommend/test_known_users.py tests/data/test_dataset.py "
+    "tests/training/test_train.py",
     "candidates": "tests/evaluation/test_candidates.py tests/evaluation/test_evaluator.py",
-    "negatives": "tests/ops/test_negatives.py tests/models/neumf",
-    "random": "tests/ops/test_random.py tests/ops/test_dropout.py",
+    "negatives": "tests/ops/test_negatives.py tests/models/neumf "
+    "tests/training/test_prior_weight.py",
+    "random": "tests/ops/test_random.py tests/ops/test_dropout.py "
+    "tests/training/test_ranks_agreement.py",
     "split": "tests/data/test_protocols.py tests/data/test_filters.py "
     "tests/data/test_split_properties.py tests/data/test_given_split.py tests/data/test_prepare.py",
     "histories": "tests/data/test_histories.py tests/data/test_dataset.py",
