@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-from foretaste._util.terminal import printable, printable_lines, share_cores
+from foretaste._util.terminal import print_data, printable, printable_lines, share_cores
+from foretaste.errors import ForetasteError
 
 HOSTILE = [
     ("\x1b]0;owned\x07", r"\u001b]0;owned\u0007"),
@@ -69,3 +72,34 @@ def test_what_was_chosen_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     before = dict(os.environ)
     share_cores()
     assert dict(os.environ) == before
+
+
+def stdout(encoding: str, *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> BytesIO:
+    """The bytes that a stdout of this encoding, which replaces, is given from now on."""
+    written = BytesIO()
+    stream = TextIOWrapper(written, encoding=encoding, errors="replace", write_through=True)
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(sys, "stdout", stream)
+    return written
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_data_are_utf8_whatever_the_locale(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = stdout(encoding, is_terminal=False, monkeypatch=monkeypatch)
+    print_data("usér0\x1b")
+    assert written.getvalue().decode() == "usér0\x1b\n"
+
+
+def test_data_that_a_terminal_cannot_show_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = stdout("latin-1", is_terminal=True, monkeypatch=monkeypatch)
+    print_data("usér0\x9b")
+    assert written.getvalue().decode("latin-1") == "usér0\\u009b\n"
+    with pytest.raises(ForetasteError, match=r"'\\u4e03' cannot be printed .* latin-1"):
+        print_data("七人")
+    assert "?" not in written.getvalue().decode("latin-1")
+
+
+def test_names_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout("utf-8", is_terminal=False, monkeypatch=monkeypatch)
+    with pytest.raises(ForetasteError, match="cannot be printed"):
+        print_data("\udcff")

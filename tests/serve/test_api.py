@@ -260,6 +260,19 @@ def test_what_a_body_may_not_be_is_named(client: TestClient, body: object, field
 
 
 @pytest.mark.parametrize(
+    ("user_id", "message"),
+    [
+        (1.5, "Input should be an integer or text"),
+        ("x" * 1025, "String should have at most 1024 characters"),
+        (2**63, "Input should be less than 9223372036854775808"),
+    ],
+)
+def test_what_an_id_may_not_be_is_said(client: TestClient, user_id: object, message: str) -> None:
+    response = client.post("/v1/recommend", json={"users": [{"user_id": user_id}]})
+    assert response.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
     "content",
     [
         b"",

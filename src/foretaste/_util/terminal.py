@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -43,6 +44,27 @@ def print_error(message: str, file: TextIO | None = None) -> None:
     """A line on stderr, or in ``file``; lost where that cannot be written."""
     with suppress(OSError):
         print(printable_lines(message), file=file or sys.stderr, flush=True)
+
+
+def print_data(text: str, end: str = "\n") -> None:
+    """Text on stdout for other programs, as it is: UTF-8, unless stdout is a terminal.
+
+    There, what would command it is escaped. Raises ForetasteError for a character that cannot be
+    printed, where a table would have a question mark.
+    """
+    is_terminal = sys.stdout.isatty()
+    encoding = sys.stdout.encoding if is_terminal else "utf-8"
+    text = (printable_lines(text) if is_terminal else text) + end
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError as error:
+        raise ForetasteError(
+            f"{text[error.start]!a} cannot be printed in the encoding {error.encoding} of the "
+            "output; a terminal's is set by PYTHONIOENCODING=utf-8, and files and pipes get UTF-8"
+        ) from None
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding != encoding:
+        sys.stdout.reconfigure(encoding=encoding)
+    sys.stdout.write(text)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from foretaste._util.formatting import counted
 from foretaste._util.process import launch
-from foretaste._util.terminal import printable, printable_lines
+from foretaste._util.terminal import print_data, printable
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
 from foretaste.errors import SettingError
@@ -110,8 +110,7 @@ class AnswerOptions:
             for number, answer in enumerate(answers):
                 table = to_table([answer], number)
                 text = csv_text(table, with_header=number == 0, spreadsheet_safe=safe)
-                # A file or another program gets the ids as they are.
-                sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
+                print_data(text, end="")
                 if answer.reason:
                     about = number if answer.id is None else answer.id
                     say(notes, f"{answer.column} {about}: {answer.reason}")
@@ -121,10 +120,11 @@ class AnswerOptions:
                 names = ("item_id", "score", "title")
                 items = [{name: getattr(item, name) for name in names} for item in answer.items]
                 entry = {answer.column: answer.id, "items": items, "reason": answer.reason}
-                print(separator)
-                print(printable(json.dumps(entry, ensure_ascii=False)), end="")
+                print_data(
+                    f"{separator}\n{printable(json.dumps(entry, ensure_ascii=False))}", end=""
+                )
                 separator = ","
-            print("\n]" if separator == "," else "[]")
+            print_data("\n]" if separator == "," else "[]")
         else:
             console = stdout_console()
             for number, answer in enumerate(answers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shlex
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.text import Text
 
-from foretaste._util.terminal import printable, printable_lines
+from foretaste._util.terminal import print_data, printable, printable_lines
 
 if TYPE_CHECKING:
     from foretaste.report.tables import Grid
@@ -91,14 +92,14 @@ def print_metrics(
     ``records``, one per metric and run.
     """
     if format == "csv":
-        writer = csv.DictWriter(
-            sys.stdout, list(records[0]) if records else [], lineterminator="\n"
-        )
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
+        print_data(text.getvalue(), end="")
         return
     if format == "json":
-        print(printable_lines(json.dumps(records, indent=2, ensure_ascii=False)))
+        print_data(printable_lines(json.dumps(records, indent=2, ensure_ascii=False)))
         return
     console = stdout_console()
     for heading, grid in grids:

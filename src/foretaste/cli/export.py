@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from foretaste._util.formatting import memory
+from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stdout_console
 
@@ -50,7 +51,7 @@ def export(
     note_if_unfinished(opened, quiet=quiet)
     console = stdout_console()
     if quiet:
-        say(console, str(made.program))
+        print_data(str(made.program))
         return
     size = memory(sum(file.stat().st_size for file in made.path.iterdir()))
     say(console, f"{opened.config.model} in {made.program}, {size}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
 from foretaste.data.config import PrepareConfig, Validation
@@ -117,7 +118,7 @@ def prepare(
             progress=progress,
         )
     if quiet:
-        say(console, str(dataset.path))
+        print_data(str(dataset.path))
         return
     say(console, f"Dataset: {dataset.path}")
     summary = dataset.manifest.summary()

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stdout_console
 from foretaste.evaluation.config import EvaluationConfig
@@ -66,4 +67,7 @@ def report(
     for run in opened:
         note_if_unfinished(run, quiet=quiet)
     made.write(output, overwrite=overwrite)
-    say(stdout_console(), str(output) if quiet else f"Report: {output}")
+    if quiet:
+        print_data(str(output))
+    else:
+        say(stdout_console(), f"Report: {output}")

@@ -12,6 +12,7 @@ from cyclopts import App
 
 from foretaste._util.formatting import without_password
 from foretaste._util.process import launch
+from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
@@ -304,7 +305,7 @@ def print_run(run: Run, logs: Logs) -> None:
 
     console = stdout_console()
     if logs.quiet:
-        say(console, str(run.path))
+        print_data(str(run.path))
         return
     say(console)
     say(console, f"Run: {run.path}")

@@ -20,6 +20,8 @@ _MAX_FIELD = 200
 _MAX_MESSAGE = 2000
 _TAGS = {"int", "str", "constrained-int", "constrained-str"}
 """Parts of a place in a body that name the alternative of a type, not a field."""
+_OF_ANOTHER_TYPE = {"int_type", "string_type"}
+"""Problems of a value that is not of the alternative's type at all."""
 
 
 class ServiceError(Exception):
@@ -34,9 +36,14 @@ class ServiceError(Exception):
     @classmethod
     def invalid(cls, error: ValidationError) -> ServiceError:
         """The first of the problems that a body has; values are not repeated."""
-        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in found["loc"] if part not in _TAGS)
-        return cls(422, "invalid", found["msg"], place[:_MAX_FIELD] or None)
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        place, message = _place(found[0]), found[0]["msg"]
+        # Of an id, which is an integer or text, there is a problem for each of the two.
+        of_id = [one for one in found if _place(one) == place and not _TAGS.isdisjoint(one["loc"])]
+        if of_id:
+            own = (one["msg"] for one in of_id if one["type"] not in _OF_ANOTHER_TYPE)
+            message = next(own, "Input should be an integer or text")
+        return cls(422, "invalid", message, place[:_MAX_FIELD] or None)
 
     def response(self) -> Response:
         """The response that says so."""
@@ -49,6 +56,10 @@ class ServiceError(Exception):
             headers=headers,
             media_type="application/json",
         )
+
+
+def _place(problem: Any) -> str:
+    return ".".join(str(part) for part in problem["loc"] if part not in _TAGS)
 
 
 def overloaded() -> ServiceError:
