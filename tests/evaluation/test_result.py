@@ -127,7 +127,7 @@ def test_definitions_name_everything() -> None:
     text = "\n".join(evaluation.definitions())
     assert "test part, protocol leave-one-out, 20 users" in text
     assert "sampled-99: 99 distinct random items" in text
-    assert "20 users have fewer negatives than asked for" in text
+    assert "20 users with fewer negatives than asked for" in text
     assert "without any held-out item" not in text
     for kind in METRICS:
         is_measured = kind in OF_HELD_OUT and kind != "coverage"

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from foretaste._util.signed_json import check_signed
 from foretaste.data import Dataset
@@ -163,6 +164,10 @@ class TestEveryModel:
         assert kept
         assert not [each for each in kept if each["use_pickle"]]
         assert [text for name, text in contents.items() if "sample_inputs" in name] == [b""]
+        inputs = {name: np.array([1]) for name in exported.inputs}
+        program = torch.export.load(exported.program).module()
+        found = program(*map(torch.from_numpy, inputs.values()))
+        assert not [one for one in found if one.requires_grad]  # outside of no_grad, too
         torch_made = Made(made.trained, exported, load("torch", exported.path))
         for histories in ([], [[]], [[2, 4, 6]], [[], [1]]):
             assert torch_made.lists(histories) == made.lists(histories)

@@ -41,6 +41,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     big = pa.array([n + BIG for n in table["item_id"].to_pylist()])
     plain = prepare(table.set_column(1, "item_id", big), folder / "numbers", config)
     train("itemknn", plain, run_path=folder / "plain", device="cpu")
+    everything = prepare(table, folder / "all", protocol="none")
+    train("ease", everything, run_path=folder / "everything", device="cpu")
     return folder
 
 
@@ -50,7 +52,7 @@ def served(runs: Path) -> Iterator[Served]:
     token = runs / "token"
     token.write_text(TOKEN)
     with serve(
-        *(runs / name for name in ("ease", "vae", "plain")), "--token-file", token
+        *(runs / name for name in ("ease", "vae", "plain", "everything")), "--token-file", token
     ) as served:
         yield served
 
@@ -160,6 +162,7 @@ def test_a_known_user_is_shown_with_history_and_likes(tab: Tab, runs: Path) -> N
     page.get_by_label("User id").fill(str(KNOWN))
     page.get_by_role("button", name="Show").click()
     check_lists(page, [item.title or "" for item in ease.recommend(KNOWN)[0].items])
+    assert page.get_by_text("None yet: the lists have what suits this user's history.").is_visible()
     history = page.get_by_role("list", name=f"User {KNOWN}").get_by_role("listitem")
     index = ease.known_histories.rows(ease.users.lookup([KNOWN])).item_index
     assert sorted(history.all_text_contents()) == sorted(map(str, ease.items.titles(index) or []))
@@ -183,7 +186,12 @@ def test_two_models_side_by_side(tab: Tab, runs: Path) -> None:
     assert page.get_by_text("in both", exact=True).count() == 2 * len(shared)
     page.get_by_role("combobox", name="Model").select_option("vae")
     check_lists(page, expected[1])
-    assert page.locator("#beside option").all_text_contents() == ["none", "ease", "plain"]
+    assert page.locator("#beside option").all_text_contents() == [
+        "none",
+        "ease",
+        "plain",
+        "everything",
+    ]
 
 
 def test_titles_are_text_and_ids_are_exact(tab: Tab, runs: Path) -> None:
@@ -213,6 +221,28 @@ def test_the_training_has_curves_metrics_and_settings(tab: Tab, runs: Path) -> N
     page.get_by_text("Settings").click()
     learning_rate = page.locator("dt:text-is('learning_rate') + dd").inner_text()
     assert float(learning_rate) == run.config.resolved["learning_rate"]
+
+
+def test_the_training_of_a_run_that_learned_from_everything(tab: Tab) -> None:
+    page = tab.open("#training")
+    page.get_by_role("combobox", name="Model").select_option("everything")
+    page.get_by_text("nothing to be measured on").wait_for()
+    assert not page.locator("#k").is_visible()
+    assert page.locator("dt:text-is('Evaluation') + dd").inner_text() == "–"
+    page.get_by_role("combobox", name="Beside it").select_option("vae")
+    page.locator("#k").wait_for()
+    assert not page.get_by_text("nothing to be measured on").is_visible()
+
+
+def test_a_browser_that_would_round_ids_says_so(tab: Tab) -> None:
+    # As before JSON.parse told its function the text of numbers.
+    tab.page.add_init_script(
+        "const parse = JSON.parse; JSON.parse = (text, each) => parse(text, (k, v) => each(k, v))"
+    )
+    page = tab.open()
+    like(page, "The Book of 5")
+    page.get_by_role("combobox", name="Model").select_option("plain")
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("This browser rounds long numbers")
 
 
 def test_errors_are_shown_and_pass(tab: Tab) -> None:

@@ -262,7 +262,7 @@ class Evaluation:
         """A line on how long it took."""
         elapsed_s = max(self.elapsed_s, 1e-9)
         return (
-            f"{self.num_users:,} users ranked in {self.elapsed_s:.3g} s: "
+            f"{counted(self.num_users, 'user')} ranked in {self.elapsed_s:.3g} s: "
             f"{compact(self.num_users / elapsed_s)} users/s, "
             f"{compact(self.num_samples / elapsed_s)} samples/s (user and candidate pairs)"
         )
@@ -276,7 +276,7 @@ class Evaluation:
         shown = names if metrics is None else names & set(metrics)
         kinds = dict.fromkeys(parse_metric(name)[0] for name in names if name in shown)
         lines = [
-            f"{self.split} part, protocol {self.protocol}, {self.num_users:,} users",
+            f"{self.split} part, protocol {self.protocol}, {counted(self.num_users, 'user')}",
             f"candidates {self.candidates}: {describe_candidates(self.candidates, self.split)}",
             *(f"{kind}@k: {METRICS[kind]}" for kind in kinds),
             *(GROUPS[by] for by in dict.fromkeys(group.by for group in self.groups)),
@@ -291,19 +291,17 @@ class Evaluation:
 
     def _about(self) -> str:
         about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
-        return f"{about}, {self.num_users:,} users"
+        return f"{about}, {counted(self.num_users, 'user')}"
 
     def _circumstances(self) -> list[str]:
         lines = self.matching.lines() if self.matching else []
         if count := self.num_users_without_target:
-            lines.append(f"{count:,} users without any held-out item are left out")
+            lines.append(f"{counted(count, 'user')} without any held-out item, left out")
         if count := self.num_unseen_targets:
-            lines.append(
-                f"{count:,} held-out items were never seen in training and count as misses"
-            )
+            lines.append(f"{counted(count, 'held-out item')} never seen in training, each a miss")
         if count := self.num_short_candidate_lists:
             lines.append(
-                f"{count:,} users have fewer negatives than asked for and were ranked against "
+                f"{counted(count, 'user')} with fewer negatives than asked for, ranked against "
                 "what there is"
             )
         kinds = {parse_metric(name)[0] for name in self.metrics}

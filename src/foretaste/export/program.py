@@ -35,6 +35,7 @@ class ListProgram(nn.Module):
         self.scorer = model.scorer(known_users=self.takes_users)
         self.count_I: Tensor
         self.register_buffer("count_I", model.item_count_I)
+        self.requires_grad_(False)  # else a client's scores would have a graph of gradients
 
     @property
     def inputs(self) -> tuple[str, ...]:

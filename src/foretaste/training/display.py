@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from foretaste._util.formatting import compact, duration, option_words
+from foretaste._util.formatting import compact, counted, duration, option_words
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
@@ -76,8 +76,8 @@ class TrainingDisplay(Callback):
         self.num_epochs = plan.epochs if plan else 1
         verb = "Training" if start.resumed_at is None else "Resuming"
         self.say(f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
-        size = f"{start.num_users:,} users, {start.num_items:,} items"
-        self._say_labelled("data", f"{size}, {start.num_interactions:,} interactions")
+        size = f"{counted(start.num_users, 'user')}, {counted(start.num_items, 'item')}"
+        self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
         self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         kind = config_class(start.model)
         heeded = heeded_settings(kind)
@@ -174,7 +174,7 @@ class TrainingDisplay(Callback):
             self.say(f"       {changed.replace('_', ' ')}", "dim")
         if self.verbose and found is not None:
             values = ", ".join(map(str, found.metrics.values()))
-            users = f"{found.num_users:,} users in {found.elapsed_s:.3g} s"
+            users = f"{counted(found.num_users, 'user')} in {found.elapsed_s:.3g} s"
             self.say(f"       {users}: {values}", "dim")
         self.bars.update(self.training_bar, visible=report.epoch < self.num_epochs)
         self._show_all_epochs(time.perf_counter(), report.epoch)

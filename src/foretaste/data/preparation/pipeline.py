@@ -183,10 +183,11 @@ class Pipeline:
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
         if num_eligible <= num_users * num_parts:
-            sizes = f"{num_users:,} held-out users in each of {num_parts} parts"
+            sizes = f"{counted(num_users, 'held-out user')} in each of {num_parts} parts"
             raise SettingError(
                 f"protocol held-out-users: {sizes} leaves nobody to train on, for "
-                f"{num_eligible:,} users have two items or more; hold out fewer with "
+                f"{counted(num_eligible, 'user')} {'has' if num_eligible == 1 else 'have'} two "
+                "items or more; hold out fewer with "
                 "--num-heldout-users, or use --protocol none to train on all of them"
             )
         return num_users

@@ -31,6 +31,13 @@ function fill(container, children, otherwise = container) {
 
 /* Asking the service. */
 
+/** A value of JSON; an integer that JavaScript cannot hold as text, an id that the service takes. */
+function exact(key, value, context) {
+  if (!Number.isInteger(value) || Number.isSafeInteger(value)) return value;
+  if (context) return context.source;
+  throw new Error("This browser rounds long numbers, and the ids here are such: use a newer one.");
+}
+
 /** The JSON that a path answers; the token is asked for where it is needed. */
 async function ask(path, { body, signal } = {}) {
   const headers = {};
@@ -48,10 +55,7 @@ async function ask(path, { body, signal } = {}) {
   if (!response.headers.get("content-type")?.startsWith("application/json")) {
     throw new Error(`The service did not answer: ${response.status} ${response.statusText}`);
   }
-  // An integer that JavaScript cannot hold stays text, which the service takes for the same id.
-  const content = JSON.parse(await response.text(), (key, value, context) =>
-    Number.isInteger(value) && !Number.isSafeInteger(value) ? (context?.source ?? value) : value,
-  );
+  const content = JSON.parse(await response.text(), exact);
   if (response.ok) return content;
   if (response.status === 401) {
     // Another request may have asked meanwhile.
@@ -139,7 +143,9 @@ function showLiked() {
     return element("li", {}, chip);
   });
   fill(byId("liked"), chips, byId("search"));
-  byId("none-liked").hidden = chips.length > 0 || person.userId !== null;
+  byId("none-liked").hidden = chips.length > 0;
+  const instead = person.userId === null ? "most people have" : "suits this user's history";
+  byId("none-liked").textContent = `None yet: the lists have what ${instead}.`;
   for (const button of byId("found").querySelectorAll("button")) {
     button.setAttribute("aria-pressed", person.liked.has(button.value));
   }
@@ -248,6 +254,8 @@ const showTraining = latest(async (signal) => {
   const lengths = new Set(
     runs.flatMap((run) => run.metrics?.metrics ?? []).map((metric) => metric.name.split("@")[1]),
   );
+  byId("measured").hidden = lengths.size === 0;
+  byId("none-measured").hidden = lengths.size > 0;
   const selected = byId("k").value || "10";
   const options = [...lengths].map((k) => new Option(k, k, k === selected, k === selected));
   byId("k").replaceChildren(...options);
@@ -338,7 +346,7 @@ function factsOf({ kind, created, dataset, hardware, versions, summary }) {
   };
   if (!summary) return definitions({ ...facts, Ended: "not yet" });
   const { num_epochs, best_epoch } = summary;
-  const rate = (value, noun) => (value === null ? "–" : `${round(value)} ${noun} a second`);
+  const rate = (value, noun) => (value ? `${round(value)} ${noun} a second` : "–");
   return definitions({
     ...facts,
     Ended: summary.stopped_because,
