@@ -11,7 +11,7 @@
     ├── UnsupportedError          this model cannot answer that question, and why
     ├── TrainingError             training cannot go on: non-finite loss, nothing to train on
     ├── RankError                 another rank of this training failed, or is not there
-    └── MissingExtraError         an optional dependency is missing: the exact pip install line
+    └── MissingExtraError         an optional dependency is missing: the pip install line
 
 The command line prints the message without a traceback and exits with status 2. Mistakes of our
 own raise AssertionError and do show a traceback. `Interrupted` is no mistake at all: a

@@ -228,7 +228,7 @@ class PrepareConfig(InputConfig):
 
     engine: EngineName = "duckdb"
     """The engine that runs the steps: ``duckdb`` on this machine, ``spark`` on one or many
-    (``pip install "foretaste[spark]"``, and Java 17). Never changes what the dataset holds."""
+    (``pip install "pyspark>=4,<5"``, and Java 17). Never changes what the dataset holds."""
 
     spark_master: str | None = None
     """Master of the cluster, as Spark has it: ``yarn``, ``spark://host:7077``, ``local[4]``. That

@@ -39,7 +39,8 @@ def check_format(name: Format) -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            f'{error.name} is for ONNX and is not installed; pip install "foretaste[export]"'
+            f"{error.name} is for ONNX and is not installed; "
+            "pip install onnx onnxruntime onnxscript"
         ) from error
 
 

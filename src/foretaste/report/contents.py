@@ -111,7 +111,8 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
     for module in ("altair", "vl_convert", "jinja2"):
         if find_spec(module) is None:
             raise MissingExtraError(
-                f'a report needs {module}, which is not installed; pip install "foretaste[report]"'
+                f"a report needs {module}, which is not installed; "
+                "pip install altair jinja2 vl-convert-python"
             )
     return path
 

@@ -201,7 +201,7 @@ def check_tensorboard() -> None:
     """MissingExtraError where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         raise MissingExtraError(
-            'tensorboard is asked for and not installed; pip install "foretaste[tensorboard]"'
+            "tensorboard is asked for and not installed; pip install tensorboard"
         )
 
 

@@ -249,7 +249,7 @@ def _engine(place: str, name: str) -> Engine:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"events {name} needs {error.name}, which is not installed; "
-            'pip install "foretaste[serve]"'
+            'pip install "psycopg[binary]"'
         ) from None
     except (ArgumentError, NoSuchModuleError, KeyError, ValueError):
         raise SettingError(

@@ -51,8 +51,8 @@ def serve(
             from foretaste.serve.process import Process
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                f"the service needs {error.name}, which is not installed; "
-                'pip install "foretaste[serve]"'
+                f"the service needs {error.name}, which is not installed; pip install httptools "
+                'prometheus-client "psycopg[binary]" pydantic sqlalchemy starlette uvicorn uvloop'
             ) from error
         store = ModelStore(paths, config.device, config.cache_mib << 20)
         if config.events is not None:

@@ -24,7 +24,7 @@ try:
     from optuna.trial import TrialState
 except ImportError as error:
     raise MissingExtraError(
-        'Optuna searches settings and is not installed; pip install "foretaste[tune]"'
+        "Optuna searches settings and is not installed; pip install optuna"
     ) from error
 
 DATABASE = "trials.db"

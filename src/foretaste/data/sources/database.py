@@ -154,7 +154,8 @@ def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
     """Yield a cursor; whatever the driver raises names the source and no password."""
     if find_spec(dialect.driver) is None:
         raise MissingExtraError(
-            f'{name}: is read through ADBC, which is missing: pip install "foretaste[sql]"'
+            f"{name}: is read through ADBC, which is missing: "
+            f"pip install {dialect.driver.replace('_', '-')}"
         )
     driver: Any = import_module(f"{dialect.driver}.dbapi")
     if "://" not in url or (url.startswith("sqlite") and not url.startswith(_SQLITE)):

@@ -1,0 +1,93 @@
+"""What is installed: the pins, and the lines with which messages and pages ask for packages."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = {
+    name: [Requirement(line) for line in lines]
+    for name, lines in PROJECT["optional-dependencies"].items()
+}
+REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
+
+TRITON_OF_TORCH = {"2.11.0": "3.6.0", "2.13.0": "3.7.1"}
+"""What torch's own metadata on pip's index requires. A build for the CPU requires no Triton, so
+that a wrong pin can be installed beside it, and only there."""
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if not line.startswith("#")]
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
+
+
+def names(requirements: list[Requirement]) -> set[str]:
+    return {canonicalize_name(requirement.name) for requirement in requirements}
+
+
+def test_every_direct_dependency_is_pinned_within_its_bounds() -> None:
+    pinned = pins()
+    for requirement in [*REQUIRED, *EXTRAS["dev"]]:
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)])
+    assert names([pin for lines in EXTRAS.values() for pin in lines]) <= pinned.keys()
+
+
+def test_triton_is_the_one_that_torch_requires() -> None:
+    assert pins()["triton"] == TRITON_OF_TORCH[pins()["torch"]]
+
+
+def test_only_versions_of_torch_that_were_tried_are_accepted() -> None:
+    (torch,) = (requirement for requirement in REQUIRED if requirement.name == "torch")
+    assert all(torch.specifier.contains(version) for version in TRITON_OF_TORCH)
+    assert not torch.specifier.contains("2.14.0")
+    # Without the bound, the line that fetches PyTorch alone would fetch one that is replaced.
+    for page in ("README.md", "docs/install.md"):
+        lines = re.findall(r"pip install .*--index-url", (ROOT / page).read_text(encoding="utf-8"))
+        assert set(lines) == {'pip install "torch<2.14" --index-url'}
+
+
+def asked_for(text: str) -> list[list[str]]:
+    """The words of each ``pip install`` in code or prose, broken lines and quotes taken out."""
+    joined = re.sub(r"""['"]\n\s*f?['"]""", "", text)
+    found = re.findall(r"""pip install ((?:[\w.<>=,-]|\\?"[^"\n]+\\?"|[ ])+)""", joined)
+    return [re.sub(r'[\\"]', "", words).split() for words in found]
+
+
+def test_no_line_installs_foretaste_from_an_index() -> None:
+    """It is on none."""
+    places = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/notebooks/*.ipynb")]
+    places += ROOT.glob("src/**/*.py")
+    lines = [words for path in places for words in asked_for(path.read_text(encoding="utf-8"))]
+    assert len(lines) > 20
+    assert [words for words in lines if any("foretaste" in word for word in words)] == []
+
+
+def test_messages_name_the_packages_of_an_extra() -> None:
+    """All of them, so that nobody installs one after another."""
+    messages = {
+        "tune/study.py": "tune",
+        "serve/server.py": "serve",
+        "report/contents.py": "report",
+        "export/formats.py": "export",
+        "data/preparation/__init__.py": "spark",
+        "runs/log_copies.py": "tensorboard",
+    }
+    for path, extra in messages.items():
+        text = (ROOT / "src" / "foretaste" / path).read_text(encoding="utf-8")
+        (words,) = asked_for(text)
+        assert names([Requirement(word) for word in words]) == names(EXTRAS[extra])
+
+
+def test_the_readme_installs_the_extras_that_it_needs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    needed = {name for name in EXTRAS if f"foretaste {name} " in text}
+    needed |= {"sql"} if "SQLite" in text else set()
+    (extras,) = re.findall(r"Some commands need.*?\.\[([a-z,]+)\]", text, re.DOTALL)
+    assert set(extras.split(",")) == needed
