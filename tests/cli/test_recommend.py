@@ -304,7 +304,7 @@ def test_short_lists_and_notes_of_similar_items_are_said_of_a_file(
     line = f"similar runs/gmf --all -k 500 --output {tmp_path}/all.csv --overwrite"
     done = foretaste(line)
     assert done.status == 0
-    short = "shorter lists, for there is no more to show: 60 items\n"
+    short = "shorter lists, for there is no more with a relation to theirs: 60 items\n"
     assert done.err.startswith(f"scores are rough\n{short}60 items in ")
     assert done.out == f"Wrote 3,540 rows for 60 items: {tmp_path}/all.csv\n"
     assert foretaste(f"{line} --quiet") == Done(0, "", "")

@@ -135,10 +135,35 @@ def test_users_without_any_history(dense: np.ndarray) -> None:
     assert torch.equal(scores, model.item_count_I.expand(2, -1))
 
 
-def test_similarity_is_the_weights(dense: np.ndarray) -> None:
+def test_similarity_is_the_weights_above_zero(dense: np.ndarray) -> None:
     model = fitted(dense)
     items = torch.tensor([4, 0])
-    assert torch.equal(model.similarity(items), model.weight_II[items])
+    weight_BI = model.weight_II[items]
+    assert (weight_BI < 0).any()
+    expected = torch.where(weight_BI > 0, weight_BI, -torch.inf)
+    assert torch.equal(model.similarity(items), expected)
+
+
+def test_items_without_a_relation_to_the_history_follow_by_popularity() -> None:
+    matrix = np.zeros((9, 6))
+    matrix[:2, [0, 1]] = 1
+    matrix[2:5, 3] = 1
+    matrix[5:, 5] = 1
+    matrix[5, 2] = 1
+    model = fitted(matrix)
+    model.weight_II[0, 4] = -1e-9
+    state = model.fold_in(of_matrix(np.array([[1.0, 0, 0, 0, 0, 0]])))
+    (scores,) = model.score_catalogue(state)
+    # 1 is of the same users; 5, 3, 2 of none of them, by their users; 4 speaks against it.
+    assert [item for item in scores.argsort(descending=True).tolist() if item != 0] == [
+        1,
+        5,
+        3,
+        2,
+        4,
+    ]
+    exported = model.scorer(known_users=False)(torch.eye(6)[:1], None)
+    assert torch.equal(exported[0], scores)
 
 
 def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:

@@ -146,8 +146,9 @@ class AnswerOptions:
         notes = stderr_console()
         for note in found.notes:
             say(notes, note)
+        more = "with a relation to theirs" if kind == "item" else "to show"
         for count, note in (
-            (found.num_short_lists, "shorter lists, for there is no more to show"),
+            (found.num_short_lists, f"shorter lists, for there is no more {more}"),
             (found.num_popularity_lists, "popularity order, for training saw nothing of theirs"),
             (found.num_partial_histories, "part of the history ignored, never seen in training"),
         ):

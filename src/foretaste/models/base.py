@@ -156,7 +156,10 @@ class RecommenderModel(nn.Module, ABC):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C] of items to others, or [B, I] to all: cosine of the item vectors."""
+        """Similarity [B, C] of items to others, or [B, I] to all: cosine of the item vectors.
+
+        Models that find no relation between two items, where others know one, give -inf.
+        """
         vectors_ID, unit = self.item_vectors(), nn.functional.normalize
         others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T

@@ -107,6 +107,9 @@ class TopItems:
 class _Ranker:
     """Ranks items with one model; ``size`` items, described by ``contents``, can be in a list."""
 
+    missing = "in the history"
+    """Of the items that can be in a list, those that are not."""
+
     def __init__(self, model: RecommenderModel, k: int, size: int, contents: str) -> None:
         self.model = model
         self.k = k
@@ -130,20 +133,28 @@ class _Ranker:
 
     def reasons(self, top: TopItems) -> list[list[str]]:
         """Reasons of each list: why it is short, the remarks on its history, notes on all."""
-        return list_reasons(top, self.k, self._size, self._contents, self.notes)
+        return list_reasons(top, self.k, self._size, self._contents, self.notes, self.missing)
 
 
 def list_reasons(
-    top: TopItems, k: int, size: int, contents: str, notes: Sequence[str]
+    top: TopItems,
+    k: int,
+    size: int,
+    contents: str,
+    notes: Sequence[str],
+    missing: str = _Ranker.missing,
 ) -> list[list[str]]:
-    """Reasons of lists of ``k`` of ``size`` items, described by ``contents``; ``notes`` on all."""
+    """Reasons of lists of ``k`` of ``size`` items, described by ``contents``; ``notes`` on all.
+
+    ``missing`` describes those of the items that are in no list.
+    """
     reasons = []
     for length, remarks in zip(top.length.tolist(), top.remarks, strict=True):
         short = []
         if length < k:
             short = [f"only {length} of {k}: {size} {contents.format(s='' if size == 1 else 's')}"]
             if size > length:
-                short[0] += f", {size - length} of them in the history"
+                short[0] += f", {size - length} of them {missing}"
         reasons.append([*short, *remarks, *notes])
     return reasons
 
@@ -217,7 +228,12 @@ class UserRanker(_Ranker):
 
 
 class SimilarItemRanker(_Ranker):
-    """Ranks the other items of the catalogue by similarity to an item."""
+    """Ranks the other items of the catalogue by similarity to an item.
+
+    Items in which the model finds no relation to it are not listed.
+    """
+
+    missing = "without a relation to it"
 
     def __init__(self, model: RecommenderModel, *, k: int) -> None:
         super().__init__(model, k, model.num_items - 1, "other item{s} in the catalogue")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foretaste._util.formatting import memory
 from foretaste.errors import TrainingError
-from foretaste.models.base import FitProgress
+from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import CELLS_AT_ONCE, ItemWeightsModel
 from foretaste.models.baselines.neighbors import pair_sums
@@ -29,6 +29,11 @@ place, and parts of both."""
 _MULTIPLIED_PER_PAIR = 8192
 """Products of a matrix multiplication in the time that one pair of a history takes to be counted,
 on a CPU of two cores."""
+
+
+_BELOW_ZERO = 2.0**-100
+"""So small that no sum of weights is nearer to zero, and normal in float32 when divided by a count
+of users."""
 
 
 class Ease(ItemWeightsModel):
@@ -102,15 +107,26 @@ class Ease(ItemWeightsModel):
     def _weights_added(self, histories: HistoryTensors) -> Tensor:
         return sum_bags(self.weight_II, histories.item_index, histories.offsets)
 
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        score_BI = super()._score_catalogue(state)
+        return torch.where(score_BI == 0, self._without_relation(), score_BI)
+
+    def _without_relation(self) -> Tensor:
+        """Scores [I] of items of weight zero: by popularity, above every weight below zero."""
+        return _BELOW_ZERO * self.by_popularity_below_zero()
+
     def scorer(self, *, known_users: bool) -> Scorer:
-        return _WeightScorer(self.weight_II)
+        return _WeightScorer(self.weight_II, self._without_relation())
 
 
 class _WeightScorer(Scorer):
-    def __init__(self, weight_II: Tensor) -> None:
+    def __init__(self, weight_II: Tensor, without_I: Tensor) -> None:
         super().__init__()
         self.weight_II: Tensor
+        self.without_I: Tensor
         self.register_buffer("weight_II", weight_II)
+        self.register_buffer("without_I", without_I)
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        return known_BI @ self.weight_II
+        score_BI = known_BI @ self.weight_II
+        return torch.where(score_BI == 0, self.without_I, score_BI)

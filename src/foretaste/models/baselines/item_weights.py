@@ -27,15 +27,21 @@ class ItemWeightsModel(ClosedFormModel):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C], or [B, I]: the learned weight of an item towards another."""
+        """Similarity [B, C], or [B, I]: the learned weight of an item towards another, -inf where
+        it is not above 0."""
         offsets = torch.arange(item_index_B.numel() + 1, device=self.device)
         single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
         weight_BI = self._weights_added(single)
+        weight_BI = weight_BI.masked_fill(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
     def _weights_added(self, histories: HistoryTensors) -> Tensor:
         """The weights [B, I] of the items of each history towards every item, added up."""
         raise NotImplementedError
+
+    def by_popularity_below_zero(self) -> Tensor:
+        """Scores [I] of items without a relation to the history: below zero, by popularity."""
+        return -1 / (1 + self.item_count_I)
 
     def _known_users(
         self, user_index_B: Tensor, histories: HistoryTensors

@@ -132,11 +132,7 @@ class NeighborsModel(ItemWeightsModel):
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         score_BI = super()._score_catalogue(state)
-        return torch.where(score_BI > 0, score_BI, self._without_neighbors())
-
-    def _without_neighbors(self) -> Tensor:
-        """Scores [I] of items without a neighbour in the history: below zero, by popularity."""
-        return -1 / (1 + self.item_count_I)
+        return torch.where(score_BI > 0, score_BI, self.by_popularity_below_zero())
 
     def scorer(self, *, known_users: bool) -> Scorer:
         length_I = self.first_target_I.diff()
@@ -148,7 +144,7 @@ class NeighborsModel(ItemWeightsModel):
         neighbor_IK[target_M, place_M] = neighbor_M[order_M]
         weight_IK = torch.zeros(self.num_items, width, dtype=torch.float64)
         weight_IK[target_M, place_M] = self.weight_M[order_M].double()
-        return _NeighborScorer(neighbor_IK, weight_IK, self._without_neighbors())
+        return _NeighborScorer(neighbor_IK, weight_IK, self.by_popularity_below_zero())
 
 
 class _NeighborScorer(Scorer):

@@ -58,18 +58,21 @@ class Blend(ComposedModel):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C], or [B, I]: the sum of what its models know of that."""
-        found = []
+        """Similarity [B, C], or [B, I]: the sum of what its models know of that, -inf where none
+        of them finds a relation."""
+        found, is_related_BI = [], torch.zeros(1, dtype=torch.bool, device=self.device)
         for model, weight in self._weighted():
             try:
                 scores_BI = model.similarity(item_index_B)
             except UnsupportedError:
                 continue
+            is_related_BI = is_related_BI | (scores_BI > -torch.inf)
+            scores_BI = scores_BI.masked_fill(scores_BI == -torch.inf, 0.0)
             mean_B1, deviation_B1 = _statistics(scores_BI)
             found.append((scores_BI - mean_B1) * (weight / deviation_B1))
         if not found:
             raise UnsupportedError("none of the models of this blend knows which items are similar")
-        total_BI = torch.stack(found).sum(0)
+        total_BI = torch.stack(found).sum(0).masked_fill(~is_related_BI, -torch.inf)
         return total_BI if item_index_C is None else total_BI[:, item_index_C]
 
     def item_vectors(self) -> Tensor:
