@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -48,24 +50,54 @@ def test_a_loaded_model_is_the_saved_one(
         torch.testing.assert_close(tensor, saved[name], rtol=0.0, atol=0.0)
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/maps").exists(), reason="needs /proc to see what is mapped"
-)
-def test_weights_on_a_cpu_are_parts_of_the_file_which_processes_share(
-    tmp_path: Path, dataset: Dataset
+def overwrite(path: Path, other: Path) -> None:
+    """Write in place, as `cp` does: the file is the same one with other bytes."""
+    with path.open("r+b") as file:
+        file.write(other.read_bytes())
+        file.truncate()
+
+
+@pytest.mark.parametrize("becomes", ["another", "nothing"])
+def test_a_loaded_model_keeps_what_was_checked_whatever_becomes_of_the_file(
+    tmp_path: Path, dataset: Dataset, becomes: str
 ) -> None:
-    run = make_run(tmp_path / "run", dataset, "gmf", factors=8)
-    model = load_model(run, "cpu")
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    found = [line.partition(" ")[0].split("-") for line in lines if str(run.path) in line]
-    mapped = [range(int(start, 16), int(end, 16)) for start, end in found]
-    held = [tensor.data_ptr() for tensor in model.state_dict().values() if tensor.numel()]
-    assert len(held) == 6
-    assert all(any(start in addresses for addresses in mapped) for start in held)
+    path = make_run(tmp_path / "run", dataset, "gmf", factors=8).path / "best.safetensors"
+    other = make_run(tmp_path / "other", dataset, "gmf", factors=8)
+    other.save_weights({name: tensor + 1 for name, tensor in parameters(other).items()})
+    model = load_model(Run.open(path.parent), "cpu")
     kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    run.save_weights({name: tensor + 1 for name, tensor in kept.items()})
+    if becomes == "another":
+        overwrite(path, other.path / path.name)
+    else:
+        os.truncate(path, 0)  # a mapped file would end the process by SIGBUS
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, kept[name])
+
+
+def test_a_file_that_does_not_fit_memory_can_be_verified_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.runs.tensor_files.free_bytes", lambda: 100)
+    assert verify(run.path).is_ok
+    weights = run.path / "best.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(RunError, match="does not match its digest"):
+        run.load_weights()
+
+
+@pytest.mark.parametrize("name", ["users.parquet", "items.parquet", "histories.parquet"])
+def test_what_is_read_later_is_what_was_opened(tmp_path: Path, dataset: Dataset, name: str) -> None:
+    run = Run.open(make_run(tmp_path / "run", dataset).path)
+    table = pq.read_table(run.path / name)
+    pq.write_table(
+        table.set_column(1, table.column_names[1], table[1].take([*range(len(table))][::-1])),
+        tmp_path / name,
+    )
+    overwrite(run.path / name, tmp_path / name)
+    with pytest.raises(RunError, match=f"{name} is torn or was changed"):
+        _ = run.users, run.items, run.histories
 
 
 def test_saving_again_replaces_the_weights(run: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,13 +13,13 @@ from foretaste._util.files import file_sha256
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, RankError, RunError, SettingError
-from foretaste.models.config import PRIOR_WEIGHT, SamplingConfig
+from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import WEIGHTS
 from foretaste.runs.config import RunConfig, recorded
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
-from foretaste.runs.saved_tensors import OwnRows, SavedTensors
+from foretaste.runs.saved_tensors import SavedTensors
 
 if TYPE_CHECKING:
     import torch
@@ -113,6 +112,8 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
 def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
     """The trained model of a run on ``device``, ready to answer (not to train).
 
+    Its weights are a copy in memory: what becomes of the file later does not reach it.
+
     Raises RunError where the settings or the weights are not those of such a model, naming the
     first that differs.
     """
@@ -128,19 +129,13 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     config = model_config(run.config, run.path / CONFIG)
     definition = (run.config.model, config, run.num_train_users, run.num_items)
     check_model_fits(*definition, device)
-    model = build_model(*definition)
+    with torch.device("meta"):  # the weights, when they are read, are all the memory it takes
+        model = build_model(*definition)
     if config.samples_negatives:
         model.sampling = recorded(SamplingConfig, run.config.settings, run.path / CONFIG)
-    weights = run.open_weights(OwnRows.of_model(model))
+    weights = run.open_weights()
     check_weights(run, model, weights)
-    if device.type == "cpu" and os.name != "nt":
-        # Parts of the file: processes share them, and of a user's rows only those asked for are
-        # read. Windows could not replace a file in use.
-        model.load_state_dict(weights.tensors(), strict=False, assign=True)
-    else:
-        tensors = model.state_dict()
-        for name in weights.shapes():
-            weights.copy_to(name, tensors[name])
+    model.load_state_dict(weights.tensors(), assign=True)
     return model.to(device).eval()
 
 
@@ -149,11 +144,8 @@ def model_config(config: RunConfig, path: Path) -> Any:
 
     ``path`` is where they were read; RunError names it where they are not those of the model.
     """
-    settings = config.model_config
-    if config.model == "gmf":
-        settings = {"loss": "bce", **settings}  # the only one when it was not recorded
     try:
-        return from_document(config_class(config.model), settings)
+        return from_document(config_class(config.model), config.model_config)
     except SettingError as error:
         raise RunError(f"{path}: {error}") from error
 
@@ -165,9 +157,7 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
     path, name_of_model = run.path / WEIGHTS, run.config.model
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     found = weights.shapes()
-    missing = sorted(expected.keys() - found.keys())
-    # Runs from before the prior's weight was saved have that of their settings.
-    if missing := [name for name in missing if name.rpartition(".")[2] != PRIOR_WEIGHT]:
+    if missing := sorted(expected.keys() - found.keys()):
         raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
     if foreign := sorted(found.keys() - expected.keys()):
         raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")

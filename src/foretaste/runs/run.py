@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -153,6 +154,7 @@ class Run:
         reference = self.config.dataset
         return read_histories(
             self.path / HISTORIES,
+            self._content(HISTORIES),
             num_users=reference.num_users,
             num_items=reference.num_all_items,
         )
@@ -292,12 +294,23 @@ class Run:
         with reading(self.path / name):
             is_unchanged = written is not None and written.is_at(self.path / name)
         if not is_unchanged:
-            raise RunError(
-                f"{self.path / name} is torn or was changed: its sha256 is not the one in {CONFIG}"
-            )
+            raise self._changed(name)
+
+    def _content(self, name: str) -> pa.Buffer:
+        """The bytes of such a file, checked again: the run may have been opened long ago."""
+        with reading(self.path / name), open_regular(self.path / name) as file:
+            content = file.read()
+        if hashlib.sha256(content).hexdigest() != self.config.files[name].sha256:
+            raise self._changed(name)
+        return pa.py_buffer(content)
+
+    def _changed(self, name: str) -> RunError:
+        return RunError(
+            f"{self.path / name} is torn or was changed: its sha256 is not the one in {CONFIG}"
+        )
 
     def _id_table(self, name: str, expected: int) -> IdTable:
-        table = IdTable.read(self.path / name)
+        table = IdTable.read(self.path / name, self._content(name))
         if len(table) != expected:
             raise RunError(
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
@@ -331,11 +344,12 @@ def write_histories(path: Path, dataset: Dataset) -> None:
 
 
 def read_histories(
-    path: Path, *, num_users: int, num_items: int
+    path: Path, content: pa.Buffer, *, num_users: int, num_items: int
 ) -> tuple[Histories, NDArray[np.bool_]]:
-    """Read ``histories.parquet``; RunError where it does not fit the given numbers."""
+    """The histories of these bytes, which ``path`` has; RunError where they do not fit the given
+    numbers."""
     try:
-        table = read_table(path)
+        table = read_table(path, content)
     except DatasetError as error:
         raise RunError(str(error)) from error
     try:

@@ -127,11 +127,6 @@ class SavedTensors:
         """All of them."""
         return {name: self.tensor(name) for name in self._pieces}
 
-    def copy_to(self, name: str, target: Tensor) -> None:
-        """Copy a tensor; nothing else of its size is in memory meanwhile."""
-        for rows, piece in self.pieces(name):
-            (target[rows] if piece.dim() else target).copy_(piece)
-
 
 def save_tensors(
     path: Path,

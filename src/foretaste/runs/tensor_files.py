@@ -1,7 +1,8 @@
 """Signed files of tensors: safetensors files with a note, which has the sha256 of tensors and note.
 
 The library that reads and writes safetensors takes tensors that are all in memory, and opens a file
-twice. Here a file is written piece by piece, with the same bytes, and read from one opening.
+twice. Here a file is written piece by piece, with the same bytes, and read from one opening: the
+bytes that are checked are those that the tensors have.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from foretaste._util.files import open_regular
+from foretaste._util.memory import free_bytes
 from foretaste.errors import RunError
 from foretaste.runs.paths import reading
 
@@ -96,22 +101,36 @@ def write_tensors(file: IO[bytes], tensors: Mapping[str, Written], note: Mapping
 def read_tensors(
     path: Path, owner: Mapping[str, Any], *, checked: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of ``path`` on the CPU, as parts of the file that are read once used, and its
-    note.
+    """The tensors of ``path`` on the CPU, in memory of their own, and its note.
+
+    Whatever becomes of the file later, they are what was checked. Only where they would not fit
+    memory, or are not to be ``checked``, are they parts of the file that are read once used, and
+    change with it.
 
     Raises RunError where the file is torn, was changed, or its note disagrees with ``owner``. Where
     it is not to be ``checked``, no numbers are read yet, and changed ones are not noticed.
     """
     with reading(path), open_regular(path) as file:
         try:
-            content = mmap(file.fileno(), 0, access=ACCESS_COPY)
+            content = _content(file, mapped=not checked)
             tensors, positions, metadata = _parsed(content)
         except (LookupError, ValueError, TypeError, RuntimeError, AttributeError) as error:
             raise RunError(f"{path} is torn or not a safetensors file: {error!s:.200}") from error
         note = _checked_note(path, metadata, owner)
-        if checked and _digest(file, tensors, positions, note) != note[DIGEST]:
+        if checked and _digest(file, content, tensors, positions, note) != note[DIGEST]:
             raise RunError(f"{path} is torn or was changed: its content does not match its digest")
     return tensors, note
+
+
+def _content(file: IO[bytes], *, mapped: bool) -> memoryview | mmap:
+    """The bytes of a file, in memory of their own or, where they are too many, ``mapped``."""
+    num_bytes = os.fstat(file.fileno()).st_size
+    if mapped or num_bytes > free_bytes():
+        return mmap(file.fileno(), 0, access=ACCESS_COPY)
+    content = np.empty(num_bytes, dtype=np.uint8).data
+    if (num_read := file.readinto(content)) != num_bytes:  # type: ignore[attr-defined]
+        raise ValueError(f"it had {num_bytes} bytes, and {num_read} were read")
+    return content
 
 
 def _checked_note(
@@ -132,7 +151,9 @@ def _checked_note(
     return note
 
 
-def _parsed(content: mmap) -> tuple[dict[str, Tensor], dict[str, int], dict[str, str]]:
+def _parsed(
+    content: memoryview | mmap,
+) -> tuple[dict[str, Tensor], dict[str, int], dict[str, str]]:
     """The tensors of a file, which are parts of it, their positions, and its metadata.
 
     ValueError where the tensors do not lie one after the other, up to the end of the file.
@@ -142,7 +163,7 @@ def _parsed(content: mmap) -> tuple[dict[str, Tensor], dict[str, int], dict[str,
     length = int.from_bytes(content[:8], "little")
     if length > min(_MAX_HEADER, len(content) - 8):
         raise ValueError(f"its header would have {length} bytes")
-    header = json.loads(content[8 : 8 + length])
+    header = json.loads(bytes(content[8 : 8 + length]))
     metadata = dict(header.pop("__metadata__", {}))
     tensors, positions, start = {}, {}, 8 + length
     position = start
@@ -163,19 +184,24 @@ def _parsed(content: mmap) -> tuple[dict[str, Tensor], dict[str, int], dict[str,
 
 def _digest(
     file: IO[bytes],
+    content: memoryview | mmap,
     tensors: Mapping[str, Tensor],
     positions: Mapping[str, int],
     note: Mapping[str, Any],
 ) -> str:
     """sha256 of the note and of every tensor's name, type, shape and bytes.
 
-    The bytes are read, not mapped: those of a large file would stay in the memory of the process.
+    Of a mapped file they are read: the pages of a large one would stay in the process's memory.
     """
     digest = _digest_of_note(note)
     for name in sorted(tensors):
         digest.update(_signed_heading(name, tensors[name].dtype, tuple(tensors[name].shape)))
-        file.seek(positions[name])
-        for piece in _read_pieces(file, tensors[name].nbytes):
+        start, num_bytes = positions[name], tensors[name].nbytes
+        if isinstance(content, memoryview):
+            digest.update(content[start : start + num_bytes])
+            continue
+        file.seek(start)
+        for piece in _read_pieces(file, num_bytes):
             digest.update(piece)
     return digest.hexdigest()
 
