@@ -234,7 +234,7 @@ def corpus(target: str) -> list[bytes]:
         "items": [b"\0" + ITEMS.encode(), *(b"\xff" + case for case in parquet), *by_first_byte],
         "ncf": [SEPARATOR.join(ncf), *(SEPARATOR.join([*ncf[:2], case]) for case in odd)],
         "split": [SEPARATOR.join(split), SEPARATOR.join([*split[:3], odd[0]]), SEPARATOR.join(odd)],
-        "manifest": [manifest, b"[" * 5000, b"{}", b'{"format_version": 2}'],
+        "manifest": [manifest, b"[" * 5000, b"{}", b'{"format_version": 3}'],
         "part": [bytes([place]) + path.read_bytes()
                  for place, path in enumerate(sorted(model_dataset().glob("*.parquet")))]
         + [bytes([place]) + case for place in range(5) for case in parquet],

@@ -105,7 +105,7 @@ def test_a_missing_file_is_named(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 99}, "format version 99, this foretaste reads 2"),
+        ({"format_version": 99}, "was written in format 99, and this foretaste reads format 3"),
         ({"seed": 3}, "does not match what it lists"),
         ({"colour": "blue"}, "is damaged"),
     ],
@@ -119,7 +119,7 @@ def test_another_manifest_is_refused(
         open_dataset(dataset.path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 2}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"format_version": 3}'])
 def test_a_torn_manifest_is_refused(dataset: Dataset, text: str) -> None:
     (dataset.path / FILE_NAME).write_text(text)
     with pytest.raises(DatasetError, match=FILE_NAME):

@@ -84,8 +84,8 @@ def test_sizes_that_cannot_be(dataset: Path, size: str, value: Any) -> None:
         (b"[" * 100_000, "cannot be read: maximum recursion depth"),
         (b'{"format_version":' + b"1" * 10_000 + b"}", "cannot be read: Exceeds the limit"),
         (b"\xff", "cannot be read"),
-        (b"null", "format version None"),
-        (b'{"format_version": "' + b"1" * 100_000 + b'"}', r"format version '1{200}'\.\.\."),
+        (b"null", "was written in format None"),
+        (b'{"format_version": "' + b"1" * 100_000 + b'"}', r"was written in format '1{200}'\.\.\."),
     ],
     ids=range(6),
 )

@@ -215,8 +215,3 @@ def test_manifests_that_contradict_themselves(
     replace(laid_out.manifest, parts=parts, **change).write(laid_out.path)
     with pytest.raises(DatasetError, match=message):
         open_dataset(laid_out.path)
-
-
-def test_a_dataset_of_one_file_says_nothing_of_several(dataset: Dataset) -> None:
-    """So that earlier versions read it."""
-    assert "train_digest" not in (dataset.path / "manifest.json").read_text()

@@ -131,7 +131,7 @@ def test_every_changed_file_is_named(dataset: Dataset) -> None:
     ("change", "message"),
     [
         (lambda values: values.pop("parts"), "is damaged"),
-        (lambda values: values.update(format_version=99), "format version 99"),
+        (lambda values: values.update(format_version=99), "was written in format 99"),
         (lambda values: values.update(digest="0" * 64), "its digest 000000000000 does not match"),
         (lambda values: values.update(seed=values["seed"] + 1), "does not match what it lists"),
         (lambda values: values.update(num_users="many"), "is damaged"),

@@ -71,7 +71,10 @@ def test_a_missing_file_is_named(run: Run, name: str) -> None:
     [
         (b"{", "is torn or not JSON"),
         (b"{}", "is not the config of a foretaste run"),
-        (b'{"format": "foretaste run", "format_version": 99}', "has format version 99"),
+        (
+            b'{"format": "foretaste run", "format_version": 99}',
+            "was written in format 99, and this foretaste reads",
+        ),
     ],
 )
 def test_another_config_is_refused(run: Run, content: bytes, said: str) -> None:

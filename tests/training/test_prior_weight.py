@@ -114,13 +114,3 @@ def test_a_run_repeated_on_all_data_keeps_the_chosen_weight(
     assert chosen < 1.0
     again = train(dataset=everything, run_path=tmp_path / "again", **rerun_settings(run))
     assert load_model(again, "cpu").get_buffer("prior_weight").item() == chosen
-
-
-def test_a_run_saved_before_it_was_has_that_of_its_settings(
-    heldout_users: Dataset, tmp_path: Path
-) -> None:
-    run = trained("mlp", heldout_users, tmp_path / "run")
-    earlier = run.load_weights()
-    del earlier["prior_weight"]
-    run.save_weights(earlier, 1)
-    assert load_model(run, "cpu").get_buffer("prior_weight").item() == 1.0

@@ -18,7 +18,7 @@ from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import DatasetError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FILE_NAME = "manifest.json"
 
 RANDOM = "leave-one-out (random)"
@@ -167,9 +167,6 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         document = asdict(self) | {"digest": self.digest}
-        if not self.train_digest:
-            # As it was before training could be in several files, for versions of that time.
-            del document["train_digest"]
         text = signed_text(document, indent=2)
         (directory / FILE_NAME).write_text(text, encoding="utf-8", newline="\n")
 
@@ -191,8 +188,8 @@ class Manifest:
         version = values.get("format_version") if isinstance(values, dict) else None
         if version != FORMAT_VERSION:
             raise DatasetError(
-                f"{path}: format version {shown(version)}, this foretaste reads {FORMAT_VERSION}; "
-                "prepare the dataset again"
+                f"{path}: was written in format {shown(version)}, and this foretaste reads format "
+                f"{FORMAT_VERSION}; prepare the dataset again"
             )
         try:
             check_signed(text)

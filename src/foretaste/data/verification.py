@@ -101,7 +101,7 @@ def verify_dataset(path: Path | str) -> Verification:
     def check_manifest() -> str:
         manifest = Manifest.read(path)
         version, digest = manifest.format_version, manifest.digest[:12]
-        return f"version {version}, {manifest.protocol}, digest {digest}"
+        return f"format {version}, {manifest.protocol}, digest {digest}"
 
     if checks.make(FILE_NAME, check_manifest):
         manifest = Manifest.read(path)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import foretaste
 from foretaste._util.files import file_sha256, has_content, read_document
+from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, fields_of, from_document
 from foretaste._util.signed_json import check_signed, signed_text
 from foretaste.errors import RunError, SettingError
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+"""Raised whenever a file of a run changes, its log and weights too: no code reads other formats."""
 
 Settings = TypeVar("Settings")
 
@@ -152,10 +154,12 @@ def read_run_config(path: Path) -> RunConfig:
         raise RunError(f"{path} is torn or not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise RunError(f'{path} is not the config of a foretaste run: no "format": "{FORMAT}"')
-    if document.get("format_version") != FORMAT_VERSION:
+    if (number := document.get("format_version")) != FORMAT_VERSION:
+        created = document.get("created")
+        when = f"on {created[:10]} " if isinstance(created, str) else ""
         raise RunError(
-            f"{path} has format version {document.get('format_version')!r}, this foretaste "
-            f"({foretaste.__version__}) reads {FORMAT_VERSION}; use the version that wrote it"
+            f"{path} was written {when}in format {shown(number)}, and this "
+            f" foretaste reads format {FORMAT_VERSION}; train again"
         )
     try:
         check_signed(text)

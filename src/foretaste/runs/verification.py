@@ -55,7 +55,7 @@ def verify_run(path: Path | str) -> Verification:
     def check_config() -> str:
         config = read_run_config(path / CONFIG)
         dataset = f"{config.dataset.name} ({config.dataset.protocol})"
-        return f"version {FORMAT_VERSION}, {config.model} on {dataset}"
+        return f"format {FORMAT_VERSION}, {config.model} on {dataset}"
 
     def check_state() -> str:
         state = run.load_state()

@@ -213,15 +213,12 @@ def recorded_settings(
     config, sampling = asked_settings(run), None
     try:
         if settings.has_epochs:
-            # Older runs do not record the first.
-            values = {"schedule_epochs": None, **record.resolved}
-            config = _settings_from(TrainingPlan, values)
+            config = _settings_from(TrainingPlan, record.resolved)
         if settings.samples_negatives:
             sampling = _settings_from(SamplingConfig, record.settings)
     except (KeyError, SettingError) as error:
         raise RunError(
-            f"{path} does not say what this foretaste needs to know ({error}); "
-            "go on with the version that began the run"
+            f"{path} does not say what this foretaste needs to know ({error}); train again"
         ) from error
     return settings, replace(config, device=device), sampling
 

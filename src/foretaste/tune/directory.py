@@ -62,12 +62,6 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
     except ValueError as error:
         raise RunError(f"{path / SETTINGS} is torn or was changed: {error}") from error
     begun = json.loads(text)
-    # Earlier versions recorded when a searched setting acts, which the model says itself.
-    for values in begun.get("space", {}).values():
-        if isinstance(values, dict):
-            values.pop("only", None)
-    if "is_tuned" in begun:
-        begun["tune"] = begun.pop("is_tuned")
     begun.pop(SHA256)
     ranges = {**asked.get("space", {}), **begun.get("space", {})}
     for name in dict.fromkeys([*asked, *begun, *ranges]):
