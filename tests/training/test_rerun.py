@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.models.baselines.config import EaseConfig, IALSConfig
@@ -17,7 +15,6 @@ from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
 from foretaste.runs.loading import load_model
-from foretaste.runs.paths import CONFIG
 from foretaste.training import TrainingConfig, train
 from foretaste.training.auto import recorded_settings, rerun_settings
 from foretaste.training.config import heeded_settings
@@ -112,20 +109,6 @@ def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_p
     ]
     assert rates[0][:best] == rates[1]
     assert rerun_settings(again)["config"].schedule_epochs == 12
-
-
-def test_runs_from_before_a_setting_keep_what_they_did(dataset: Dataset, tmp_path: Path) -> None:
-    config = TrainingConfig(epochs=1, device="cpu")
-    settings = GMFConfig(factors=3, loss="bce")
-    run = train("gmf", dataset, model_config=settings, config=config, run_path=tmp_path / "run")
-    record = json.loads((run.path / CONFIG).read_text())
-    del record["sha256"], record["model_config"]["loss"], record["resolved"]["schedule_epochs"]
-    record["asked"]["negatives"] = record["resolved"].pop("negatives")
-    (run.path / CONFIG).write_text(signed_text(record, indent=2))
-    older = Run.open(run.path)
-    model_config, training, sampling = recorded_settings(older, "cpu")
-    assert (model_config, training.schedule_epochs) == (settings, None)
-    assert sampling == load_model(older).sampling == SamplingConfig(negatives=4)
 
 
 def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.buffers import Buffers
+from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class RecommenderModel(nn.Module, ABC):
         self, config: Any, num_users: int, num_items: int, share: Share | None = None
     ) -> None:
         super().__init__()
+        survive_forks()
         self.config = config
         self.share = share or Share.whole(num_users, num_items)
         self.num_users = num_users
@@ -137,10 +139,12 @@ class RecommenderModel(nn.Module, ABC):
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
+        survive_forks()
         return UserState(histories.whole_lengths() > 0, self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
         """State of users unseen in training, from their histories alone."""
+        survive_forks()
         return UserState(histories.whole_lengths() > 0, self._new_users(histories))
 
     @torch.no_grad()

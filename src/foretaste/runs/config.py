@@ -159,7 +159,7 @@ def read_run_config(path: Path) -> RunConfig:
         when = f"on {created[:10]} " if isinstance(created, str) else ""
         raise RunError(
             f"{path} was written {when}in format {shown(number)}, and this "
-            f" foretaste reads format {FORMAT_VERSION}; train again"
+            f"foretaste reads format {FORMAT_VERSION}; train again"
         )
     try:
         check_signed(text)

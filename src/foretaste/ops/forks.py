@@ -1,0 +1,41 @@
+"""Computing in a child of a process that has computed already."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import cache
+
+import torch
+
+_is_to_say = False
+
+
+def survive_forks() -> None:
+    """Have the children that this process forks from now on compute with one thread.
+
+    In such a child a warning says so, the first time that this is called.
+    """
+    global _is_to_say
+    _register()
+    if _is_to_say:
+        _is_to_say = False
+        warnings.warn(
+            "this process was forked from one that had loaded or trained a model: it computes with "
+            "one thread; load models after the fork, or start processes by spawn, to use more",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+@cache
+def _register() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_compute_with_one_thread)
+
+
+def _compute_with_one_thread() -> None:
+    global _is_to_say
+    # A fork has none of the threads that OpenMP believes to have: a child waits for them for ever.
+    torch.set_num_threads(1)
+    _is_to_say = True
