@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("optuna", reason="the extra tune is not installed")
 
-from foretaste._util.signed_json import SHA256, signed_text
 from foretaste.data import Dataset, prepare
 from foretaste.errors import (
     Interrupted,
@@ -293,20 +292,6 @@ def test_what_is_not_the_settings_fault_ends_the_search_and_it_goes_on(
 
 def _full_disk(*_: object) -> None:
     raise RunError("the disk is full")
-
-
-def test_a_search_of_an_earlier_version_goes_on(dataset: Dataset, tmp_path: Path) -> None:
-    """It recorded beside each range when the setting acts."""
-    arguments = {"trials": 1, "output": tmp_path / "it", "callback": Callback()}
-    tune_model("ease", dataset, **arguments)
-    settings = json.loads((tmp_path / "it" / SETTINGS).read_text())
-    ranges = [values for values in settings["space"].values() if isinstance(values, dict)]
-    assert {tuple(values) for values in ranges} == {("low", "high", "log")}
-    for values in ranges:
-        values["only"] = []
-    del settings[SHA256]
-    (tmp_path / "it" / SETTINGS).write_text(signed_text(settings, indent=2))
-    assert len(tune_model("ease", dataset, **arguments).trials) == 1
 
 
 def test_mistakes(
