@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
+from foretaste.data import Dataset, GivenSplit, IdTable, PrepareConfig, open_dataset, prepare
 from foretaste.errors import ForetasteError
 from foretaste.recommend import read_ids
 
@@ -164,7 +164,7 @@ def attack_ids(folder: Path, data: bytes) -> None:
     """A file of ids for recommend, by the first byte Parquet, CSV, TSV or lines."""
     suffix = (".parquet", ".csv", ".tsv", ".txt")[data[0] % 4 if data else 0]
     (folder / f"ids{suffix}").write_bytes(data[1:])
-    assert read_ids(folder / f"ids{suffix}")
+    assert read_ids(folder / f"ids{suffix}", IdTable.from_ids("item", ["0"]))
 
 
 TARGETS: dict[str, Callable[[Path, bytes], None]] = {

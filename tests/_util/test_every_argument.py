@@ -79,7 +79,7 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
             ("runs", "metrics", "num_people", "dataset", "config", "split"),
         ),
         "resume": (partial(foretaste.resume, world.run), ("dataset_path", "logs")),
-        "read_ids": (read_ids, ("path",)),
+        "read_ids": (partial(read_ids, table=recommender.items), ("path",)),
         "read_histories": (partial(read_histories, "no.csv"), ("config",)),
         "verify": (verify, ("path",)),
         "verify_run": (verify_run, ("path",)),

@@ -124,14 +124,27 @@ def test_unknown_users_are_for_those_asked_by_id(foretaste: Foretaste) -> None:
 
 def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
     stock = tmp_path / "stock.csv"
-    stock.write_text("item_id\n1\n2\n3\n4\n5\n")
+    stock.write_text("stock,movieId\n40,1\n41,2\n42,3\n43,4\n44,5\n")
     away = tmp_path / "away.txt"
     away.write_text("2\n")
-    line = f"recommend runs/gmf --user 1 -k 9 --include-seen --candidates-file {stock}"
-    done = foretaste(f"{line} --exclude 3 --exclude-file {away} --format json")
+    line = f"recommend runs/gmf --user 1 -k 9 --include-seen --candidates @{stock}"
+    done = foretaste(f"{line} --exclude 3 @{away} --format json")
     (answer,) = json.loads(done.out)
     assert {item["item_id"] for item in answer["items"]} == {1, 4, 5}
     assert "only 3 of 9" in answer["reason"]
+
+
+@pytest.mark.parametrize("option", ["--candidates @", "--exclude 1 @", "--users-file "])
+def test_a_file_of_none_of_the_ids_is_refused(
+    foretaste: Foretaste, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "ids.csv").write_text("item_id,user_id\n901,901\n902,902\n")
+    user = "" if "users" in option else "--user 1"
+    done = foretaste(f"recommend runs/vae {user} {option}{tmp_path}/ids.csv")
+    kind = "item" if user else "user"
+    assert (done.status, done.out) == (2, "")
+    assert f"ids.csv: the run knows none of its 2 {kind} ids: '901', '902'" in done.err
+    assert "there is no such file" in foretaste(f"recommend runs/vae {user} {option}no.csv").err
 
 
 def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:

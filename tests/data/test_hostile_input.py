@@ -26,7 +26,14 @@ from benchmarks.fuzz_targets import (
     check_whole,
     corpus,
 )
-from foretaste.data import GivenSplit, PrepareConfig, open_dataset, open_or_prepare, prepare
+from foretaste.data import (
+    GivenSplit,
+    IdTable,
+    PrepareConfig,
+    open_dataset,
+    open_or_prepare,
+    prepare,
+)
 from foretaste.data.config import FileFormat
 from foretaste.data.sources import open_sources
 from foretaste.errors import DatasetError, ForetasteError, InputError
@@ -211,7 +218,7 @@ def test_names_that_no_file_has(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="is not a directory"):
         open_dataset(tmp_path / name)
     with pytest.raises(InputError, match="there is no such file"):
-        read_ids(tmp_path / name)
+        read_ids(tmp_path / name, IdTable.from_ids("item", [1]))
 
 
 @pytest.mark.parametrize("name", ["raw\udcff.csv", "raw\udcff.parquet"])
@@ -269,7 +276,7 @@ def test_what_is_no_file_is_never_waited_for(
         prepare(sound, tmp_path / "out", items=odd)
     ids_message = message if make is loop else "is a directory, a pipe or a device"
     with pytest.raises(InputError, match=ids_message):
-        read_ids(odd)
+        read_ids(odd, IdTable.from_ids("item", [1]))
 
 
 def test_candidates_in_a_pipe(write: WriteFile, tmp_path: Path) -> None:

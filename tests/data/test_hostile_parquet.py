@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.fuzz_targets import attack, parquet_bytes, tables
-from foretaste.data import PrepareConfig, prepare
+from foretaste.data import IdTable, PrepareConfig, prepare
 from foretaste.errors import InputError
 from foretaste.recommend import read_ids
 
@@ -141,7 +141,7 @@ def test_parquet_cut_short(tmp_path: Path, kept: float) -> None:
     with pytest.raises(InputError, match=r"raw\.parquet: cannot be read as Parquet"):
         prepare(tmp_path / "raw.parquet", tmp_path / "out")
     with pytest.raises(InputError, match=r"raw\.parquet: is not readable Parquet"):
-        read_ids(tmp_path / "raw.parquet")
+        read_ids(tmp_path / "raw.parquet", IdTable.from_ids("item", [1]))
 
 
 SOUND = [parquet_bytes(table) for table in tables()[:3]]

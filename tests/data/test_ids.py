@@ -1,24 +1,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretaste.data import IdTable
-from foretaste.errors import DatasetError
+from foretaste.data.ids import as_ids
+from foretaste.errors import DatasetError, SettingError
 
 
 def test_integer_ids_are_found_by_number_and_by_exact_spelling() -> None:
     table = IdTable.from_ids("user", [7, -3, 42])
-    assert table.lookup([42, "42", "-3", "042", "+42", " 42", "x", 8, 2**80]).tolist() == [
+    assert table.lookup([42, "42", "-3", "042", "+42", " 42", "x", 8, str(2**80)]).tolist() == [
         2, 2, 1, -1, -1, -1, -1, -1, -1,
     ]  # fmt: skip
-    assert table.lookup([np.int32(7), True, 7.0]).tolist() == [0, -1, -1]  # type: ignore[list-item]
+    assert table.lookup([np.int32(7), 8]).tolist() == [0, -1]
     assert table.lookup(np.array([42, 7])).tolist() == [2, 0]  # type: ignore[arg-type]
     assert table.is_integer
 
@@ -40,6 +45,62 @@ def test_ids_columns_and_titles() -> None:
     assert table.titles(np.array([1, 0])) == [None, "Five"]
     assert table.column("title") == ["Five", None]
     assert IdTable.from_ids("item", [5]).titles() is None
+
+
+def test_rows_are_those_of_the_table() -> None:
+    table = IdTable.from_ids("item", [5, 6], title=["Five", None])
+    assert (table.ids([1]), table.ids([]), table.titles((0, 1))) == ([6], [], ["Five", None])
+    for index in ([-1], [2], [0.0], [True], 1):
+        with pytest.raises(SettingError, match=r"index is .* rows of the table, from 0 to"):
+            table.ids(index)  # type: ignore[arg-type]
+
+
+SOUND = [[3, "a"], (3, "a"), {3: 1}.keys(), pa.array([3]), np.array(3), np.array([3], np.uint8),
+         pd.Series([3]), pd.Series([3], dtype="Int64"), pl.Series([3]), torch.tensor([3]),
+         [np.int64(3)], pd.Index([3]), iter([3]), np.int32(3), pa.chunked_array([[3]])]  # fmt: skip
+
+
+@pytest.mark.parametrize("ids", SOUND, ids=lambda ids: type(ids).__name__)
+def test_ids_come_in_any_list(ids: Any) -> None:
+    found = as_ids("ids", ids)
+    assert found in ([3], [3, "a"])
+    assert {*map(type, found)} <= {int, str}
+
+
+NONE = [
+    ([1, None], "None at position 1 is missing"),
+    ([1, float("nan")], "nan at position 1 is missing"),
+    (pd.Series([1, None], dtype="Int64"), "<NA> at position 1 is missing"),
+    (pd.Series([1.0]), "1.0 at position 0 is no integer but a float"),
+    (pa.array([1, None]), "None at position 1 is missing"),
+    ([True, 3], "True at position 0 is no id"),
+    (np.array([True]), "True at position 0 is no id"),
+    ([2**63, 3], f"{2**63} at position 0 is no id"),
+    (["a", b"b"], "b'b' at position 1 is no id"),
+    (np.array([[1]]), r"\[1\] at position 0 is no id"),
+    (None, "ids is None; it must be an id or a list of ids"),
+    (1.5, "ids is 1.5; it must be an id or a list of ids"),
+    (2**63, f"ids is {2**63}; it must be an id or a list of ids"),
+    (pd.DataFrame({"ids": [1]}), r"ids is a frame; .* frame.reset_index\(\) makes columns"),
+    (pl.DataFrame({"ids": [1]}), "ids is a frame"),
+    (pa.table({"ids": [1]}), "ids is a frame"),
+    (
+        pd.Series([7, 7, 8], name="user_id").value_counts(),
+        "column 'count' whose index is 'user_id'",
+    ),
+    (pd.DataFrame({"item": [1], "n": [9]}).groupby("item")["n"].sum(), "whose index is 'item'"),
+]
+
+
+@pytest.mark.parametrize(("ids", "message"), NONE)
+def test_what_is_no_id_is_named(ids: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        as_ids("ids", ids)
+
+
+def test_a_column_of_ids_may_have_an_index_of_others() -> None:
+    frame = pd.DataFrame({"user_id": [1, 2], "item_id": [5, 6]}).set_index("user_id")
+    assert as_ids("ids", frame["item_id"]) == [5, 6]
 
 
 @given(

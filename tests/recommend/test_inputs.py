@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from foretaste.data import IdTable
 from foretaste.errors import InputError
 from foretaste.recommend import read_ids
+
+ITEMS = IdTable.from_ids("item", ["1", "007", "é\u2028x", "5", "a,b", "b", "3"])
+USERS = IdTable.from_ids("user", [1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -23,11 +28,16 @@ from foretaste.recommend import read_ids
         ("ids.csv", b'item_id,title\n5,"two\nlines"\n6,\n', ["5", "6"]),
         ("ids.tsv", b"item_id\ttitle\n5\ta,b\n", ["5"]),
         ("IDS.CSV", b"item_id\n5\n", ["5"]),
+        ("ids.csv", b"stock,movieId\n1,5\n3,6\n", ["5", "6"]),
+        ("ids.csv", b"stock;user_id;movieId\n1;3;5\n", ["5"]),
+        ("ids.csv", b"id,title\n5,x\n", ["5"]),
+        ("ids.csv", b"whatever\n5\n", ["5"]),
+        ("ids.csv.gz", gzip.compress(b"stock,item\n1,5\n"), ["5"]),
     ],
 )
 def test_ids_come_in_order(tmp_path: Path, name: str, content: bytes, ids: list[str]) -> None:
     (tmp_path / name).write_bytes(content)
-    assert read_ids(tmp_path / name) == ids
+    assert read_ids(tmp_path / name, ITEMS) == ids
 
 
 @pytest.mark.parametrize(
@@ -39,10 +49,10 @@ def test_ids_come_in_order(tmp_path: Path, name: str, content: bytes, ids: list[
         pa.array(["b", "a"]).dictionary_encode(),
     ],
 )
-def test_parquet_gives_its_first_column(tmp_path: Path, column: pa.Array) -> None:
+def test_parquet_gives_the_column_of_ids(tmp_path: Path, column: pa.Array) -> None:
     path = tmp_path / "ids.parquet"
-    pq.write_table(pa.table({"item_id": column, "other": [1.5, 2.5]}), path)
-    assert read_ids(path) == column.to_pylist()
+    pq.write_table(pa.table({"stock": [7, 7], "item_id": column, "other": [1.5, 2.5]}), path)
+    assert read_ids(path, ITEMS) == column.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -50,11 +60,18 @@ def test_parquet_gives_its_first_column(tmp_path: Path, column: pa.Array) -> Non
     [
         ("ids.txt", b"", "holds no ids"),
         ("ids.txt", b"\n \n", "holds no ids"),
-        ("ids.csv", b"", "holds no ids"),
+        ("ids.csv", b"", "ids.csv: is empty"),
         ("ids.csv", b"item_id\n", "holds no ids"),
         ("ids.csv", b"17\n18\n", "line 1: a header belongs here, found the id '17'"),
         ("ids.csv", b"item_id,t\n5,x\n,y\n", "line 3: the id is empty"),
-        ("ids.csv", b'item_id\n"5', "line 2: "),
+        ("ids.csv", b'item_id\n"5', "below line 1: unexpected end of data"),
+        ("ids.csv", b"b\n5\n", "line 1: a header belongs here, found the id 'b'"),
+        ("ids.csv", b"stock,price\n5,1\n", "none of its columns looks like item_id: 'stock', 'pri"),
+        ("ids.csv", b"user_id\n5\n", "none of its columns looks like item_id: 'user_id'"),
+        ("ids.csv", b"item_id,itemId\n5,1\n", "could both be item_id; rename one"),
+        ("ids.csv", b"item_id\n\xff\n", "line 2: is not UTF-8 text"),
+        ("ids.csv", b"item_id\n8\n9\n", "knows none of its 2 item ids: '8', '9'; the run's item"),
+        ("ids.txt", b"5,1\n", "knows none of its 1 item id: '5,1'"),
         ("ids.txt", b"\xff\xfe1\x00", "is not UTF-8 text"),
         ("ids.parquet", b"PAR1", "is not readable Parquet"),
     ],
@@ -62,7 +79,7 @@ def test_parquet_gives_its_first_column(tmp_path: Path, column: pa.Array) -> Non
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
-        read_ids(tmp_path / name)
+        read_ids(tmp_path / name, ITEMS)
     assert name in str(error.value)
 
 
@@ -76,7 +93,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, messa
 )
 def test_what_is_no_file_is_called_what_it_is(path: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_ids(path)
+        read_ids(path, ITEMS)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +107,16 @@ def test_what_is_no_file_is_called_what_it_is(path: str, message: str) -> None:
 def test_what_is_wrong_in_parquet_is_named(tmp_path: Path, column: pa.Array, message: str) -> None:
     pq.write_table(pa.table({"item_id": column}), tmp_path / "ids.parquet")
     with pytest.raises(InputError, match=message):
-        read_ids(tmp_path / "ids.parquet")
+        read_ids(tmp_path / "ids.parquet", ITEMS)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\.txt: there is no such file"):
-        read_ids(tmp_path / "nothing.txt")
+        read_ids(tmp_path / "nothing.txt", ITEMS)
+
+
+def test_each_kind_has_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "ids.csv"
+    path.write_text("itemId,userId\n5,3\n7,9\n")
+    assert read_ids(path, ITEMS) == ["5", "7"]
+    assert read_ids(path, USERS) == ["3", "9"]

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -23,6 +22,7 @@ from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.recommend import Answer, Export, Recommender
+    from foretaste.runs import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +69,17 @@ class AnswerOptions:
             raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
 
     @contextmanager
-    def opened(self, run: Path) -> Iterator[Recommender]:
+    def opened(self, run: Run) -> Iterator[Recommender]:
         """Yield the recommender of a run to the ranks, which leave together.
 
         With a note where its training is not finished.
         """
-        from foretaste.runs import Run
-
-        # A name that is misspelled need not wait for torch.
-        found = Run.open(run)
-
         from foretaste.launch.joined import joined
         from foretaste.recommend import Recommender
 
         with joined() as ranks:
-            recommender = Recommender.open(found, ranks.device(self.device))
-            note_if_unfinished(found, quiet=self.quiet)
+            recommender = Recommender.open(run, ranks.device(self.device))
+            note_if_unfinished(run, quiet=self.quiet)
             yield recommender
 
     def print(self, answers: Iterable[Answer]) -> None:

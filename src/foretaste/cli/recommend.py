@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from foretaste.errors import SettingError
 from foretaste.recommend import Unknown
 
 if TYPE_CHECKING:
-    from foretaste.data.ids import IdTable
+    from foretaste.data.ids import Id, IdTable
     from foretaste.recommend import Export
 
 _USERS_AT_ONCE = 4096
@@ -35,7 +36,7 @@ class Request:
     """Ids of users the run knows: --user 7 11."""
 
     users_file: Path | None = None
-    """File of user ids: Parquet, CSV or TSV (first column), or one id per line."""
+    """File of user ids: Parquet, CSV or TSV with a column of them, or one id per line."""
 
     history: Ids = ()
     """Ids of the items that a new user has: --history 1 5."""
@@ -79,9 +80,13 @@ class Request:
 
         return read_histories(self.histories_file, self.pairs)
 
-    def user_ids(self) -> list[Any] | None:
-        """Ids of users that the run knows; None for all of them."""
-        return None if self.all else _ids(self.user, self.users_file)
+    def user_ids(self, users: IdTable) -> list[Id] | None:
+        """Ids of users, of whom the run has a table; None for all of them."""
+        if self.all:
+            return None
+        from foretaste.recommend import read_ids
+
+        return [*self.user] if self.users_file is None else read_ids(self.users_file, users)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,28 +97,22 @@ class Lists:
     """Items per list; 10 unless given."""
 
     exclude: Ids = ()
-    """Ids of items to leave out: --exclude 3 4."""
-
-    exclude_file: Path | None = None
-    """File of item ids to leave out."""
+    """Ids of items to leave out: --exclude 3 4, or @FILE of them, as of candidates."""
 
     candidates: Ids = ()
-    """Ids of items that may be recommended, such as what is in stock: --candidates 3 4."""
-
-    candidates_file: Path | None = None
-    """File of item ids that may be recommended, such as what is in stock."""
+    """Ids of items that may be recommended, such as what is in stock: --candidates 3 4, or
+    --candidates @stock.csv: Parquet, CSV or TSV with a column of them, or one id per line."""
 
     include_seen: Annotated[bool, FLAG] = False
     """Recommend also what the user has already."""
 
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `Recommender`."""
-        candidates = _ids(self.candidates, self.candidates_file)
+    def arguments(self, items: IdTable) -> dict[str, Any]:
+        """The arguments of `Recommender`, for a run that has these items."""
         k = {} if self.k is None else {"k": self.k}
         return {
             **k,
-            "exclude": _ids(self.exclude, self.exclude_file),
-            "candidates": candidates or None,
+            "exclude": _with_files(self.exclude, items),
+            "candidates": _with_files(self.candidates, items) or None,
             "include_seen": self.include_seen,
         }
 
@@ -134,10 +133,14 @@ def recommend(
     request, options = request or Request(), options or AnswerOptions()
     request.check()
     options.check(all=request.all)
-    arguments = (lists or Lists()).arguments()
-    # Files that are misspelled need not wait for torch.
-    histories, user_ids = request.histories(), request.user_ids()
-    with options.opened(run) as recommender:
+
+    from foretaste.runs import Run
+
+    # Names that are misspelled need not wait for torch.
+    found = Run.open(run)
+    arguments = (lists or Lists()).arguments(found.items)
+    histories, user_ids = request.histories(), request.user_ids(found.users)
+    with options.opened(found) as recommender:
         _check_commas(recommender.items, request.history)
         if options.output is not None:
             export: Callable[..., Export]
@@ -184,13 +187,12 @@ def _parts(entries: list[Any]) -> Iterator[list[Any]]:
         yield entries[start : start + _USERS_AT_ONCE]
 
 
-def _ids(ids: tuple[str, ...], file: Path | None) -> list[Any]:
-    """The ids given one by one and those of a file."""
-    if file is None:
-        return list(ids)
+def _with_files(ids: Sequence[str], items: IdTable) -> list[Id]:
+    """The ids given, with those of a file in the place of each @FILE."""
     from foretaste.recommend import read_ids
 
-    return [*ids, *read_ids(file)]
+    parts = (read_ids(one[1:], items) if one.startswith("@") else [one] for one in ids)
+    return [*chain.from_iterable(parts)]
 
 
 def similar(
@@ -215,7 +217,10 @@ def similar(
         found = "both" if all else "neither"
         raise SettingError(f"say which items: --item ID, or --all for every one; got {found}")
     options.check(all=all)
-    with options.opened(run) as recommender:
+
+    from foretaste.runs import Run
+
+    with options.opened(Run.open(run)) as recommender:
         arguments: dict[str, Any] = {} if k is None else {"k": k}
         if options.output is None:
             options.print(recommender.similar_items(item, **arguments))

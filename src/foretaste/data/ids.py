@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +16,107 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import real_path
+from foretaste._util.formatting import shown
+from foretaste._util.settings import wrong
 from foretaste.data.part_files import integers, read_table
-from foretaste.errors import DatasetError
+from foretaste.errors import DatasetError, SettingError
 
 Kind = Literal["user", "item"]
 
+Id = int | str
+Ids = Id | Iterable[Id]
+"""Ids, or a single one."""
+
 _EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64 = np.iinfo(np.int64)
+Rows = Sequence[int] | NDArray[np.integer]
+"""Numbers of rows of a table."""
+
 _FEW = 100
 """Values that are taken one by one: what takes more of them at once imports pandas first."""
+
+
+def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
+    """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column; or one id.
+
+    Raises SettingError for what is no list of ids, naming the first element that is none: they are
+    integers of 64 bits or text.
+    """
+    if single and is_id(ids):
+        return [ids if isinstance(ids, str) else int(ids)]
+    _refuse_frame(name, ids)
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        allowed = "an id or a list of ids" if single else f"a list of ids; write [{shown(ids)}]"
+        raise wrong(name, ids, allowed)
+    values = as_list(ids)
+    kinds = set(map(type, values))
+    is_sound = not kinds - {str} or (
+        kinds == {int} and _INT64.min <= min(values) and max(values) <= _INT64.max
+    )
+    return values if is_sound else [_as_id(name, *one) for one in enumerate(values)]
+
+
+def as_list(values: Any) -> list[Any]:
+    """The values of any iterable, as Python has them."""
+    for to_list in ("tolist", "to_pylist"):
+        if hasattr(values, to_list):
+            found = getattr(values, to_list)()
+            return found if isinstance(found, list) else [found]  # an array of no dimension
+    return list(values)
+
+
+def is_id(value: object) -> TypeGuard[Id]:
+    """True for text, and for an integer of 64 bits."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int | np.integer):
+        return bool(_INT64.min <= value <= _INT64.max)
+    return isinstance(value, str)
+
+
+def _as_id(name: str, position: int, value: object) -> Id:
+    if is_id(value):
+        return value if isinstance(value, str) else int(value)
+    text = str(value)
+    if value is None or text in ("nan", "NaT", "<NA>"):
+        problem = "is missing; leave its row out"
+    elif isinstance(value, float | np.floating):
+        problem = (
+            "is no integer but a float; a missing value makes all of a column floats: leave its "
+            "row out, then make the others integers"
+        )
+    else:
+        problem = "is no id; ids are integers of 64 bits or text"
+    raise SettingError(f"{name}: {shown(value)} at position {position} {problem}")
+
+
+def _refuse_frame(name: str, given: Any) -> None:
+    """SettingError for a frame, of which one column holds ids, and for a pandas column of counts,
+    whose index holds them."""
+    if hasattr(given, "columns"):
+        raise SettingError(
+            f"{name} is a frame; give its column of ids, as frame['{name.removesuffix('s')}']; "
+            "frame.reset_index() makes columns of ids in the index"
+        )
+    if not hasattr(given, "iloc"):
+        return
+    from foretaste.data.preparation.columns import PAIR, find_spelling
+
+    of_index, of_values = (
+        isinstance(part.name, str) and any(find_spelling([part.name], role, "") for role in PAIR)
+        for part in (given.index, given)
+    )
+    if of_index and not of_values:
+        raise SettingError(
+            f"{name} is a column {shown(given.name)} whose index is {shown(given.index.name)}; "
+            "give the ids: its index, or their column of series.reset_index()"
+        )
+
+
+def id_array(ids: Sequence[Id]) -> pa.Array:
+    """Ids as a column: integers, or text as soon as one of them is."""
+    is_text = any(isinstance(value, str) for value in ids)
+    return pa.array([str(value) for value in ids] if is_text else ids)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,9 +130,9 @@ class IdTable:
     """Column ``id`` (int64 or string) first, then what else is known: ``part``, ``title``, ..."""
 
     @classmethod
-    def from_ids(cls, kind: Kind, ids: Iterable[int | str], **columns: Iterable[Any]) -> IdTable:
-        """A table of the given ids, all integers or all text, and further columns."""
-        values: Any = pa.array(list[Any](ids))
+    def from_ids(cls, kind: Kind, ids: Iterable[Id], **columns: Iterable[Any]) -> IdTable:
+        """A table of the given ids, integers or, as soon as one is, text, and further columns."""
+        values: Any = id_array(as_ids(f"{kind}_ids", ids))
         kept = pa.int64() if pa.types.is_integer(values.type) else pa.string()
         arrays = {"id": values.cast(kept)} | {
             name: pa.array(list[Any](values)) for name, values in columns.items()
@@ -91,7 +182,7 @@ class IdTable:
         """True where ids are integers; text otherwise."""
         return bool(pa.types.is_integer(self.table.schema.field("id").type))
 
-    def ids(self, index: NDArray[np.integer] | None = None) -> list[int | str]:
+    def ids(self, index: Rows | None = None) -> list[Id]:
         """The customer's ids of the given rows, or of all."""
         return self._values("id", index)
 
@@ -102,34 +193,30 @@ class IdTable:
         """One value per row of a further column, None where it is not known."""
         return self._values(name, None)
 
-    def titles(self, index: NDArray[np.integer] | None = None) -> list[str | None] | None:
+    def titles(self, index: Rows | None = None) -> list[str | None] | None:
         """Titles of the given rows, or of all; None where the table has no titles at all."""
         return self._values("title", index) if self.has_column("title") else None
 
-    def as_kept(self, ids: Iterable[int | str]) -> list[int | str]:
+    def as_kept(self, ids: Iterable[Id]) -> list[Id]:
         """Ids that need not be here, as they would be kept: ``"42"`` is 42 among integers."""
         if self.is_integer:
             return [value if (kept := _as_integer(value)) is None else kept for value in ids]
         return [str(value) for value in ids]
 
-    def lookup(self, ids: Iterable[int | str]) -> NDArray[np.int64]:
-        """The row of each id, int64, -1 where unknown.
+    def lookup(self, ids: Iterable[Id]) -> NDArray[np.int64]:
+        """The row of each id, int64, -1 where unknown; SettingError for what is no id at all.
 
         Text is looked up among integer ids where it spells an integer exactly (``"42"``, not
         ``"042"``), and an integer among text ids by its spelling.
         """
+        given = as_ids("ids", ids, single=False)
         if not self.is_integer:
-            found = [self._row_of_text.get(_as_text(value), -1) for value in ids]
+            found = [self._row_of_text.get(str(value), -1) for value in given]
             return np.array(found, dtype=np.int64)
-        if not isinstance(ids, np.ndarray):
-            ids = list(ids)
-            if set(map(type, ids)) == {int}:
-                with suppress(OverflowError):
-                    ids = np.array(ids, dtype=np.int64)
-        if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
-            wanted, valid = ids.astype(np.int64), np.ones(len(ids), dtype=bool)
+        if set(map(type, given)) == {int}:
+            wanted, valid = np.array(given, dtype=np.int64), np.ones(len(given), dtype=bool)
         else:
-            parsed = [_as_integer(value) for value in ids]
+            parsed = [_as_integer(value) for value in given]
             valid = np.array([value is not None for value in parsed], dtype=bool)
             wanted = np.array([value or 0 for value in parsed], dtype=np.int64)
         ordered, order = self._sorted_integers
@@ -138,13 +225,20 @@ class IdTable:
         position = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
         return np.where(valid & (ordered[position] == wanted), order[position], -1)
 
-    def _values(self, name: str, index: NDArray[np.integer] | None) -> list[Any]:
+    def _values(self, name: str, index: Rows | None) -> list[Any]:
         column = self.table.column(name)
         if index is None:
             return list(column.to_pylist())
-        if len(index) <= _FEW:
-            return [column[row].as_py() for row in index.tolist()]
-        return list(column.take(pa.array(index)).to_pylist())
+        rows = np.asarray(index)
+        is_sound = rows.ndim == 1 and (
+            not rows.size
+            or (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < len(self))
+        )
+        if not is_sound:
+            raise wrong("index", index, f"rows of the table, from 0 to {len(self) - 1}")
+        if len(rows) <= _FEW:
+            return [column[row].as_py() for row in rows.tolist()]
+        return list(column.take(pa.array(rows)).to_pylist())
 
     @cached_property
     def _sorted_integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -153,19 +247,14 @@ class IdTable:
         return ids[order], order
 
     @cached_property
-    def _row_of_text(self) -> dict[str | None, int]:
+    def _row_of_text(self) -> dict[str, int]:
         return {value: row for row, value in enumerate(self.table.column("id").to_pylist())}
 
 
-def _as_integer(value: object) -> int | None:
+def _as_integer(value: Id) -> int | None:
+    """An integer, or text that spells one exactly; None where it does not."""
     if isinstance(value, str):
-        value = int(value) if _EXACT_INTEGER.fullmatch(value) else None
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return int(value) if _INT64.min <= value <= _INT64.max else None
-    return None
-
-
-def _as_text(value: object) -> str | None:
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return str(int(value))
-    return value if isinstance(value, str) else None
+        if not _EXACT_INTEGER.fullmatch(value):
+            return None
+        value = int(value)
+    return value if _INT64.min <= value <= _INT64.max else None

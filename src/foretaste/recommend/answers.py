@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from foretaste._util.formatting import html_table
 from foretaste._util.terminal import printable
-from foretaste.recommend.inputs import Id, id_array
+from foretaste.data.ids import Id, id_array
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable

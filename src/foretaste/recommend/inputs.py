@@ -6,28 +6,22 @@ import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from itertools import chain, compress
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import counted, did_you_mean, shown
-from foretaste._util.settings import AnyPath, checked, wrong
+from foretaste._util.settings import AnyPath, checked
+from foretaste.data.config import FileFormat
 from foretaste.data.histories import Histories
+from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, id_array, is_id
 from foretaste.errors import InputError, SettingError, UnknownIdError
 from foretaste.recommend import Unknown
 
-if TYPE_CHECKING:
-    from foretaste.data.ids import IdTable
-
-Id = int | str
-Ids = Id | Iterable[Id]
-"""Ids, or a single one."""
 GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[Id]
 """Item ids of users by name, without names, or of one user."""
 
@@ -39,24 +33,6 @@ _TREATMENT = {"skip": " and left out", "popular": ", answered in popularity orde
 
 _NUM_NAMED = 5
 _NUM_EXAMPLES = 3
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-
-
-def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
-    """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column; or one id."""
-    if single and _is_id(ids):
-        return [ids]
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        allowed = "an id or a list of ids" if single else f"a list of ids; write [{shown(ids)}]"
-        raise wrong(name, ids, allowed)
-    for to_list in ("tolist", "to_pylist"):
-        if hasattr(ids, to_list):
-            return list(getattr(ids, to_list)())
-    return list(ids)
-
-
-def _is_id(value: object) -> TypeGuard[Id]:
-    return isinstance(value, str | Integral) and not isinstance(value, bool)
 
 
 def named(ids: Sequence[Id]) -> str:
@@ -108,12 +84,6 @@ class RequestedUsers:
         if self.unknown:
             return id_array(self.ids())
         return self.users.table.column("id").take(self.user_index)
-
-
-def id_array(ids: Sequence[Id]) -> pa.Array:
-    """Ids as a column: integers, or text as soon as one of them is."""
-    is_text = any(isinstance(value, str) for value in ids)
-    return pa.array([str(value) for value in ids] if is_text else ids)
 
 
 def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
@@ -183,15 +153,17 @@ class RequestedHistories:
                 "frames and files"
             )
         if not isinstance(given, Mapping):
-            each = as_ids("histories", given, single=False)  # type: ignore[arg-type]
-            if each and all(map(_is_id, each)):
-                return cls(None, [each])
+            each = as_list(given)
+            if each and not any(isinstance(one, Iterable) for one in each if not is_id(one)):
+                return cls(None, [as_ids("histories", each, single=False)])
             return cls(None, [as_ids("each history", ids, single=False) for ids in each])
-        if not any(all(isinstance(name, kind) for name in given) for kind in (str, Integral)):
+        kinds = {isinstance(name, str) for name in given}
+        if len(kinds) > 1 or not all(map(is_id, given)):
             raise SettingError(
                 f"histories must be named all by integers or all by text, got {named([*given])}"
             )
-        return cls([*given], [as_ids("each history", ids, single=False) for ids in given.values()])
+        histories = [as_ids("each history", ids, single=False) for ids in given.values()]
+        return cls(as_ids("names of histories", given), histories)
 
     @property
     def kind(self) -> Literal["user", "history"]:
@@ -243,71 +215,106 @@ def _remarks(items: IdTable, num_given: int, ignored: Sequence[Id], has_others: 
     return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
 
 
-def read_ids(path: Path | str) -> list[Id]:
-    """The ids in a file, in order, repeats included.
+def read_ids(path: Path | str, table: IdTable) -> list[Id]:
+    """The ids in a file, in order, repeats included; ``table`` has the users or items of the run.
 
-    ``.parquet``: the first column, integers or text. ``.csv`` and ``.tsv``: the first column below
-    a header line. Anything else: one id per line, as it stands. Blank lines, a byte order mark and
-    Windows line ends are passed over. Raises InputError naming the file and the line.
+    ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet``: the column that is called as such
+    ids commonly are, else the only one. Anything else: one id per line, as it stands. Blank lines,
+    a byte order mark and Windows line ends are passed over. Raises InputError naming the file and
+    the line, and where the table has none of the ids.
     """
+    from foretaste.data.sources import PARQUET_SUFFIXES
+
     path = checked("path", path, AnyPath)
     # Unlike Path's, these raise nothing, however odd or long a name is.
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
-    suffix = path.suffix.lower()
+    name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
     ids: Sequence[Id]
-    if suffix == ".parquet":
-        ids = _from_parquet(path)
-    elif suffix in _SEPARATORS:
-        ids = _from_csv(path, _SEPARATORS[suffix])
+    if name.endswith(PARQUET_SUFFIXES):
+        ids = _from_parquet(path, table)
+    elif name.endswith((".csv", ".tsv")):
+        ids = _from_csv(path, table)
     else:
         ids = [line for line in _text(path).split("\n") if line.strip()]
     if not ids:
         raise InputError(f"{path}: holds no ids")
+    if (table.lookup(ids) < 0).all():
+        raise InputError(
+            f"{path}: the run knows none of its {counted(len(ids), f'{table.kind} id')}: "
+            f"{named(ids)}; {examples(table)}"
+        )
     return list(ids)
 
 
-def _from_csv(path: Path, separator: str) -> list[str]:
-    reader = csv.reader(StringIO(_text(path)), delimiter=separator, strict=True)
+def _column_of_ids(path: Path, columns: Sequence[str], table: IdTable) -> str:
+    """The column that holds the ids of a table's users or items; InputError where none does."""
+    from foretaste.data.preparation.columns import PAIR, find_spelling
+
+    role = f"{table.kind}_id"
+    found = find_spelling(columns, role, str(path), "rename one")
+    if found is None and "id" in columns:
+        return "id"
+    is_of_others = any(find_spelling(columns, other, "") for other in PAIR if other != role)
+    if found is None and len(columns) == 1 and not is_of_others:
+        return columns[0]
+    if found is None:
+        raise InputError(
+            f"{path}: none of its columns looks like {role}: {named(columns)}; call the one with "
+            f"the ids {role}, or leave no other in the file"
+        )
+    return found
+
+
+def _from_csv(path: Path, table: IdTable) -> list[str]:
+    from foretaste.data.sources.text import TextFile
+
+    file = TextFile.open(path, FileFormat())
+    if len(file.names) == 1:  # no delimiter shows, and that of quoted ids is a comma
+        file = TextFile.open(path, FileFormat(delimiter=","))
+    column = _column_of_ids(path, file.names, table)
+    if column.lstrip("-").isdecimal() or table.lookup([column])[0] >= 0:
+        raise InputError(
+            f"{path}, line 1: a header belongs here, found the id {shown(column)}; add a "
+            "header, or name the file .txt with one id per line"
+        )
+    position, line, ids = file.names.index(column), 1, []
     try:
-        header = next(reader, None)
-        if header and header[0].lstrip("-").isdecimal():
-            raise InputError(
-                f"{path}, line 1: a header belongs here, found the id {shown(header[0])}; add a "
-                "header, or name the file .txt with one id per line"
-            )
-        rows = [(reader.line_num, row) for row in reader if row]
+        for line, row in file.rows(strict=True):
+            value = row[position] if position < len(row) else ""
+            if not value.strip():
+                raise InputError(f"{path}, line {line}: the id is empty")
+            if "\N{REPLACEMENT CHARACTER}" in value:
+                raise InputError(f"{path}, line {line}: is not UTF-8 text; save it as UTF-8")
+            ids.append(value)
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
-    for line, row in rows:
-        if not row[0].strip():
-            raise InputError(f"{path}, line {line}: the id is empty")
-    return [row[0] for _, row in rows]
+        raise InputError(f"{path}, below line {line}: {error}") from error
+    return ids
 
 
-def _from_parquet(path: Path) -> list[Id]:
+def _from_parquet(path: Path, table: IdTable) -> list[Id]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, columns=pq.read_schema(path).names[:1])
-        table.validate(full=True)
+        names = pq.read_schema(path).names
+        content = pq.read_table(path)
+        content.validate(full=True)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
-    if not table.num_columns:
-        raise InputError(f"{path}: has no column")
-    kind = table.schema.field(0).type
+    column = _column_of_ids(path, names, table)
+    values = content.column(names.index(column))
+    kind = values.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not (
         pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
     ):
         raise InputError(
-            f"{path}: column {shown(table.column_names[0])} is {kind!s:.200}; "
-            "ids are integers or text"
+            f"{path}: column {shown(column)} is {kind!s:.200}; ids are integers or text"
         )
-    ids: list[Id | None] = table.column(0).to_pylist()
+    ids: list[Id | None] = values.to_pylist()
     if None in ids:
         raise InputError(f"{path}, row {ids.index(None) + 1}: the id is missing")
     return [value for value in ids if value is not None]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.recommend.inputs import Ids, as_ids, examples, named
+from foretaste.data.ids import Ids, as_ids
+from foretaste.recommend.inputs import examples, named
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.data.histories import Histories
+from foretaste.data.ids import Id
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import RecommenderModel
 from foretaste.recommend.inputs import (
     EMPTY_HISTORY,
     NOTHING_KNOWN,
     UNKNOWN_USER,
-    Id,
     RequestedHistories,
 )
 from foretaste.recommend.item_filter import ItemFilter

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
-from foretaste.data.ids import IdTable
+from foretaste.data.ids import Ids, IdTable
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.recommend import Unknown
 from foretaste.recommend.answers import COLUMNS, Answer, SimilarUsers, make_answers
@@ -24,7 +24,6 @@ from foretaste.recommend.inputs import (
     NOTHING_KNOWN,
     UNKNOWN_USER,
     GivenHistories,
-    Ids,
     RequestedHistories,
     RequestedUsers,
     catalogue_index,

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic_core import to_json
 
-from foretaste.data.ids import IdTable
-from foretaste.recommend.inputs import Id
+from foretaste.data.ids import Id, IdTable
 from foretaste.recommend.mixed import AskedUser, Listed
 from foretaste.serve.schemas import RecommendBody
 

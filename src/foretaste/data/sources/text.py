@@ -131,10 +131,13 @@ class TextFile(Source):
         position = self.names.index(column)
         return next((line for line, row in self.rows() if (row[position] or None) == value), None)
 
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Every row below the header, with the number of its last line; blank lines left out."""
+    def rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Every row below the header, with the number of its last line; blank lines left out.
+
+        Raises csv.Error where quotes are not as they should be and ``strict`` is set.
+        """
         with _open_text(self.path, self.format) as file:
-            numbered = _numbered_rows(file, self.delimiter, self.has_quotes)
+            numbered = _numbered_rows(file, self.delimiter, self.has_quotes, strict=strict)
             if self.header is not None:
                 next(numbered)
             yield from ((line, row) for line, row in numbered if row not in ([], [""]))
