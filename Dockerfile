@@ -31,7 +31,8 @@ ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 WORKDIR /data
 RUN chown 1000:1000 /data
 USER 1000:1000
-ENTRYPOINT ["foretaste"]
+# A shell, Python and torchrun are started where they are named; everything else is for foretaste.
+ENTRYPOINT ["/bin/sh", "-c", "case $1 in bash|/bin/bash|sh|/bin/sh|python|torchrun) exec \"$@\";; esac; exec foretaste \"$@\"", "foretaste"]
 CMD ["--help"]
 
 FROM command AS serve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +31,8 @@ def ours(line: str) -> str:
 
 def translated(line: str) -> tuple[str, list[str]]:
     """The line in our words, and the notes on it."""
-    (tokens,), notes = modern(line.split())
-    return " ".join(tokens), notes
+    (tokens,), notes, _ = modern(line.split())
+    return " ".join(tokens), [*notes]
 
 
 def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +149,87 @@ def test_the_vae_prepares_movielens_20m(tmp_path: Path) -> None:
     assert ours(asked) == f"{start} --output {tmp_path}/ml-20m"
     raw.mkdir(parents=True)
     assert ours(asked) == f"{start} --source-dir {raw} --output {tmp_path}/ml-20m/prepared"
-    assert ours("prepare --path ratings.csv --output out") == "prepare ratings.csv --output out"
+
+
+NCF = "--protocol leave-one-out --filters reference"
+VAE = "--protocol held-out-users --filters reference"
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "added"),
+    [
+        ("prepare --path ratings.csv --output out", "prepare ratings.csv --output out", NCF),
+        ("prepare --path r --filters none", "prepare r --filters none", NCF[: NCF.index(" --f")]),
+        (
+            "prepare --data_dir d --path ratings.csv --protocol none --filters none",
+            "prepare ratings.csv --protocol none --filters none --output d/ratings",
+            "",
+        ),
+        ("train neumf --data ratings.csv --run x", "train neumf ratings.csv --run x", NCF),
+        ("train gmf ratings.csv --mode train --run x", "train gmf ratings.csv --run x", NCF),
+        ("train vae ratings.csv --train --run x", "train vae ratings.csv --run x", VAE),
+        ("train vae ml-20m --train --run x", "train vae ml-20m --run x", VAE),
+        ("train vae data --train --run x", "train vae data --run x", ""),
+    ],
+)
+def test_raw_data_are_split_as_their_scripts_did(
+    line: str, found: str, added: str, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop)
+    tokens, notes = translated(line)
+    assert sorted(tokens.split()) == sorted(f"{found} {added}".split())
+    assert notes == ([f"the data are prepared as the script did it: {added}"] if added else [])
+
+
+def test_a_csv_file_without_times_is_left_one_out(foretaste: Foretaste) -> None:
+    """The least that NCF read: userId and movieId; with their filter of 20 interactions."""
+    lines = ["userId,movieId"]
+    lines += [f"{user},{item}" for user in range(1, 31) for item in range(1, 16 + user % 10)]
+    Path("theirs.csv").write_text("\n".join(lines) + "\n")
+    done = foretaste("prepare --path theirs.csv --output theirs")
+    assert done.status == 0, done.err
+    manifest = open_dataset("theirs").manifest
+    assert manifest.protocol == "leave-one-out (random)"
+    assert manifest.num_users == sum(15 + user % 10 >= 20 for user in range(1, 31))
+    assert f"note: the data are prepared as the script did it: {NCF}\n" in done.err
+
+
+ABOUT_NUMBERS = "these numbers are of ranks in the whole catalogue, theirs of ranks among 100"
+
+
+@pytest.mark.parametrize(
+    ("line", "closing"),
+    [
+        (
+            "train neumf data --amp --run x",
+            [f"{ABOUT_NUMBERS}.* foretaste evaluate x --candidates nvidia-100 -k 10"],
+        ),
+        ("train neumf data --amp --run x --valid-negative 100", []),
+        ("train gmf --mode test --checkpoint-dir runs/gmf", [f"{ABOUT_NUMBERS}.*-negative 100"]),
+        ("train vae data --train --run x", []),
+        ("train vae data --train", ["no --checkpoint-dir: .* in runs; with --checkpoint-dir DIR"]),
+        ("train vae data --train --runs-root r", ["no --checkpoint-dir: .* in r; "]),
+        ("bench train neumf -l 1", []),
+        ("prepare --path ratings.csv", []),
+    ],
+)
+def test_what_belongs_below_the_numbers(
+    line: str, closing: list[str], shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop)
+    found = modern(line.split()).closing
+    assert len(found) == len(closing)
+    assert all(re.match(pattern, note) for pattern, note in zip(closing, found, strict=True))
+
+
+def test_closing_notes_come_below_the_numbers(
+    foretaste: Foretaste, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("foretaste.cli.app.print_error", said.append)
+    monkeypatch.setattr("foretaste.cli.app.app", lambda *words, **options: said.append("RUN"))
+    foretaste("train gmf data --topk 5 --dropout 0.5")
+    assert [text[:12] for text in said] == ["note: --drop", "RUN", "note: these ", "note: no --c"]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +324,7 @@ def test_one_clear_error(foretaste: Foretaste, tmp_path: Path, line: str, messag
     ],
 )
 def test_everything_else_stays_as_it_is(line: str) -> None:
-    assert modern(line.split()) == ([line.split()], [])
+    assert modern(line.split()) == ([line.split()], (), ())
 
 
 def test_a_model_of_neither_script_is_never_written_over(foretaste: Foretaste) -> None:
@@ -362,14 +443,14 @@ def test_a_mere_prepare_is_that_of_both_guides(
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path)
     ncf = ["prepare", "ml-20m", "--validation", "none", "--output", f"{tmp_path}/cache/ml-20m"]
     vae = ["prepare", "ml-20m", "--protocol", "held-out-users", "--output", f"{tmp_path}/ml-20m"]
-    lines, notes = modern(["prepare"])
+    lines, notes, _ = modern(["prepare"])
     assert lines == [ncf, vae]
     assert notes == [
         "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
         f"both below {tmp_path}"
     ]
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "none")
-    lines, _ = modern(["prepare"])
+    lines, *_ = modern(["prepare"])
     assert [line[-1] for line in lines] == ["datasets/cache/ml-20m", "datasets/ml-20m"]
 
 
@@ -432,7 +513,10 @@ LAM = "--lam 1.0: acts here, as --l2: theirs was never applied, so 0 is what it 
         ),
         (
             "train neumf data --loss-scale 8192",
-            ["--loss-scale 8192: acts here, in fp16: theirs was ignored"],
+            [
+                "--loss-scale 8192: acts here, in fp16: theirs was ignored; a CPU computes "
+                "fp16 several times more slowly than fp32: leave it out"
+            ],
         ),
         ("train neumf data --loss-scale 8192 --precision fp16", []),
         ("train neumf data --dropout 0.5 --target 0.9 -f 8", []),
@@ -446,10 +530,13 @@ def test_what_acts_here_and_did_not_there_is_said(line: str, notes: list[str]) -
 def test_what_the_environment_asked_of_theirs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE", "1")
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "0")
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "0")
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     assert translated("train vae data --train")[1] == [
         "TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE=1 is TensorFlow's: here it is --amp "
         "(--precision bf16 or fp16)",
+        "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING=0 is TensorFlow's: here bf16 has no loss "
+        "scale, and that of fp16 adapts, or is --loss-scale",
         "NVIDIA_TF32_OVERRIDE=0 is for CUDA's own libraries: what a training computes in is "
         "--precision fp32 or tf32 here",
     ]

@@ -158,6 +158,17 @@ def test_the_sets_own_folder_is_used_where_it_stands(place: Path) -> None:
     assert named.manifest.num_users == movielens.NUM_USERS + 1
 
 
+def test_the_folder_of_the_guide_to_vae_cf_is_that_of_the_set(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/data/ml-20m/extracted/ml-20m, with all the files of the archive."""
+    raw = unpack("ml-20m", place / "ml-20m" / "extracted" / "ml-20m")
+    (raw / "links.csv").write_text("movieId,imdbId,tmdbId\n1,2,3\n")
+    assert prepare("ml-20m").manifest.num_items == movielens.NUM_ITEMS
+    monkeypatch.chdir(raw)
+    assert prepare("ml-20m", source_dir=place).manifest.num_items == movielens.NUM_ITEMS
+
+
 def test_what_has_the_name_of_a_set_goes_before_it(mirror: FileServer, place: Path) -> None:
     made = prepare("ml-1m", place / "ml-1m")
     assert isinstance(made, Dataset)

@@ -136,7 +136,6 @@ def asked_of(arguments: Sequence[str]) -> tuple[list[str], ServeConfig]:
 
 
 def test_the_service_of_the_image_is_that_of_the_package() -> None:
-    assert json.loads(stages()[2][-2].text) == ["foretaste"]
     _, port, health, command = stages()[3]
     runs, config = asked_of(json.loads(command.text))
     assert runs == ["runs/current"]
@@ -147,6 +146,29 @@ def test_the_service_of_the_image_is_that_of_the_package() -> None:
     program, *words = json.loads(health.text.partition(" CMD ")[2])
     assert program == "python"
     assert [checked(words, port.text, status) for status in (200, 503)] == [0, 1]
+
+
+def test_the_image_starts_foretaste_or_a_shell(tmp_path: Path) -> None:
+    entrypoint = json.loads(stages()[2][-2].text)
+    for name in ("foretaste", "bash", "torchrun"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        program.chmod(0o755)
+
+    def started(*words: str) -> str:
+        return subprocess.run(
+            [*entrypoint, *words],
+            env={"PATH": f"{tmp_path}:/bin"},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    assert started("--help") == "foretaste --help\n"
+    assert started("train", "vae", "a file.csv") == "foretaste train vae a file.csv\n"
+    assert started("bash") == "bash\n"
+    assert started("/bin/bash", "-c", "echo $((1 + 1))") == "2\n"
+    assert started("torchrun", "-m", "--", "foretaste") == "torchrun -m -- foretaste\n"
 
 
 def checked(words: list[str], port: str, status: int) -> int:

@@ -61,6 +61,12 @@ def fixed_loss_scale(line: Line, written: str, value: str) -> None:
         line.add(written, "--precision", "fp16")
 
 
+def source_of_ncf(line: Line, written: str, value: str) -> None:
+    """The file that NCF's preparation was given, which is split as that does it."""
+    line.add(written, "SOURCES", value)
+    paths.split_as_theirs(line, "neumf")
+
+
 def measured_epochs(line: Line, written: str, value: str) -> str:
     """Epochs to measure: those after the warm-up, which the scripts count among them."""
     warm_up = line.value_of("--warmup") or "1"
@@ -141,7 +147,7 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
 }
 """The scripts' options, by the models of their script; other commands take those of either."""
 
-_FIRST = ("--loss-scale", "--warm-up-epochs")
+_FIRST = ("--loss-scale", "--warm-up-epochs", "--path")
 """Options that the converters of others look for."""
 
 _MODES = {
@@ -163,24 +169,35 @@ _DOES = {
 """The choices that each command of ours fulfils."""
 
 
-def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+class Modern(NamedTuple):
+    """Our command lines in the place of one of the scripts'."""
+
+    lines: list[list[str]]
+    """One, but for a mere ``prepare``: each guide has its own."""
+    notes: Sequence[str] = ()
+    """Sentences for the user, to read first."""
+    closing: Sequence[str] = ()
+    """Sentences that belong below the numbers."""
+
+
+def modern(tokens: Sequence[str]) -> Modern:
     """The command lines to run, our options in the place of the scripts', and notes for the user.
 
-    One line, but for a mere ``prepare``: each guide has its own. Raises SettingError where two
-    options contradict each other, or name something that is not there.
+    Raises SettingError where two options contradict each other, or name something that is not
+    there.
     """
     typed = Command.of(tokens)
     rest = list(tokens[len(typed.words) :]) if typed else []
     if typed == Command("prepare") and not rest:
-        return paths.prepared_as_in_the_guides()
+        return Modern(*paths.prepared_as_in_the_guides())
     if typed is None or not rest:
-        return [[*tokens]], []
+        return Modern([[*tokens]])
     command, is_theirs = _choose(typed, rest)
     is_test = command != typed and command.verb == "evaluate"
     rules = _rules(command, is_test=is_test)
     options = take_options(rules, rest)
     if not (is_theirs or options or command.verb == "evaluate"):
-        return [[*tokens]], []
+        return Modern([[*tokens]])
     has_dataset = command != typed and rest and not rest[0].startswith("-")
     path = rest.pop(0) if has_dataset else None
     line = Line(command, typed.model, kept=rest)
@@ -201,7 +218,9 @@ def modern(tokens: Sequence[str]) -> tuple[list[list[str]], list[str]]:
         _ask_for_one_user(line)
     elif is_theirs:
         _train_as_theirs(line)
-    return [line.tokens()], [*line.notes, *_general_notes(line)] if is_theirs else []
+    if not is_theirs:
+        return Modern([line.tokens()])
+    return Modern([line.tokens()], [*line.notes, *_general_notes(line)], [*_closing_notes(line)])
 
 
 def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
@@ -210,7 +229,7 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
     A script's command line may name options of training where it tests.
     """
     if command.verb == "prepare":
-        return {"--data-dir": paths.prepared_in, "--path": "SOURCES {}"}
+        return {"--data-dir": paths.prepared_in, "--path": source_of_ncf}
     column = command.verb.replace(" ", "_")
     if column not in Row._fields:
         return {}
@@ -301,6 +320,8 @@ def _train_as_theirs(line: Line) -> None:
                 "fp32 computes them in full"
             )
     if command.verb == "train":
+        if paths.is_raw(line.place or line.kept_place()):
+            paths.split_as_theirs(line, command.model)
         paths.replace_as_theirs(line)
 
 
@@ -321,6 +342,7 @@ _IDLE = {
 """Reasons why options are idle, by our command."""
 
 _MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
+_LOSS_SCALING = f"{_MIXED_PRECISION}_LOSS_SCALING"
 _TF32 = "NVIDIA_TF32_OVERRIDE"
 
 
@@ -333,10 +355,17 @@ def _general_notes(line: Line) -> Iterator[str]:
             with suppress(ValueError):
                 if float(value) == 0:
                     continue
+            if option == "--loss-scale" and _is_on_cpu(line):
+                text += "; a CPU computes fp16 several times more slowly than fp32: leave it out"
             yield f"{written} {value}: {text}"
     if line.command.verb != "prepare":
         for name, value in sorted(os.environ.items()):
-            if name.startswith(_MIXED_PRECISION) and value != "0":
+            if name == _LOSS_SCALING:
+                yield (
+                    f"{name}={value} is TensorFlow's: here bf16 has no loss scale, and that of "
+                    "fp16 adapts, or is --loss-scale"
+                )
+            elif name.startswith(_MIXED_PRECISION) and value != "0":
                 yield f"{name}={value} is TensorFlow's: here it is --amp (--precision bf16 or fp16)"
         if _TF32 in os.environ:
             yield (
@@ -345,3 +374,31 @@ def _general_notes(line: Line) -> Iterator[str]:
             )
     if line.idle:
         yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"
+
+
+def _is_on_cpu(line: Line) -> bool:
+    from foretaste.ops.device import resolve_device
+
+    return resolve_device(line.value_of("--device") or "auto").type == "cpu"
+
+
+def _closing_notes(line: Line) -> Iterator[str]:
+    """Notes on the numbers and the run of a training, or on the numbers of a test."""
+    verb = line.command.verb
+    if verb not in ("train", "evaluate"):
+        return
+    if line.script_model in NCF_MODELS and not line.has("--candidates"):
+        how = "--valid-negative 100 -k 10"
+        if verb == "train":
+            run = line.value_of("--run") or "RUN"
+            how = f"foretaste evaluate {run} --candidates nvidia-100 -k 10, or {how} in a training"
+        yield (
+            "these numbers are of ranks in the whole catalogue, theirs of ranks among 100 drawn "
+            f"items, which are far higher; those are printed by {how}"
+        )
+    if verb == "train" and not line.has("--run"):
+        root = line.value_of("--runs-root") or "runs"
+        yield (
+            f"no --checkpoint-dir: every training makes a new directory in {root}; with "
+            "--checkpoint-dir DIR the next one replaces DIR"
+        )

@@ -95,7 +95,7 @@ def shape_in(line: Line, written: str, value: str) -> str:
 
 def prepared_in(line: Line, written: str, value: str) -> None:
     """Directory of datasets; MovieLens 20M with the VAE's split where no source is named."""
-    name = line.kept_place()
+    name = line.place or line.kept_place()
     if name is None:
         name = "ml-20m"
         line.add(written, "SOURCES", name)
@@ -120,6 +120,27 @@ def prepared_as_in_the_guides() -> tuple[list[list[str]], list[str]]:
         "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
         f"both below {root}"
     ]
+
+
+def split_as_theirs(line: Line, model: str | None) -> None:
+    """Prepare raw data with the protocol and the filters of a model's script."""
+    protocol = "held-out-users" if model in VAE_MODELS else "leave-one-out"
+    settings = {"--protocol": protocol, "--filters": "reference"}
+    added = {name: value for name, value in settings.items() if not line.has(name)}
+    for name, value in added.items():
+        line.add("the script", name, value)
+    if added:
+        words = " ".join(f"{name} {value}" for name, value in added.items())
+        line.notes.append(f"the data are prepared as the script did it: {words}")
+
+
+def is_raw(place: str | None) -> bool:
+    """True for files that have to be prepared; False for a dataset, or nothing at all."""
+    from foretaste.data.movielens import NAMED_SETS
+
+    if place is None or place in NAMED_SETS:
+        return place is not None
+    return Path(place).exists() and not (Path(place) / FILE_NAME).is_file()
 
 
 def check_run(line: Line) -> None:

@@ -139,7 +139,7 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
         )
     if named is None or not (own := Path(named.name)).exists():
         return named
-    return named if (own / named.interactions).is_file() else None
+    return named if _unpacked_in(named, own) else None
 
 
 def find_files(
@@ -154,10 +154,16 @@ def find_files(
     """
     own = Path(named.name)
     here = [own] if source_dir is None else [Path(source_dir), source_dir / own]
-    unpacked = [folder for folder in here if (folder / named.interactions).is_file()]
+    unpacked = _unpacked_in(named, *here)
     folder = unpacked[0] if unpacked else _unpacked(named, source_dir, progress)
     items = folder / named.items
     return folder / named.interactions, items if items.is_file() else None
+
+
+def _unpacked_in(named: NamedSet, *places: Path) -> list[Path]:
+    """The places that have a set's files, in them or as NVIDIA's guide to VAE-CF unpacks."""
+    folders = [folder for place in places for folder in (place, place / "extracted" / named.name)]
+    return [folder for folder in folders if (folder / named.interactions).is_file()]
 
 
 def cache_directory() -> Path:
