@@ -197,4 +197,8 @@ def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
     refused("sqlite:///none.db", "has no tables; say which rows")
     binary = "SELECT x'ff' AS user_id, 1 AS item_id"
     refused(shop, "cannot be read: .*Invalid UTF8", query=binary)
-    refused(shop, "shop.db: user_id is empty", query="SELECT NULL AS user_id, 1 AS item_id")
+    refused(
+        shop,
+        r"shop.db, row 0 \(the first is 0\): user_id is empty",
+        query="SELECT NULL AS user_id, 1 AS item_id",
+    )

@@ -87,7 +87,7 @@ def test_types_that_times_come_in(tmp_path: Path, times: pa.Array) -> None:
 def test_types_and_values_that_are_no_times(tmp_path: Path, times: pa.Array) -> None:
     table = pa.table({"user": USERS, "item": ITEMS, "time": times})
     for source in sources(table, tmp_path):
-        name = "table: " if source is table else r"raw\.parquet"
+        name = "table[:,] " if source is table else r"raw\.parquet"
         with pytest.raises(InputError, match=name):
             prepare(source, tmp_path / "out")
         assert not (tmp_path / "out").exists()

@@ -326,6 +326,29 @@ def test_an_error_names_the_file_and_line(
         prepare(folder, tmp_path / "x", engine="spark", protocol="none")
 
 
+def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
+    """Ids that a missing one makes floats become integers, as by the other engine."""
+    users, items = [7.0, None, 7.0, 8.0, 9.0, float("nan")], ["a", "a", "b", None, "a", ""]
+    pq.write_table(pa.table({"customer": users, "sku": items}), tmp_path / "guests.parquet")
+    made = [
+        prepare(
+            tmp_path / "guests.parquet", tmp_path / engine,
+            engine=engine, protocol="none", empty_ids="drop",
+        ).manifest
+        for engine in ("duckdb", "spark")
+    ]  # fmt: skip
+    assert made[0].digest == made[1].digest
+    assert made[0].id_types == made[1].id_types == {"user_id": "integer", "item_id": "text"}
+    assert made[0].counts == made[1].counts
+    assert made[0].counts["num_rows_with_an_empty_id"] == 3
+    pq.write_table(pa.table({"customer": items, "sku": [1] * 6}), tmp_path / "guests.parquet")
+    with pytest.raises(InputError, match=r"guests\.parquet: user_id is empty .*--empty-ids drop"):
+        prepare(tmp_path / "guests.parquet", tmp_path / "x", engine="spark")
+    pq.write_table(pa.table({"customer": [1.5, None], "sku": [1, 2]}), tmp_path / "guests.parquet")
+    with pytest.raises(InputError, match=r"guests\.parquet: user_id '1.5' is not an id"):
+        prepare(tmp_path / "guests.parquet", tmp_path / "y", engine="spark", empty_ids="drop")
+
+
 def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path) -> None:
     """Others are not, and a file that Spark would leave out is refused."""
     from foretaste.data.preparation.spark_sources import registered

@@ -21,6 +21,7 @@ Encoding = Literal["utf-8", "latin-1", "utf-16"]
 Quote = Literal["double", "none"]
 TargetInCandidates = Literal["keep", "drop"]
 UnseenTargets = Literal["auto", "keep", "drop"]
+EmptyIds = Literal["refuse", "drop"]
 
 Progress = Callable[[str], None]
 """Called with the name of each step of a preparation as it begins."""
@@ -208,6 +209,10 @@ class PrepareConfig(InputConfig):
 
     min_rating: float | None = None
     """Keep rows rated at least this high; needs a rating column. Goes before ``filters``."""
+
+    empty_ids: EmptyIds = "refuse"
+    """Rows without a user or an item, such as purchases of guests: ``refuse`` names the first of
+    them, ``drop`` leaves them out and counts them."""
 
     num_heldout_users: Count | None = None
     """Users held out for validation, and as many for test, under held-out-users; a tenth of the

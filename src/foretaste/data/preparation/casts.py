@@ -80,6 +80,9 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
     coarse = (
         f"CASE WHEN {nanos} % 1000 = 0 THEN {sql.quotient.format(value=nanos, divisor=1000)} END"
     )
+    # Floats are ids where some are missing. Beyond these several integers are one of them.
+    end = 2**24 if column.type_name == "float" else 2**53
+    whole = f"CASE WHEN abs({name}) < {end} AND floor({name}) = {name} THEN {{}} END"
     casts: dict[tuple[Storage, Kind], str] = {
         ("integer", "short"): f"TRY_CAST({name} AS INTEGER)",
         ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
@@ -87,6 +90,8 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
         ("integer", "real"): real,
         ("integer", "exact"): f"CASE WHEN CAST({real} AS {wide}) = {name} THEN {real} END",
         ("integer", "decimal"): decimal,
+        ("real", "short"): whole.format(f"TRY_CAST({name} AS INTEGER)"),
+        ("real", "integer"): whole.format(f"TRY_CAST({name} AS BIGINT)"),
         ("real", "real"): _finite(real),
         ("real", "exact"): _finite(real),
         ("real", "decimal"): f"CASE WHEN CAST({decimal} AS DOUBLE) = {real} THEN {decimal} END",

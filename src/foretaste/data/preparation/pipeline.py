@@ -47,7 +47,13 @@ class Pipeline:
         """Run every step and write the files of the dataset into ``directory``; its manifest."""
         engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self._counts
         progress("read")
-        kinds = read_raw(engine, inputs.interactions, plan.columns, self._config.time_format)
+        config = self._config
+        kinds, num_dropped = read_raw(
+            engine, inputs.interactions, plan.columns, config.time_format, config.empty_ids
+        )
+        counts["num_rows_read"] = engine.count("raw") + num_dropped
+        if config.empty_ids == "drop":
+            counts["num_rows_with_an_empty_id"] = num_dropped
         names = [name for source in inputs.interactions for name in source.columns]
         used = plan.columns.values()
         notes = describe_unused(names, used) | describe_suspicious_ids(engine, kinds)
@@ -100,7 +106,6 @@ class Pipeline:
         """
         engine, filters, counts = self._engine, self._plan.filters, self._counts
         rows, num_rows = "raw", engine.count("raw")
-        counts["num_rows_read"] = num_rows
         for setting, column, sql, label in _FILTERS:
             if setting not in filters:
                 continue

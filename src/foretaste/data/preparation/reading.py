@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import counted, shown
+from foretaste.data.config import EmptyIds
 from foretaste.data.preparation.casts import KINDS, Kind, cast, describe_format, with_time_format
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Column, Source, Storage, names_of, quoted
@@ -44,6 +45,7 @@ _NOUNS: dict[Kind, str] = {
 _WITH_OTHER_OFFSETS: dict[Kind, Kind] = {"moment_ns": "instant_ns", "instant_ns": "moment_ns"}
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DECIMALS = re.compile(r"([.][0-9]{9})[0-9]+")
+_DROP_EMPTY = "; --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an empty id"
 
 # Ids that are kept as they are written, and may not have been meant so.
 _AS_FLOAT = "-?[0-9]+[.]0+"
@@ -54,16 +56,22 @@ def read_raw(
     sources: Sequence[Source],
     columns: dict[str, str],
     time_format: str | None = None,
-) -> dict[str, Kind]:
-    """Make table ``raw`` of the columns given by role; the kind that each was found to be.
+    empty_ids: EmptyIds | None = None,
+) -> tuple[dict[str, Kind], int]:
+    """Make table ``raw`` of the columns given by role; the kind that each was found to be, and the
+    number of rows with an empty id that were dropped.
 
     Without columns of their own, ``rating`` is 0 and ``time`` the source's part of a split; times
-    that are text are read by ``time_format``. Raises InputError naming file, line and an example
-    where a value is missing or not of any kind its role may have.
+    that are text are read by ``time_format``. ``empty_ids`` is None where nobody can choose: they
+    are refused. Raises InputError naming file, line and an example where a value is missing or not
+    of any kind its role may have.
     """
-    _check_storage(sources, columns)
+    _check_storage(sources, columns, empty_ids)
+    num_dropped = 0
     with naming(sources):
         sources = engine.register(sources)
+        if empty_ids == "drop":
+            sources, num_dropped = _without_empty_ids(engine, sources, columns)
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
         # The kinds that a sample suggests, and wider ones until all values fit.
@@ -81,7 +89,7 @@ def read_raw(
                 (row,) = (row for row in KINDS[role] if kinds[role] in row)
                 wider = row[row.index(kinds[role]) + 1 :]
                 if not wider:
-                    raise _bad_value(engine, sources, role, columns[role], kinds[role])
+                    raise _bad_value(engine, sources, role, columns[role], kinds[role], empty_ids)
                 kinds[role] = wider[0]
             engine.drop("raw")
         texts = [role for role in ("user_id", "item_id") if kinds[role] == "text"]
@@ -94,7 +102,8 @@ def read_raw(
                 if count:
                     problem = f"{role} {shown(example)} holds a NUL character"
                     raise _error_at(source, columns[role], example, problem, count)
-    return {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
+    kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
+    return kinds, num_dropped
 
 
 @contextmanager
@@ -140,18 +149,45 @@ def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[s
     return {label: f"kept as text: {'; '.join(texts)}" for label, texts in found.items()}
 
 
-def _check_storage(sources: Sequence[Source], columns: dict[str, str]) -> None:
+def _without_empty_ids(
+    engine: Engine, sources: Sequence[Source], columns: dict[str, str]
+) -> tuple[list[Source], int]:
+    """The sources without rows that have an empty id, and how many those are."""
+    kept, num_dropped, num_rows = [], 0, 0
+    for source in sources:
+        ids = [source.columns[columns[role]] for role in ("user_id", "item_id")]
+        is_whole = " AND ".join(
+            f"{column.sql} IS NOT NULL"
+            + (f" AND {column.sql} <> ''" if column.storage == "text" else "")
+            + (f" AND NOT isnan({column.sql})" if column.storage == "real" else "")
+            for column in ids
+        )
+        num_rows += (num_of_source := engine.count(source.relation))
+        num_dropped += num_of_source - engine.count(f"{source.relation} WHERE {is_whole}")
+        relation = f"(SELECT * FROM {source.relation} WHERE {is_whole})"
+        kept.append(replace(source, relation=relation))
+    if num_rows and num_dropped == num_rows:
+        raise InputError(f"{names_of(sources)}: every row has an empty id")
+    return kept, num_dropped
+
+
+def _check_storage(
+    sources: Sequence[Source], columns: dict[str, str], empty_ids: EmptyIds | None
+) -> None:
     for source in sources:
         # Columns of a frame without rows may be of any type.
         if isinstance(source, Frame) and not source.table.num_rows:
             continue
         for role, name in columns.items():
             column, allowed = source.columns[name], _ALLOWED[role]
+            if column.storage == "real" and empty_ids == "drop":
+                continue
             if column.storage not in allowed:
                 nouns = [noun for storage, noun in _NOUNS_OF_STORAGE.items() if storage in allowed]
                 raise InputError(
                     f"{source.name}: column {shown(name)} is of type {column.type_name:.200}"
                     f"{_HINTS.get(column.storage, '')}; {role} must be {' or '.join(nouns)}"
+                    f"{_DROP_EMPTY if column.storage == 'real' and empty_ids else ''}"
                 )
 
 
@@ -180,7 +216,12 @@ def _read_as(
 
 
 def _bad_value(
-    engine: Engine, sources: Sequence[Source], role: str, name: str, kind: Kind
+    engine: Engine,
+    sources: Sequence[Source],
+    role: str,
+    name: str,
+    kind: Kind,
+    empty_ids: EmptyIds | None,
 ) -> InputError:
     """The error for column ``name``, of which some value does not fit ``kind``, the widest."""
     for source in sources:
@@ -192,7 +233,9 @@ def _bad_value(
         misfits = f"{source.relation} WHERE {cast(engine.sql, column, kind)} IS NULL"
         count, num_empty = engine.row(f"SELECT count(*), count(*) - count({text}) FROM {misfits}")
         if num_empty:
-            return _error_at(source, name, None, f"{role} is empty", num_empty, _advice(role, ""))
+            is_option = empty_ids is not None and role in ("user_id", "item_id")
+            advice = _DROP_EMPTY if is_option else _advice(role, "")
+            return _error_at(source, name, None, f"{role} is empty", num_empty, advice)
         if count:
             values = f"SELECT {text} FROM {misfits}"
             (example,) = engine.first(values)

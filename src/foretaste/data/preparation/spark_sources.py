@@ -46,7 +46,7 @@ class View(Source):
         return self.first_line
 
     def locate(self, column: str, value: str | None) -> str:
-        rows = self.session.table(self.relation)
+        rows = self.session.sql(with_backslashes(f"SELECT * FROM {self.relation}"))
         if column in self.folders or "file_of_row" not in rows.columns:
             return self.name
         text = self.columns[column].text or self.columns[column].sql

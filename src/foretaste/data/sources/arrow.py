@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.files import real_path
@@ -85,6 +86,18 @@ class Frame(Source):
             name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
             table=table,
         )  # fmt: skip
+
+    def locate(self, column: str, value: str | None) -> str:
+        values = self.table[column]
+        if self.columns[column].storage == "text":
+            values = values.cast(pa.large_string())
+            values = pc.if_else(pc.equal(values, ""), None, values)
+        if value is None:
+            matches = pc.is_null(values, nan_is_null=True)
+        else:
+            matches = pc.equal(values.cast(pa.large_string()), value)
+        row = pc.index(matches, True).as_py()
+        return self.name if row < 0 else f"{self.name}, row {row} (the first is 0)"
 
     def sha256(self) -> str:
         """The checksum of the Arrow stream: equal frames may differ in it, unequal ones do."""
