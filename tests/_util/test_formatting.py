@@ -83,6 +83,16 @@ def test_the_nearest_name_of_the_folder(tmp_path: Path) -> None:
     assert did_you_mean(tmp_path / "*.csv") == ""
     assert did_you_mean(tmp_path / "absent" / "ratings.csv") == ""
     assert did_you_mean(tmp_path / "rating\0.csv") != "", "the folder is read, not the name"
+    assert did_you_mean(tmp_path / "MOVIE.CSV") == f"; did you mean {tmp_path}/movies.csv?"
+
+
+def test_the_nearest_name_in_a_folder_that_is_spelled_wrongly_too(tmp_path: Path) -> None:
+    (tmp_path / "datasets" / "retail").mkdir(parents=True)
+    (tmp_path / "dataset.csv").touch()
+    meant = f"; did you mean {tmp_path}/datasets/retail?"
+    for name in ("dataset/retail", "Datasets/retail", "DATASET/retial"):
+        assert did_you_mean(tmp_path / name) == meant
+    assert did_you_mean(Path("absent") / "absent" / "retail") == ""
 
 
 def test_what_holds_the_file_that_makes_it_one(tmp_path: Path) -> None:

@@ -211,6 +211,16 @@ def test_python_dash_m(shop: Path) -> None:
         ("trian", 'Did you mean "train"?'),
         ("train nuemf data", 'Did you mean "neumf"?'),
         ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
+        ("prepare ratings.csv --where 3", "Unknown option: --where.\n"),
+        (
+            "train vae data --loss-sclae 3",
+            "Unknown option: --loss-sclae. Did you mean --loss-scale?",
+        ),
+        ("train VAE data", 'Unknown command "VAE". Did you mean "vae"?'),
+        (
+            "train ease data --learning-rate 1",
+            "--learning-rate, which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae.\n",
+        ),
         (
             "train ease data --trace",
             "which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae, ials.",
@@ -295,7 +305,10 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("prepare ratings.csv --user-column who", "has no column 'who'"),
         ("prepare ratings.csv --output data", "holds a prepared dataset"),
         ("prepare ratings.csv --min-rating 4", "min_rating needs a rating column"),
-        ("evaluate data", "data is not a run directory"),
+        ("evaluate data", "data is a dataset, not a run; train on it with foretaste train MODEL"),
+        ("evaluate runs", "runs is not a run directory"),
+        ("train vae Dat", "; did you mean data?"),
+        ("prepare ratings.csv --user-column userid", "; did you mean 'user_id'?"),
         ("evaluate runs/vae -k 0", "k is (0,); it must be a list of whole numbers of at least 1"),
         ("compare runs/vae", "compare needs two runs or more, got 1"),
         ("compare runs/vae runs/gmf --metric luck@10", "there is no metric 'luck@10'"),

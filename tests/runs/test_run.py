@@ -171,6 +171,8 @@ def test_what_is_no_run_is_told_apart(tmp_path: Path, dataset: Dataset) -> None:
     with pytest.raises(RunError, match="there is no such directory"):
         Run.open(tmp_path / "nothing")
     with pytest.raises(RunError, match=r"not a run directory: it has no config\.json"):
+        Run.open(tmp_path)
+    with pytest.raises(RunError, match=r"shop is a dataset, not a run; train on it with foretaste"):
         Run.open(dataset.path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
@@ -81,8 +81,18 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
+def spelled_like(
+    name: str, names: Collection[str], most: int = 1, similarity: float = 0.6
+) -> list[str]:
+    """Those of ``names`` that are spelled most like ``name``, case aside; the best first."""
+    by_lower = {each.lower(): each for each in names}
+    found = get_close_matches(name.lower(), by_lower, most, similarity)
+    return [by_lower[lower] for lower in found]
+
+
 def did_you_mean(path: Path, *, holding: str = "") -> str:
-    """``; did you mean runs/vae?``, by the names beside a path that is not there; else nothing.
+    """``; did you mean runs/vae?``, by the names beside a path that is not there, and beside the
+    folders on the way to it that are not; else nothing.
 
     With ``holding``, only directories that have a file of this name are suggested.
     """
@@ -90,12 +100,22 @@ def did_you_mean(path: Path, *, holding: str = "") -> str:
         return ""
     # A folder that cannot be read, or a path that the system has no words for, has no names.
     with suppress(OSError, ValueError):
-        with os.scandir(path.parent) as entries:
-            names = [entry.name for entry in islice(entries, _NUM_ENTRIES_READ)]
-        for name in get_close_matches(path.name, names, n=10):
-            if not holding or (path.parent / name / holding).is_file():
-                return f"; did you mean {path.parent / name}?"
+        for meant in _paths_like(path):
+            if not holding or (meant / holding).is_file():
+                return f"; did you mean {meant}?"
     return ""
+
+
+def _paths_like(path: Path) -> Iterator[Path]:
+    if not path.name:
+        return
+    for folder in [path.parent] if path.parent.is_dir() else _paths_like(path.parent):
+        if not folder.is_dir():
+            continue
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, _NUM_ENTRIES_READ)]
+        for name in spelled_like(path.name, names, most=10):
+            yield folder / name
 
 
 def html_table(

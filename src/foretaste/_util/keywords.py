@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from typing import Any
 
 import foretaste
+from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import checked
 from foretaste.errors import SettingError
 
@@ -64,6 +64,6 @@ def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any
     if (function.__name__, name) in _OTHER_NAMES:
         return f"{begin}; {_OTHER_NAMES[function.__name__, name]}"
     known = [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]
-    if meant := get_close_matches(name, known, n=1, cutoff=0.7):
+    if meant := spelled_like(name, known, similarity=0.7):
         return f"{begin}; did you mean {meant[0]}?"
     return f"{begin}; it takes those of {', '.join(k.__name__ for k in kinds if k in public)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -20,6 +19,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from foretaste._util.formatting import spelled_like
 from foretaste.models.registry import MODEL_NAMES
 
 if TYPE_CHECKING:
@@ -190,9 +190,10 @@ def explained(app: App, error: CycloptsError) -> str:
     unused = " ".join(error.unused_tokens or ())
     message = str(error)
     if isinstance(error, UnknownOptionError):
-        message = _unknown_option(app, words, error) or message
+        message = _unknown_option(app, words, error)
     elif isinstance(error, UnknownCommandError):
         model = unused.partition(" ")[0]
+        message = _unknown_command(app, words, model, message)
         if words[-1] == "tune" and model in MODEL_NAMES:
             message = f"{model} has no settings to search: foretaste train {model} fits it."
     elif isinstance(error, CoercionError):
@@ -217,11 +218,19 @@ def explained(app: App, error: CycloptsError) -> str:
     return f"{message}\nSee {' '.join(words)} --help."
 
 
-def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> str | None:
-    """The message for an option that the command of these words lacks and another has.
+def _unknown_command(app: App, words: list[str], command: str, message: str) -> str:
+    """Cyclopts' message, with the command that is written so but for case where it names none."""
+    for word in words[1:]:
+        app = app[word]
+    meant = spelled_like(command, [name for name in app if not name.startswith("-")])
+    if not meant or "Did you mean" in message:
+        return message
+    return message.replace(f'"{command}".', f'"{command}". Did you mean "{meant[0]}"?', 1)
 
-    None where no command has it.
-    """
+
+def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> str:
+    """The message for an option that the command of these words lacks: where it belongs, or which
+    is spelled like it."""
     option = (error.token.keyword or error.token.value).replace("_", "-")
     if option in _NOWHERE:
         return f"Unknown option: {option}. {_NOWHERE[option]}"
@@ -242,15 +251,20 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
             arguments = app[name].assemble_argument_collection(default_parameter=DEFAULTS)
             if any(option in argument.names for argument in arguments if argument.parse):
                 owners.append(name)
-    names = [name for argument in error.argument_collection for name in argument.names]
+    names = [
+        name for argument in error.argument_collection if argument.parse for name in argument.names
+    ]
     longer = [name for name in names if name.startswith(f"{option}-")]
-    meant = dict.fromkeys(longer + get_close_matches(option, names, n=1, cutoff=0.8))
-    suggestion = f" Did you mean {' or '.join(meant)}?" if longer else ""
+    # Without the dashes that all have.
+    bare = {name.lstrip("-"): name for name in names}
+    like = spelled_like(option.lstrip("-"), bare, similarity=0.75)
+    meant = dict.fromkeys(longer + [bare[name] for name in like])
+    suggestion = f" Did you mean {' or '.join(meant)}?" if meant else ""
     if not owners:
-        return f"Unknown option: {option}.{suggestion}" if longer else None
+        return f"Unknown option: {option}.{suggestion}"
     if words[-1] in _KEEPS_SETTINGS:
         instead = _KEEPS_SETTINGS[words[-1]]
         example = f"{instead} ..." if option in instead.split() else f"{instead} {option} ..."
         return f"Unknown option: {option}. {example}"
     belongs = f"which belongs to {beside} {', '.join(owners)}."
-    return f"Unknown option: {option}, {belongs}{suggestion}"
+    return f"Unknown option: {option}, {belongs}{suggestion if longer else ''}"

@@ -176,6 +176,10 @@ class Manifest:
         path = directory / FILE_NAME
         # Path's own question may raise on odd names.
         if not os.path.isfile(path):  # noqa: PTH113
+            if (directory / "metrics.jsonl").is_file():
+                raise DatasetError(
+                    f"{directory}: is a run, not a dataset; name the dataset that it was trained on"
+                )
             raise DatasetError(
                 f"{directory}: is not a prepared dataset: it has no {FILE_NAME}. "
                 "Make one with `foretaste prepare`"

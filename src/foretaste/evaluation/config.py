@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Literal
 
+from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import Count, Range, check_settings, checked, wrong
 from foretaste.errors import SettingError
 
@@ -132,7 +132,7 @@ def parse_metric(name: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", name.strip().lower())
     if match is None or match[1] not in METRICS:
-        meant = get_close_matches(match[1], METRICS, n=1) if match else []
+        meant = spelled_like(match[1], METRICS) if match else []
         suggestion = f"; did you mean {meant[0]}@{match[2]}?" if match and meant else ""
         raise SettingError(
             f"there is no metric {name!r}; use one of {', '.join(METRICS)} "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import wrong
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def build_model(
 def _load(name: str, which: int) -> Any:
     kinds = MODELS | _COMPOSED
     if not isinstance(name, str) or name not in kinds:
-        meant = get_close_matches(name, MODELS, n=1) if isinstance(name, str) else []
+        meant = spelled_like(name, MODELS) if isinstance(name, str) else []
         suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
         raise wrong("model", name, f"one of {', '.join(MODELS)}{suggestion}")
     module, _, attribute = kinds[name][which].partition(":")

@@ -23,6 +23,7 @@ from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
+from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
 from foretaste.runs.checkpoint_files import (
@@ -120,6 +121,11 @@ class Run:
             meant = did_you_mean(path, holding=CONFIG)
             raise RunError(f"{path} is not a run: there is no such directory{meant}")
         if not os.path.lexists(path / CONFIG):
+            if os.path.lexists(path / FILE_NAME):
+                raise RunError(
+                    f"{path} is a dataset, not a run; train on it with foretaste train MODEL "
+                    f"{path}, and name the run"
+                )
             raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
         run = cls(path, read_run_config(path / CONFIG))
         with reading(run.log.path), open_regular(run.log.path):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.reading import like_it, naming
@@ -252,9 +252,11 @@ def _named_column(
     of that name."""
     name: str | None = getattr(config, option)
     if name is not None and name not in columns:
+        meant = spelled_like(name, columns)
+        suggestion = f"; did you mean {shown(meant[0])}?" if meant else ""
         raise InputError(
             f"{where}: has no column {shown(name)}, asked for with {_flag(option)}; "
-            f"its columns are {_listed(columns)}{hint and f'.{hint}'}"
+            f"its columns are {_listed(columns)}{suggestion}{hint and f'.{hint}'}"
         )
     return name
 
