@@ -19,6 +19,7 @@ from tests.models.contract import (
     ModelContract,
     Trained,
     make_dataset,
+    make_tiny_board,
     train_on_board,
 )
 
@@ -26,6 +27,11 @@ from tests.models.contract import (
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_dataset(tmp_path_factory.mktemp("board") / "dataset")
+
+
+@pytest.fixture(scope="module")
+def tiny_board(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_tiny_board(tmp_path_factory.mktemp("tiny") / "dataset")
 
 
 @pytest.fixture(scope="module", params=[*MODEL_NAMES, "blend"])

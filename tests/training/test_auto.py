@@ -86,6 +86,14 @@ def test_neumf_below_it_takes_smaller_batches(num_interactions: int) -> None:
     assert larger.batch_size >= plan.batch_size
 
 
+@pytest.mark.parametrize(("num_interactions", "num_updates"), [(1_280, 100), (6_000, 118)])
+def test_an_epoch_of_few_interactions_is_a_hundred_updates(
+    num_interactions: int, num_updates: int
+) -> None:
+    plan = plan_of(num_interactions=num_interactions, num_users=200)
+    assert -(-5 * num_interactions // plan.batch_size) == num_updates
+
+
 @pytest.mark.parametrize("num_interactions", [1_000_000, 20_000_000])
 @pytest.mark.parametrize("negatives", [64, 512])
 def test_many_negatives_make_no_reference_of_small_data(

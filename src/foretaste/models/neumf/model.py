@@ -112,8 +112,10 @@ class NeuMF(NeuralModel):
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
+        # A hundred updates an epoch, however small the data: patience counts epochs.
+        smallest = power_of_two((1 << 6) * samples_each // 5, 1 << 6, 1 << 11)
         share = size.num_interactions * samples_each // 100
-        return settings | {"batch_size": power_of_two(share, 1 << 11, largest)} | adam
+        return settings | {"batch_size": power_of_two(share, smallest, largest)} | adam
 
     def make_batches(
         self,
