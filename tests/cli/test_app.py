@@ -225,6 +225,7 @@ def test_python_dash_m(shop: Path) -> None:
             "train ease data --trace",
             "which belongs to foretaste train neumf, gmf, mlp, vae, dae, recvae, ials.",
         ),
+        ("train vae --resume runs/vae", "--resume is a command of its own: begin with foretaste"),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         ("prepare ratings.csv --user id", "Did you mean --user-column?"),
         ("recommend runs/vae --users u1", "Did you mean --users-file or --user?"),

@@ -65,6 +65,7 @@ def test_settings_are_no_dicts(
         ("neumf", {"epochs": 0}, "epochs is 0; it must be a whole number"),
         ("ease", {"epochs": 3}, "epochs does nothing for ease, which is fitted in one pass and"),
         ("ials", {"batch_size": 9}, "batch_size does nothing for ials, which is fitted by sweeps"),
+        ("gmf", {"precision": "bf16"}, "bf16, but gmf has no large products to compute in it"),
         ("ease", {"trace": True}, "trace is on, but a model that is fitted in one pass"),
     ],
 )
