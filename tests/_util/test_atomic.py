@@ -80,6 +80,25 @@ def test_a_failed_writer_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_that_another_wrote_meanwhile_is_not_replaced(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file.txt"
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    with atomic_file(path, replace=False) as temporary:
+        temporary.write_text("first")
+    with pytest.raises(FileExistsError), atomic_file(path, replace=False) as temporary:
+        temporary.write_text("second")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_private_file_put_in_its_place_becomes_an_ordinary_one(tmp_path: Path) -> None:
     path, ordinary = tmp_path / "file.txt", tmp_path / "ordinary.txt"
     ordinary.touch()

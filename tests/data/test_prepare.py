@@ -313,6 +313,11 @@ def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path
     assert prepare(source, out, config).path == out
     (out / "items.parquet").unlink()
     assert prepare(source, out, config, overwrite=True).path == out
+    (out / "notes").mkdir()
+    assert prepare(source, out, config).path == out  # the same, which is opened
+    with pytest.raises(DatasetError, match=r"out/notes: is in the directory of a dataset and no"):
+        prepare(source, out, config, overwrite=True)
+    assert (out / "notes").is_dir()
 
 
 def test_an_output_that_cannot_be_written(write: WriteFile) -> None:

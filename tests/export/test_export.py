@@ -18,7 +18,7 @@ import torch
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.export import export_run, formats, parity
+from foretaste.export import export_run, exporting, formats, parity
 from foretaste.models.baselines.ials_scorer import FoldInScorer
 from foretaste.models.scorer import item_chunks
 from foretaste.ops.least_squares import FixedVectors, solve_rows
@@ -72,10 +72,36 @@ def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
         export_run(run, output, format="torch")
     assert export_run(run, output, format="torch", k=3, overwrite=True).k == 3
     assert json.loads((output / "export.json").read_text())["k"] == 3
+    (output / "client.py").touch()
+    with pytest.raises(SettingError, match=r"holds 'client\.py' beside the export, which would be"):
+        export_run(run, output, format="torch", overwrite=True)
+    (output / "client.py").unlink()
+    for content in ("{}", "[", '{"format": "another", "files": {}}'):
+        (output / "export.json").write_text(content)
+        with pytest.raises(SettingError, match="is no export, and would be lost"):
+            export_run(run, output, format="torch", overwrite=True)
     (output / "export.json").unlink()
     with pytest.raises(SettingError, match="is no export, and would be lost"):
         export_run(run, output, format="torch", overwrite=True)
     assert (output / "model.pt2").is_file()
+
+
+def test_what_comes_there_meanwhile_is_kept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    export_run(run, output, format="torch", k=2)
+
+    write_signature = exporting._write_signature
+
+    def write(*arguments: Any) -> None:
+        write_signature(*arguments)
+        (output / "client.py").touch()
+
+    monkeypatch.setattr(exporting, "_write_signature", write)
+    with pytest.raises(SettingError, match=r"holds 'client\.py' beside the export"):
+        export_run(run, output, format="torch", overwrite=True)
+    assert (output / "client.py").is_file()
 
 
 def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> None:

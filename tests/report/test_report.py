@@ -300,6 +300,25 @@ def test_runs_can_be_told_apart_in_plots_and_their_keys(tmp_path: Path) -> None:
     assert key[:9] == [(str(plots.shade(at)), plots.symbol(at)) for at in range(9)]
 
 
+@pytest.mark.parametrize("ending", [".html", ".md"])
+def test_characters_that_command_or_turn_the_text_are_escaped(ending: str, tmp_path: Path) -> None:
+    """A plot of U+0001 or U+FFFE would end the process."""
+    dataset = shop(tmp_path / "shop", "leave-one-out")
+    odd = "\x01\x1b\u202e\u2066\ufffe\uffff"
+    run = foretaste.train(
+        "popularity", dataset, run_path=tmp_path / f"a{odd}b", callback=Callback()
+    )
+    made = report_runs([run], num_people=1)
+    for person in made.people:
+        person.history.append(f"title {odd}")
+    page = made.write(tmp_path / f"page{ending}")
+    texts = [path.read_text(encoding="utf-8") for path in (page, *tmp_path.glob("page-plots/*"))]
+    assert not any(character in text for text in texts for character in odd)
+    for name in ("a", "title "):
+        backslash = r"\\" if ending == ".md" else "\\"  # which Markdown takes for itself
+        assert f"{name}{backslash}u0001{backslash}u001b{backslash}u202e" in texts[0]
+
+
 def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:
     seen: list[tuple[int, int]] = []
     report_runs(runs[:2], history_lengths=(1, 2), progress=lambda *at: seen.append(at))
@@ -329,6 +348,39 @@ def test_a_place_for_a_report_is_checked(report: RunsReport, tmp_path: Path) -> 
         with pytest.raises(SettingError, match=said):
             report.write(tmp_path / name)
     assert report.write(tmp_path / "there.html", overwrite=True).stat().st_size > 10_000
+
+
+def test_plots_replace_plots_alone(report: RunsReport, tmp_path: Path) -> None:
+    elsewhere, plots_of = tmp_path / "elsewhere", tmp_path / "page-plots"
+    elsewhere.mkdir()
+    plots_of.symlink_to(elsewhere)
+    with pytest.raises(SettingError, match="page-plots, for the plots of the report, is no folder"):
+        report.write(tmp_path / "page.md", overwrite=True)
+    assert not any(elsewhere.iterdir())
+    plots_of.unlink()
+    report.write(tmp_path / "page.md")
+    (tmp_path / "page.md").unlink()
+    with pytest.raises(SettingError, match="page-plots exists already; replace it with --over"):
+        report.write(tmp_path / "page.md")
+    assert report.write(tmp_path / "page.md", overwrite=True).is_file()
+    (plots_of / "mine.txt").touch()
+    with pytest.raises(SettingError, match=r"holds 'mine\.txt', which would be lost"):
+        report.write(tmp_path / "page.md", overwrite=True)
+    assert (plots_of / "mine.txt").is_file()
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.md"])
+def test_a_page_that_another_made_meanwhile_is_kept(
+    name: str, report: RunsReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def summary(_: RunsReport) -> list[str]:
+        (tmp_path / name).write_text("another")
+        return []
+
+    monkeypatch.setattr("foretaste.report.page.summary", summary)
+    with pytest.raises(SettingError, match=f"{name} exists already"):
+        report.write(tmp_path / name)
+    assert (tmp_path / name).read_text() == "another"
 
 
 def test_a_missing_extra_says_what_to_install(

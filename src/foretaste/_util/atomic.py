@@ -28,9 +28,10 @@ _OWN_HOLDERS: set[str] = set()
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield an empty file of the same name to write to; then it is renamed onto ``path``.
 
+    Unless it is to ``replace`` what is there, FileExistsError is raised where something is by then.
     The file gets the permissions of any new one, even from a writer that replaces it by a private
     one. It is on the disk before it is renamed. An exception leaves ``path`` as it was.
     """
@@ -40,7 +41,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(mode)
         flush(temporary)
-        temporary.replace(path)
+        if replace:
+            temporary.replace(path)
+        else:
+            _put_file(temporary, path)
         _flush_parent(path)
 
 
@@ -220,6 +224,16 @@ def _name_path(error: Exception, path: Path) -> None:
     for attribute in ("strerror", "filename", "filename2"):
         if (value := getattr(error, attribute, None)) is not None:
             setattr(error, attribute, named(value))
+
+
+def _put_file(new: Path, path: Path) -> None:
+    """Put a file where nothing is."""
+    try:
+        os.link(new, path)  # of several writers one does; renaming would replace
+    except OSError as error:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        new.rename(path)  # the file system has no links
 
 
 def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:

@@ -22,15 +22,18 @@ EXIT_BROKEN_PIPE = 141
 
 _BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _LINE_ENDS = (0x2028, 0x2029)
-_UNSAFE = (*range(0x20), *range(0x7F, 0xA0), *_BIDIRECTIONAL, *_LINE_ENDS)
+_NO_CHARACTERS = (*range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+"""Halves of characters, which names of files may have, and what neither XML nor a drawing takes."""
+_UNSAFE = (*range(0x20), *range(0x7F, 0xA0), *_BIDIRECTIONAL, *_LINE_ENDS, *_NO_CHARACTERS)
 _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE}
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, safe for a terminal: what would command it is escaped as in JSON.
+    """``text`` on one line, safe for a terminal, a page and a drawing: the rest is escaped as in
+    JSON.
 
-    That is control characters, which move the cursor or set the window's title, and the characters
-    that turn the direction of writing.
+    That is control characters, which move the cursor or set the window's title, the characters
+    that turn the direction of writing, and what is no character.
     """
     return text.translate(_ESCAPES)
 

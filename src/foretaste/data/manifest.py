@@ -31,6 +31,7 @@ _PART_NAMES = frozenset(
         *("validation_fold_in", "validation_target", "test_fold_in", "test_target"),
     )
 )
+_OWN_NAMES = _PART_NAMES | {FILE_NAME, "train"}
 _NEEDED_PARTS = frozenset({"users.parquet", "items.parquet"})
 TRAIN_FILE = "train.parquet"
 _TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
@@ -241,8 +242,34 @@ class Manifest:
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise DatasetError where ``output`` may not be written.
 
-    An empty directory may be filled; a prepared dataset is replaced only with ``overwrite``;
-    anything else is never replaced. What a killed preparation of it left is put right first.
+    An empty directory may be filled; a prepared dataset, with no other files in its directory, is
+    replaced only with ``overwrite``; anything else is never replaced.
+    """
+    if not holds_dataset(output):
+        return
+    if not overwrite:
+        raise DatasetError(
+            f"{output}: holds a prepared dataset; replace it with --overwrite "
+            "(overwrite=True in Python) or name another"
+        )
+    others = [
+        file
+        for file in sorted(output.rglob("*"))
+        if (name := file.relative_to(output).as_posix()) not in _OWN_NAMES
+        and not _TRAIN_PARTITION.fullmatch(name)
+    ]
+    if others:
+        raise DatasetError(
+            f"{others[0]}: is in the directory of a dataset and no part of it, and would be lost; "
+            "move it, or name another directory"
+        )
+
+
+def holds_dataset(output: Path) -> bool:
+    """True where a prepared dataset is there, False where nothing is or an empty directory.
+
+    What a killed preparation of it left is put right first. Raises DatasetError for anything else,
+    and where nothing can be there.
     """
     if not is_name_text(output):
         raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
@@ -258,11 +285,11 @@ def check_output(output: Path, overwrite: bool) -> None:
     except OSError as error:
         raise DatasetError(f"{output}: cannot be written: {error.strerror}") from None
     if is_new:
-        return
+        return False
     if not output.is_dir():
         raise DatasetError(f"{output}: is there already and is not a directory; name another")
     if not any(output.iterdir()):
-        return
+        return False
     # Other programs have files called manifest.json too, and ours may have been damaged since.
     is_dataset = False
     with suppress(OSError), (output / FILE_NAME).open("rb") as file:
@@ -273,8 +300,4 @@ def check_output(output: Path, overwrite: bool) -> None:
             f"{output}: is a directory with other files in it, which is never replaced; "
             "name another"
         )
-    if not overwrite:
-        raise DatasetError(
-            f"{output}: holds a prepared dataset; replace it with --overwrite "
-            "(overwrite=True in Python) or name another"
-        )
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 
 from foretaste import __version__
 from foretaste._util.atomic import atomic_directory, is_empty_directory
-from foretaste._util.files import file_sha256
+from foretaste._util.files import file_sha256, read_document
 from foretaste._util.settings import Count, checked
 from foretaste._util.signed_json import signed_text
 from foretaste.errors import SettingError, UnsupportedError
@@ -56,7 +57,7 @@ def export_run(
         format: ``onnx``, or ``torch`` for `torch.export.load`.
         k: length of the lists, at most the size of the catalogue.
         check: number of the run's users whose lists are compared.
-        overwrite: replace an export in that directory.
+        overwrite: replace an export in that directory, which holds no other files.
         progress: called with the numbers of users compared and in all.
 
     Raises SettingError where the output is there already, UnsupportedError where the model cannot
@@ -75,6 +76,7 @@ def export_run(
             parity = _compared(opened, model, program, format, directory, check, progress)
             _write_ids(opened, program, directory)
             _write_signature(opened, program, format, directory, parity)
+            _check_output(output, overwrite=overwrite)
     except OSError as error:
         # What the error says of its file is about a temporary one.
         reason = os.strerror(error.errno) if error.errno else error
@@ -89,12 +91,23 @@ def export_run(
 
 
 def _check_output(path: Path, *, overwrite: bool) -> None:
+    """SettingError where anything but an export to ``overwrite``, with its own files, is there."""
     if not os.path.lexists(path) or is_empty_directory(path):
         return
     if not overwrite:
         raise SettingError(f"output {path} is there already; name another, or use --overwrite")
-    if not (path / SIGNATURE).is_file():
+    try:
+        document = json.loads(read_document(path / SIGNATURE))
+        is_export, files = document["format"] == _FORMAT, {SIGNATURE, *document["files"]}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        is_export, files = False, set()
+    if not is_export:
         raise SettingError(f"output {path} is no export, and would be lost; name another directory")
+    if others := sorted(set(os.listdir(path)) - files):  # noqa: PTH208
+        raise SettingError(
+            f"output {path} holds {others[0]!r} beside the export, which would be lost; move it, "
+            "or name another directory"
+        )
 
 
 def _compared(

@@ -75,15 +75,18 @@ class Output:
         elif path.is_dir():
             raise SettingError(f"output {path} is a directory; name a file in it")
         if not self.overwrite and path.exists() and not is_empty_directory(path):
-            raise SettingError(
-                f"output {path} exists already; replace it with --overwrite (overwrite=True in "
-                "Python) or name another"
-            )
+            raise self._exists()
         if self.spreadsheet_safe and self.ending != ".csv":
             raise SettingError(
                 f"spreadsheet_safe is about CSV, and output {path} is none; name a .csv, or "
                 "leave it out"
             )
+
+    def _exists(self) -> SettingError:
+        return SettingError(
+            f"output {self.path} exists already; replace it with --overwrite (overwrite=True in "
+            "Python) or name another"
+        )
 
     def _check_directory(self) -> None:
         """SettingError unless all that would be replaced is part files."""
@@ -108,19 +111,26 @@ class Output:
     def writer(self, schema: pa.Schema, ranks: Ranks) -> Iterator[WriteTable]:
         """Yield what appends a table; the output appears, whole, when the block ends well.
 
+        SettingError where something is there by then that is not to be replaced.
         A directory does so when it ends well on every rank.
         """
         path = self.path
         self.check_ranks(ranks.size)
         try:
             with (
-                self._part_file(ranks) if self.is_directory else atomic_file(path) as file,
+                (
+                    self._part_file(ranks)
+                    if self.is_directory
+                    else atomic_file(path, replace=self.overwrite)
+                ) as file,
                 _WRITERS[self.ending](file, schema) as write,
             ):
                 if self.spreadsheet_safe:
                     yield lambda table: write(without_formulas(table))
                 else:
                     yield write
+        except FileExistsError as error:
+            raise self._exists() from error
         except OSError as error:
             # What the error says of its file is about a temporary one.
             reason = os.strerror(error.errno) if error.errno else error
@@ -136,7 +146,11 @@ class Output:
             yield file
             flush(file)
             ranks.barrier()  # all are written
-            ranks.on_first(stack.close)
+            ranks.on_first(lambda: self._put(stack))
+
+    def _put(self, directory: ExitStack) -> None:
+        self._check_directory()  # again: something may have come there meanwhile
+        directory.close()
 
 
 @contextmanager

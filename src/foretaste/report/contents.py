@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -88,7 +89,10 @@ class RunsReport:
         from foretaste.report.page import write_page
 
         path = checked_output(output, overwrite=overwrite)
-        write_page(self, path)
+        try:
+            write_page(self, path, overwrite=overwrite)
+        except FileExistsError as error:  # made meanwhile
+            raise _exists(path) from error
         return path
 
 
@@ -104,10 +108,9 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
     if path.is_dir():
         raise SettingError(f"output {path} is a directory; name a file in it")
     if path.exists() and not overwrite:
-        raise SettingError(
-            f"output {path} exists already; replace it with --overwrite (overwrite=True in "
-            "Python) or name another"
-        )
+        raise _exists(path)
+    if path.suffix == ".md":
+        check_place(plots_folder(path), overwrite=overwrite)
     for module in ("altair", "vl_convert", "jinja2"):
         if find_spec(module) is None:
             raise MissingExtraError(
@@ -115,6 +118,34 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
                 "pip install altair jinja2 vl-convert-python"
             )
     return path
+
+
+def plots_folder(path: Path) -> Path:
+    """The folder beside a page in Markdown that has its plots."""
+    return path.with_name(f"{path.stem}-plots")
+
+
+def check_place(folder: Path, *, overwrite: bool) -> None:
+    """SettingError where a folder of plots may not be written, or would replace anything else."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise SettingError(f"{folder}, for the plots of the report, is no folder; remove it")
+    found = sorted(file.name for file in folder.iterdir())
+    if found and not overwrite:
+        raise _exists(folder)
+    if others := [name for name in found if not name.endswith(".svg")]:
+        raise SettingError(
+            f"{folder}, for the plots of the report, holds {others[0]!r}, which would be lost; "
+            "move it, or name another output"
+        )
+
+
+def _exists(path: Path) -> SettingError:
+    return SettingError(
+        f"output {path} exists already; replace it with --overwrite (overwrite=True in "
+        "Python) or name another"
+    )
 
 
 def checked_report(output: Path, dataset: Dataset, *, overwrite: bool) -> Split:

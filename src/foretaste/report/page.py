@@ -12,20 +12,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import foretaste
-from foretaste._util.atomic import atomic_file
+from foretaste._util.atomic import atomic_directory, atomic_file
 from foretaste._util.terminal import printable
 from foretaste.report import plots
-from foretaste.report.contents import RunsReport
+from foretaste.report.contents import RunsReport, check_place, plots_folder
 from foretaste.report.sections import sections, summary
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
 
 
-def write_page(report: RunsReport, path: Path) -> None:
+def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
     """Write a report to ``path``, in the format of its ending."""
     environment = Environment(
         loader=PackageLoader("foretaste", "report/templates"),
         autoescape=lambda name: name != "page.md",
+        finalize=_safe,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -34,11 +35,13 @@ def write_page(report: RunsReport, path: Path) -> None:
     environment.filters |= {"shade": plots.shade, "symbol": plots.symbol}
     found = sections(report)
     if path.suffix == ".md":
-        folder = plots_folder(path)
-        folder.mkdir(exist_ok=True)
-        for figure in [figure for section in found for figure in section.figures]:
-            charts = [*figure.charts, *([plots.key(figure.key, figure.of)] if figure.key else [])]
-            _write(folder / f"{figure.name}.svg", plots.svg_file(charts, figure.alternative))
+        with atomic_directory(folder := plots_folder(path), replace=overwrite) as directory:
+            for figure in [figure for section in found for figure in section.figures]:
+                keys = [plots.key(figure.key, figure.of)] if figure.key else []
+                charts = [*figure.charts, *keys]
+                text = plots.svg_file(charts, figure.alternative)
+                (directory / f"{figure.name}.svg").write_text(text, "utf-8", newline="\n")
+            check_place(folder, overwrite=overwrite)
     text = environment.get_template(f"page{path.suffix}").render(
         report=report,
         summary=summary(report),
@@ -48,27 +51,23 @@ def write_page(report: RunsReport, path: Path) -> None:
         version=foretaste.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    _write(path, text)
-
-
-def plots_folder(path: Path) -> Path:
-    """The folder beside a page in Markdown that has its plots."""
-    return path.with_name(f"{path.stem}-plots")
+    with atomic_file(path, replace=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _inline(chart: alt.LayerChart, alternative: str) -> Markup:
     """A drawing that stands in a page, and scales with it."""
     head, rest = plots.svg(chart).split(">", 1)
     head = re.sub(r' (?:width|height)="[^"]*"', "", head)
-    return Markup(f'{head} role="img" aria-label="{html.escape(alternative)}">{rest}')
+    return Markup(f'{head} role="img" aria-label="{html.escape(printable(alternative))}">{rest}')
+
+
+def _safe(value: object) -> object:
+    """What a page shows of a value: of names and titles no character that commands or turns it."""
+    return printable(value) if type(value) is str else value
 
 
 def _markdown(text: object) -> str:
     """Text on one line that Markdown, and the HTML in it, takes as it stands."""
     line = " ".join(printable(str(text)).split())
     return _SPECIAL.sub(r"\\\1", html.escape(line, quote=False))
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -11,6 +11,8 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from foretaste._util.terminal import printable
+
 Row = Mapping[str, Any]
 
 SHAPES = {
@@ -165,7 +167,7 @@ def svg_file(charts: Sequence[alt.LayerChart], alternative: str) -> str:
     """The drawing of plots beside each other as a file of its own, with colours of its own."""
     drawn = _drawn(alt.concat(*charts, columns=2).to_dict())
     head, rest = drawn.split(">", 1)
-    about = f"<title>{escape(alternative)}</title>"
+    about = f"<title>{escape(printable(alternative))}</title>"
     css = f"{_COLORS.read_text()}svg {{ color: var(--ink); background: var(--paper); }}"
     return f'{head} role="img">{about}<style>{css}</style>{rest}'
 
@@ -200,8 +202,21 @@ def _color(names: Sequence[str], kind: str = "run") -> alt.Color:
 
 
 def _drawn(spec: Mapping[str, Any]) -> str:
-    themed = {**spec, "config": _THEME, "background": None}
+    themed = {**_printable(spec), "config": _THEME, "background": None}
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(themed, vl_version=version)
     # The page names the whole plot, and hundredths of a pixel are not seen.
     return _TAG.sub(lambda tag: _DIGITS.sub(r"\1", _ATTRIBUTES.sub("", tag[0])), drawn)
+
+
+def _printable(value: Any) -> Any:
+    """A part of a drawing with its texts escaped: a control character in one, or U+FFFE, makes
+    vl-convert end the process."""
+    match value:
+        case str():
+            return printable(value)
+        case list():
+            return [_printable(one) for one in value]
+        case dict():
+            return {name: _printable(one) for name, one in value.items()}
+    return value

@@ -19,7 +19,7 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
-from foretaste.data.manifest import FILE_NAME, check_output
+from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
 from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.inputs import Inputs
@@ -79,8 +79,7 @@ def prepare(
     directory: Path | None = checked("output", output, AnyPath | None)
     overwrite = checked("overwrite", overwrite, bool)
     if directory is not None:
-        # What is prepared there already may be the same.
-        check_output(directory, overwrite=True)
+        holds_dataset(directory)  # which may be the same; what may not be there is an error
     with _reporting(progress) as report, _spark(config) as spark:
         opener = None if spark is None else spark.open_named
         inputs = Inputs.open(source, items, config, source_dir, report, opener)
