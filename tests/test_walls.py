@@ -48,7 +48,9 @@ FORBIDDEN = {
 
 PUBLIC_NAMES = [
     "Answer",
+    "Answers",
     "DAEConfig",
+    "DataWarning",
     "Dataset",
     "EaseConfig",
     "Evaluation",

@@ -20,7 +20,7 @@ from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
-    from foretaste.errors import ForetasteError
+    from foretaste.errors import DataWarning, ForetasteError
     from foretaste.evaluation import Evaluation, EvaluationConfig
     from foretaste.export import export_run
     from foretaste.in_memory import fit
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from foretaste.models.config import SamplingConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
-    from foretaste.recommend import Answer, Recommender, load
+    from foretaste.recommend import Answer, Answers, Recommender, load
     from foretaste.report import compare_runs, evaluate_run, report_runs
     from foretaste.runs import Run
     from foretaste.training import (
@@ -50,7 +50,9 @@ __version__ = "0.1.0"
 
 _MODULE_OF = {
     "Answer": "recommend",
+    "Answers": "recommend",
     "DAEConfig": "models.vae.config",
+    "DataWarning": "errors",
     "Dataset": "data",
     "EaseConfig": "models.baselines.config",
     "Evaluation": "evaluation",
@@ -89,7 +91,9 @@ _MODULE_OF = {
 
 __all__ = [
     "Answer",
+    "Answers",
     "DAEConfig",
+    "DataWarning",
     "Dataset",
     "EaseConfig",
     "Evaluation",

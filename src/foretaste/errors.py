@@ -14,7 +14,8 @@
     └── MissingExtraError         an optional dependency is missing: the pip install line
 
 The command line prints the message without a traceback and exits with status 2. Mistakes of our
-own raise AssertionError and do show a traceback. `Interrupted` is no mistake at all: a
+own raise AssertionError and do show a traceback. `DataWarning` is a note on the data, which the
+command line prints. `Interrupted` is no mistake at all: a
 KeyboardInterrupt that says how to go on.
 """
 
@@ -53,6 +54,10 @@ class UnknownIdError(ForetasteError, LookupError):
     def __init__(self, message: str, ids: Iterable[int | str] = ()) -> None:
         super().__init__(message)
         self.ids = tuple(ids)
+
+
+class DataWarning(UserWarning):
+    """A note on raw interactions as they were prepared: ids kept as text, columns not used."""
 
 
 class UnsupportedError(ForetasteError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from foretaste._util.formatting import labelled_lines
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
+from foretaste.data.manifest import Manifest
 from foretaste.data.preparation import prepare
-from foretaste.errors import ForetasteError, Interrupted, SettingError
+from foretaste.errors import DataWarning, ForetasteError, Interrupted, SettingError
 from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import config_class
 from foretaste.recommend.recommender import Recommender
@@ -41,10 +44,13 @@ _OF_VALIDATION = (
 class FittedRecommender(Recommender):
     """Recommender of a model that was fitted in memory; `save` makes a run of it."""
 
-    def __init__(self, run: Run, device: str) -> None:
-        """Take all that there is of a finished run, whose directory may then go."""
+    def __init__(self, run: Run, device: str, prepared: Manifest) -> None:
+        """Take all that there is of a finished run, whose directory may then go.
+
+        ``prepared`` is of the data that it was fitted to.
+        """
         super().__init__(load_model(run, device), run.users, run.items, run.histories)
-        self._config = run.config
+        self._config, self._prepared = run.config, prepared
         self._files = {
             name: (run.path / name).read_bytes()
             for name in (CONFIG, USERS, ITEMS, HISTORIES, METRICS)
@@ -52,6 +58,10 @@ class FittedRecommender(Recommender):
 
     def __repr__(self) -> str:
         return f"FittedRecommender({self._config.model})"
+
+    def __str__(self) -> str:
+        """The data as `foretaste prepare` prints it: columns, notes, sizes, what was dropped."""
+        return labelled_lines(repr(self), self._prepared.summary())
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
         """Write the run to a directory, as `foretaste.train` would have, and return it.
@@ -100,7 +110,8 @@ def fit(
         callback: as in `foretaste.train`; gets the events of both trainings.
         settings: fields of these configs and of `PrepareConfig`, by name.
 
-    Raises what `foretaste.prepare` and `foretaste.train` raise.
+    Raises what `foretaste.prepare` and `foretaste.train` raise; notes on the data are warnings, and
+    ``print`` of the recommender has them with its sizes.
     """
     kind = config_class(checked("model", model, str))
     config, model_config, sampling, preparation = routed(
@@ -134,7 +145,7 @@ def fit(
             found = train(dataset=heldout, run_path=root / "search", callback=callback, **arguments)
             arguments = rerun_settings(found)
         run = train(dataset=dataset, run_path=root / "run", callback=callback, **arguments)
-        return FittedRecommender(run, config.device)
+        return FittedRecommender(run, config.device, dataset.manifest)
 
 
 def _everything(
@@ -155,7 +166,7 @@ def _everything(
         return dataset
     described = dataset.items.table.rename_columns({"id": "item_id"})
     place = root / "datasets" / dataset.path.name
-    return prepare(_pairs(dataset), place, items=described, protocol="none")
+    return _prepared(dataset, place, items=described, protocol="none")
 
 
 def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:
@@ -164,16 +175,19 @@ def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:
             "epochs is auto, but every user has one item only, and none can be held out to find "
             "the best epoch; give epochs"
         )
-    return prepare(_pairs(dataset), path, protocol="leave-one-out", validation="none")
+    return _prepared(dataset, path, protocol="leave-one-out", validation="none")
 
 
-def _pairs(dataset: Dataset) -> pa.Table:
-    """Every interaction of a dataset in ids."""
+def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
+    """Every interaction of a dataset, prepared anew; notes were given on the data itself."""
     pairs = dataset.all_interactions()
     users, items = dataset.users.table["id"], dataset.items.table["id"]
-    return pa.table(
+    table = pa.table(
         {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
     )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return prepare(table, path, **settings)
 
 
 @contextmanager

@@ -223,3 +223,11 @@ def test_quiet_says_what_is_wrong_alone(foretaste: Foretaste) -> None:
     assert done.status == 2
     assert done.out.startswith("runs/vae: run\n  best.safetensors  WRONG ")
     assert done.out.count("\n") == 2
+
+
+def test_notes_are_printed_once(foretaste: Foretaste, tmp_path: Path) -> None:
+    raw = tmp_path / "plays.csv"
+    raw.write_text("user_id,item_id,colour\n1,10,red\n1,20,red\n2,10,blue\n")
+    for line in ("prepare {} --protocol none", "train popularity {} --protocol none"):
+        done = foretaste(line.format(raw))
+        assert (done.out + done.err).count("'colour'") == 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import foretaste
 from foretaste.data import PrepareConfig, open_dataset, open_or_prepare, prepare
-from foretaste.errors import InputError, SettingError
+from foretaste.errors import DataWarning, InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile
 
 PAIRS = "user_id,item_id\n1,10\n1,20\n2,10\n2,30\n"
@@ -158,3 +160,37 @@ def test_columns_of_any_file_that_are_not_used_are_said_once(
     ]
     notes = prepare(sources, tmp_path / "out", ALL).manifest.notes
     assert notes["not used"] == f"'price', 'plays'{NO_WEIGHTS}"
+
+
+MARKED = pd.DataFrame(
+    {"user_id": ["1.0", "1.0", "2.0"], "item_id": ["x", "y", "x"], "colour": ["red"] * 3}
+)
+
+
+def test_python_is_given_the_notes_as_warnings_where_it_called(tmp_path: Path) -> None:
+    titles = pd.DataFrame({"item_id": ["x", "y"], "title": ["X", "Y"]})
+    calls = (
+        lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),
+        lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),  # it is there
+        lambda: open_or_prepare(MARKED, ALL, tmp_path),
+        lambda: foretaste.fit("popularity", MARKED),
+    )
+    for call in calls:
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            call()
+        assert [warning.category for warning in given] == [DataWarning] * 2
+        assert {warning.filename for warning in given} == {__file__}
+        unused, text = (str(warning.message) for warning in given)
+        assert unused.endswith(": not used: 'colour'")
+        assert "user ids: kept as text: '1.0' is an integer written as a float" in text
+
+
+def test_a_printed_dataset_has_notes_and_sizes(tmp_path: Path) -> None:
+    dataset = prepare(MARKED, tmp_path / "out", ALL, min_item_users=2)
+    fitted = foretaste.fit("popularity", MARKED, min_item_users=2)
+    for text in (str(dataset), str(fitted)):
+        lines = [line.split(maxsplit=2) for line in text.splitlines()]
+        assert ["not", "used", "'colour'"] in lines
+        assert ["rows", "of", "rare items  1"] in lines
+    assert repr(dataset) == f"Dataset({str(tmp_path / 'out')!r}, none)"

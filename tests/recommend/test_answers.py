@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from foretaste.recommend import Answer, Recommender, ScoredItem, to_table
+from foretaste.errors import MissingExtraError
+from foretaste.recommend import Answer, Answers, Recommender, ScoredItem, to_table
 
 KNOWN = Answer(id=42, item_ids=[7, 110], scores=[1.5, 0.25], titles=["Seven", None])
 SHORT = Answer(id=43, item_ids=[], scores=[], reason="only 0 of 2: 0 candidates in the catalogue")
@@ -97,3 +98,19 @@ def test_a_notebook_shows_answers_as_tables_of_escaped_text(popularity: Recommen
     shown = answers._repr_html_()  # type: ignore[attr-defined]
     assert shown == "".join(answer._repr_html_() for answer in answers)
     assert shown.count("<table>") == 2
+
+
+@pytest.mark.parametrize("method", ["to_pandas", "to_polars"])
+def test_answers_are_frames_in_one_call(
+    method: str, popularity: Recommender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = popularity.recommend_for([[], [3]], k=2)
+    for some, kept in ((answers, [0, 1]), (answers[1], [1]), (Answers(answers[:1]), [0])):
+        frame = getattr(some, method)()
+        table = to_table([answers[number] for number in kept])
+        assert list(frame.columns) == table.column_names
+        assert frame["item_id"].to_list() == table["item_id"].to_pylist()
+        assert some.to_arrow() == table
+    monkeypatch.setattr("foretaste.recommend.answers.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="use to_arrow"):
+        getattr(answers, method)()

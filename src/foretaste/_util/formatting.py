@@ -23,6 +23,12 @@ def counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def labelled_lines(heading: str, lines: Sequence[tuple[str, str]]) -> str:
+    """A heading and, below it, values with their labels in a column."""
+    width = max(len(label) for label, _ in lines)
+    return "\n".join([heading, *(f"  {label:{width}}  {value}" for label, value in lines)])
+
+
 def memory(num_bytes: float) -> str:
     """An amount of memory, rounded: 4.4 GiB, 310 MiB."""
     mib = num_bytes / 2**20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -27,6 +28,7 @@ from foretaste.cli.arguments import (
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.nvidia import modern
 from foretaste.errors import (
+    DataWarning,
     ForetasteError,
     RankError,
     Report,
@@ -153,7 +155,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
     def run() -> None:
         started = launch()
         share_cores(alone=started.size == 1 and list(words[:1]) != ["serve"])
-        with _as_one(started) if started.size > 1 else nullcontext():
+        with warnings.catch_warnings(), _as_one(started) if started.size > 1 else nullcontext():
+            warnings.simplefilter("ignore", DataWarning)  # verbs print the notes on data
             run_tokens(words, started.size)
 
     run_command(run)

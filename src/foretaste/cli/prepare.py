@@ -120,11 +120,7 @@ def prepare(
     if quiet:
         print_data(str(dataset.path))
         return
-    say(console, f"Dataset: {dataset.path}")
-    summary = dataset.manifest.summary()
-    width = max(len(label) for label, _ in summary)
-    for label, value in summary:
-        say(console, f"  {label:{width}}  {value}")
+    say(console, str(dataset))
     linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "itemknn"
     models = ["popularity", linear, "vae", "neumf"]
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")

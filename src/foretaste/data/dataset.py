@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import bring_back
-from foretaste._util.formatting import did_you_mean
+from foretaste._util.formatting import did_you_mean, labelled_lines
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
@@ -99,6 +99,10 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
+
+    def __str__(self) -> str:
+        """What `foretaste prepare` prints: columns, notes, sizes and what was dropped."""
+        return labelled_lines(f"Dataset: {self.path}", self.manifest.summary())
 
     @cached_property
     def train(self) -> Histories:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Literal
 from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from foretaste.recommend.answers import Answer, ScoredItem, SimilarUsers, to_table
+    from foretaste.recommend.answers import Answer, Answers, ScoredItem, SimilarUsers, to_table
     from foretaste.recommend.export import Export
     from foretaste.recommend.inputs import read_ids
     from foretaste.recommend.recommender import Recommender, load
 
 _MODULE_OF = {
     "Answer": "answers",
+    "Answers": "answers",
     "Export": "export",
     "Recommender": "recommender",
     "ScoredItem": "answers",
@@ -25,6 +26,7 @@ _MODULE_OF = {
 
 __all__ = [
     "Answer",
+    "Answers",
     "Export",
     "Recommender",
     "ScoredItem",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from foretaste._util.formatting import html_table
 from foretaste._util.terminal import printable
 from foretaste.data.ids import Id, id_array
+from foretaste.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -22,6 +24,31 @@ Kind = Literal["user", "history", "item"]
 
 _HEADINGS = {"user": "user {}", "history": "new user", "item": "similar to item {}"}
 COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
+
+
+class Tabular:
+    """Hands answers to Arrow, pandas and Polars, a row for every item, as `to_table` has them."""
+
+    def _answers(self) -> Sequence[Answer]:
+        raise NotImplementedError
+
+    def to_arrow(self) -> pa.Table:
+        """An Arrow table."""
+        return to_table(self._answers())
+
+    def to_pandas(self) -> Any:
+        """A DataFrame; MissingExtraError where pandas is not there."""
+        if find_spec("pandas") is None:
+            raise MissingExtraError("pandas is not installed; pip install pandas, or use to_arrow")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """A DataFrame; MissingExtraError where Polars is not there."""
+        if find_spec("polars") is None:
+            raise MissingExtraError("polars is not installed; pip install polars, or use to_arrow")
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
 
 
 @dataclass(frozen=True)
@@ -35,7 +62,7 @@ class ScoredItem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Tabular):
     """One list of items, best first; equal scores in the order of the catalogue.
 
     Kept as columns: thousands of answers are then a few lists each, not an object for every item.
@@ -59,6 +86,9 @@ class Answer:
         """The same, item by item."""
         titles = self.titles or [None] * len(self.item_ids)
         return list(map(ScoredItem, self.item_ids, self.scores, titles))
+
+    def _answers(self) -> Sequence[Answer]:
+        return [self]
 
     def _repr_html_(self) -> str:
         titled = self.titles is not None
@@ -86,8 +116,11 @@ class Answer:
         return "\n".join(lines)
 
 
-class Answers(list[Answer]):
-    """A list of answers that a notebook shows as tables."""
+class Answers(list[Answer], Tabular):
+    """A list of answers of one kind: one table elsewhere, and tables in a notebook."""
+
+    def _answers(self) -> Sequence[Answer]:
+        return self
 
     def _repr_html_(self) -> str:
         return "".join(answer._repr_html_() for answer in self)

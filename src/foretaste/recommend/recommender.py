@@ -17,7 +17,7 @@ from foretaste.data.histories import Histories
 from foretaste.data.ids import Ids, IdTable
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.recommend import Unknown
-from foretaste.recommend.answers import COLUMNS, Answer, SimilarUsers, make_answers
+from foretaste.recommend.answers import COLUMNS, Answers, SimilarUsers, make_answers
 from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.histories_in_turn import HistoriesInTurn
 from foretaste.recommend.inputs import (
@@ -91,7 +91,7 @@ class Recommender:
         candidates: Ids | None = None,
         include_seen: bool = False,
         unknown: Unknown = "error",
-    ) -> list[Answer]:
+    ) -> Answers:
         """One answer per user, in the order asked; repeats are allowed.
 
         Users held out of training are answered from their histories. Users that the run does not
@@ -111,7 +111,7 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
-    ) -> list[Answer]:
+    ) -> Answers:
         """One answer per history: the item ids of a user whom the run need not know.
 
         A mapping names the users, ``{"anna": [1, 5]}``, and the answers have their names. Items
@@ -123,7 +123,7 @@ class Recommender:
         top = self._rank(requested, ranker)
         return make_answers(requested.kind, requested.names, top, self.items, ranker.reasons(top))
 
-    def similar_items(self, item_ids: Ids, k: int = 10) -> list[Answer]:
+    def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:
         """The k items of the catalogue most similar to each given item, itself left out.
 
         Raises UnknownIdError for an item that training never saw, and UnsupportedError where the

@@ -6,6 +6,8 @@ opened without.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -27,7 +29,7 @@ from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.plan import make_plan
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_sources
-from foretaste.errors import DatasetError, MissingExtraError
+from foretaste.errors import DatasetError, DataWarning, MissingExtraError
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.spark_session import Spark
@@ -72,6 +74,9 @@ def prepare(
     The directory appears complete or not at all. Same input, settings and seed give the same
     files, whatever the order of rows, number of threads or memory limit.
 
+    Notes on the data, such as ids that are kept as text, are warnings of the category DataWarning;
+    ``print(dataset)`` has them too, with every size and what was dropped.
+
     Raises InputError for what is wrong with the source (file, line, example), SettingError for
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
@@ -85,8 +90,11 @@ def prepare(
         inputs = Inputs.open(source, items, config, source_dir, report, opener)
         target = directory or inputs.default_output(DATASETS)
         if not overwrite and (directory is None or inputs.is_prepared_in(target)):
-            return _open_or_prepare(inputs, target, report, spark)
-        return _prepare(inputs, target, report, spark, overwrite=overwrite)
+            dataset = _open_or_prepare(inputs, target, report, spark)
+        else:
+            dataset = _prepare(inputs, target, report, spark, overwrite=overwrite)
+    warn_of(dataset)
+    return dataset
 
 
 def prepare_under(
@@ -102,7 +110,19 @@ def prepare_under(
     with _reporting(progress) as report, _spark(config) as spark:
         opener = None if spark is None else spark.open_named
         inputs = Inputs.open(source, items, config, source_dir, report, opener)
-        return _open_or_prepare(inputs, inputs.default_output(root), report, spark)
+        dataset = _open_or_prepare(inputs, inputs.default_output(root), report, spark)
+    warn_of(dataset)
+    return dataset
+
+
+def warn_of(dataset: Dataset) -> None:
+    """Give the notes on a dataset as warnings, at the line of the program that called foretaste."""
+    package, frame, level = str(Path(__file__).parents[2]), sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    for subject, note in dataset.manifest.notes.items():
+        if subject != "titles":  # these are as they were asked for
+            warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)
 
 
 def read_histories(
