@@ -57,6 +57,42 @@ def test_a_metric_that_was_not_measured_is_refused_naming_those_that_were() -> N
         evaluation["ndcg@7"]
 
 
+@pytest.mark.parametrize(("num_unknown", "start"), [(1, "the model"), (3, "warning: the model")])
+def test_users_of_whom_nothing_is_known_are_counted_and_left_out_beside(
+    num_unknown: int, start: str
+) -> None:
+    """Everyone's item 1 is found by the scores, and by popularity only after the others."""
+    num_users, num_items = 10, 4
+    histories = [[] if user < num_unknown else [0] for user in range(num_users)]
+    heldout = held_out(histories, [[1]] * num_users, num_items=num_items)
+    model = TableModel(torch.eye(num_items)[1].expand(num_users, -1))
+    model.item_count_I.copy_(torch.tensor([9.0, 1.0, 5.0, 5.0]))
+    found = evaluate(
+        model, heldout, num_train_users=num_users, protocol="temporal", k=(1, 2), seed=1
+    )
+    share = 1 - num_unknown / num_users
+    assert found["hr@1"] == pytest.approx(share)
+    assert found.of_known["hr@1"].value == 1
+    assert (found.num_users_unknown, found.share_unknown) == (num_unknown, num_unknown / num_users)
+    line = found.conditions("a")[-1]
+    assert line == found.definitions(label="a")[-1]
+    users = f"{num_unknown} of 10 users ({num_unknown}0%)"
+    assert line.startswith(f"a: {start} knows nothing of {users}, who are answered in popularity")
+    assert "; without them hr@1 1.0000 (" in line
+    assert Evaluation.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_a_measurement_of_the_fallback_says_so() -> None:
+    heldout = held_out([[]] * 5, [[1]] * 5, num_items=4)
+    model = TableModel(torch.rand(5, 4))
+    found = evaluate(model, heldout, num_train_users=5, protocol="temporal", k=(1,), seed=1)
+    assert not found.of_known
+    assert str(found).splitlines()[-1] == (
+        "warning: the model knows nothing of all 5 users, who are answered in popularity order: "
+        "these are the numbers of popularity, whatever the model"
+    )
+
+
 def test_written_and_read_back() -> None:
     evaluation = small_evaluation(torch.rand(20, 6))
     written = json.loads(json.dumps(evaluation.as_dict()))

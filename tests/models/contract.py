@@ -134,7 +134,8 @@ def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1
 
 
 class ModelContract:
-    """Needs fixtures ``trained`` and ``tiny_board``; ``retrain`` trains the same model again, with a seed."""
+    """Needs fixtures ``trained`` and ``tiny_board``; ``retrain`` trains the model again, with a
+    seed."""
 
     def test_it_is_registered_under_its_name(self, trained: Trained) -> None:
         assert trained.name in (*MODEL_NAMES, "blend")

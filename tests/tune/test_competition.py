@@ -259,8 +259,8 @@ def test_advice_is_by_quality_then_by_time() -> None:
     worse = Difference(name="ndcg@10", value=-0.02, low=-0.03, high=-0.01)
     alike = Difference(name="ndcg@10", value=-0.001, low=-0.01, high=0.008)
     entries = (
-        entry("vae", 0.3, 60.0, None),
-        entry("gmf", 0.299, 40.0, alike),
+        entry("vae", 0.3, 300.0, None),
+        entry("gmf", 0.299, 240.0, alike),
         entry("ease", 0.288, 2.0, worse),
         entry("popularity", 0.1, 0.01, worse),
     )
@@ -268,17 +268,24 @@ def test_advice_is_by_quality_then_by_time() -> None:
     assert board.advice() == (
         "take vae: ndcg@10 0.3000 (0.2900–0.3100), the best of 4 models, though gmf is not clearly "
         "worse; where new users and items arrive daily take ease: it is trained anew in 2.0 s, "
-        "vae in 60.0 s, and keeps 96% of the quality"
+        "vae in 300.0 s, and keeps 96% of the quality"
     )
     assert f"\n{board.advice()}" in str(board)
     assert entries[0].users_per_s == 200
     poor = entry("ease", 0.265, 2.0, worse)
     board = replace(board, entries=(entries[0], poor, entries[3]))
     assert "daily" not in board.advice(), "it keeps less than nine tenths"
-    slow = replace(entries[2], train_s=31.0)
+    slow = replace(entries[2], train_s=181.0)
     board = replace(board, entries=(entries[0], slow, replace(entries[3], to_best=alike)))
-    assert "daily" not in board.advice(), "half the time is the least that is worth it"
-    assert "nothing learned here is clearly better than popularity" in board.advice()
+    assert "daily" not in board.advice(), "two minutes are the least that is worth it"
+    assert "better than popularity, so look for more data" in board.advice()
+    assert entries[0].evaluation is not None
+    unknown = replace(entries[0].evaluation, num_users_unknown=180, num_users=200)
+    new = replace(board, entries=(replace(entries[0], evaluation=unknown), *board.entries[1:]))
+    assert "more data" not in new.advice()
+    assert "another split first (--protocol leave-one-out or held-out-users): 90% of the users" in (
+        new.advice()
+    )
     nothing = tuple(entry(one.model, 0.0, one.train_s or 0.0, alike) for one in entries)
     board = replace(board, entries=(replace(nothing[0], to_best=None), *nothing[1:]))
     assert "daily" not in board.advice(), "nine tenths of nothing"

@@ -135,6 +135,13 @@ def evaluate(
             model.share,
         )
     metrics = mean_metrics(per_user, ranks.num_targets_U)
+    known_U = torch.from_numpy(counted.history.lengths() > 0).long()
+    model.share.ranks.sum_(known_U)  # of users and items on other ranks they know
+    known = known_U.numpy() > 0
+    of_known: dict[str, Metric] = {}
+    if known.any() and not known.all():
+        values = {name: found[known] for name, found in per_user.items()}
+        of_known = mean_metrics(values, ranks.num_targets_U[known])
     if rule.kind == "full":  # lists of sampled candidates say nothing of the catalogue's coverage
         for length in lengths:
             share = float((ranker.best_rank_I.cpu().numpy() < length).mean())
@@ -151,6 +158,8 @@ def evaluate(
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),
         elapsed_s=model.share.ranks.agreed(elapsed_s),
+        num_users_unknown=int((~known).sum()),
+        of_known=of_known,
         user_index=counted.user_index,
         per_user=per_user,
         groups=tuple(groups),

@@ -26,6 +26,9 @@ Interval = tuple[float, float] | tuple[None, None]
 
 _Z_95 = 1.96
 
+_MOST_UNKNOWN = 0.1
+"""Share of users whose lists are the fallback, beyond which numbers say little of a model."""
+
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
     """Mean ± 1.96 standard errors of values of independent users; (None, None) below two."""
@@ -195,6 +198,13 @@ class Evaluation:
     elapsed_s: float
     """Wall-clock time of scoring and ranking, in seconds."""
 
+    num_users_unknown: int = 0
+    """Users counted of whom the model knows nothing: without a history, or with one of items only
+    that training never saw. They are answered in popularity order."""
+
+    of_known: dict[str, Metric] = field(default_factory=dict)
+    """The metrics without these users; empty where there are none of them, or no others."""
+
     user_index: NDArray[np.int32] = field(
         default_factory=lambda: np.zeros(0, dtype=np.int32), repr=False, compare=False
     )
@@ -227,7 +237,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         """Every number on a line of its own, below what all of them are of."""
-        return "\n".join([self._about(), *map(str, self.metrics.values())])
+        lines = [self._about(), *map(str, self.metrics.values()), *self._fallback("")]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -236,7 +247,7 @@ class Evaluation:
             [metric.name, f"{metric.value:.4f}", metric.interval()]
             for metric in self.metrics.values()
         ]
-        note = "; ".join(self._circumstances())
+        note = "; ".join([*self._circumstances(), *self._fallback("")])
         return html_table(self._about(), ["metric", "value", "95 % interval"], rows, note)
 
     def as_dict(self) -> dict[str, Any]:
@@ -244,6 +255,7 @@ class Evaluation:
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
         return kept | {
             "metrics": {name: asdict(metric) for name, metric in self.metrics.items()},
+            "of_known": {name: asdict(metric) for name, metric in self.of_known.items()},
             "groups": [asdict(group) for group in self.groups],
             "matching": self.matching and asdict(self.matching),
         }
@@ -251,12 +263,15 @@ class Evaluation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
         """The evaluation that `as_dict` wrote down; entries it does not know are passed over."""
-        kept = {name: values[name] for name in _JSON_FIELDS}
+        kept = {name: values[name] for name in _JSON_FIELDS if name in values}
         matching = values["matching"] and Matching(**values["matching"])
         groups = tuple(
             Group(**group | {"metrics": _metrics_of(group)}) for group in values.get("groups", ())
         )
-        return cls(**kept, metrics=_metrics_of(values), groups=groups, matching=matching)
+        known = {name: Metric(**metric) for name, metric in values.get("of_known", {}).items()}
+        return cls(
+            **kept, metrics=_metrics_of(values), of_known=known, groups=groups, matching=matching
+        )
 
     def speed(self) -> str:
         """A line on how long it took."""
@@ -267,10 +282,38 @@ class Evaluation:
             f"{compact(self.num_samples / elapsed_s)} samples/s (user and candidate pairs)"
         )
 
-    def definitions(self, metrics: Iterable[str] | None = None) -> list[str]:
+    @property
+    def share_unknown(self) -> float:
+        """Share of the users of whom the model knows nothing."""
+        return self.num_users_unknown / max(self.num_users, 1)
+
+    @property
+    def is_mostly_measured(self) -> bool:
+        """False where more than a tenth of the lists are the fallback, whatever the model."""
+        return self.share_unknown <= _MOST_UNKNOWN
+
+    def _fallback(self, label: str) -> list[str]:
+        """A line on users who are answered in popularity order, if there are any."""
+        if not self.num_users_unknown:
+            return []
+        users = f"{self.num_users_unknown:,} of {self.num_users:,} users ({self.share_unknown:.0%})"
+        if not self.of_known:
+            users = f"all {self.num_users:,} users"
+        line = f"the model knows nothing of {users}, who are answered in popularity order"
+        if not self.of_known:
+            line += ": these are the numbers of popularity, whatever the model"
+        else:
+            shortest = {parse_metric(name)[0]: name for name in reversed(self.of_known)}
+            shown = [self.of_known[shortest[kind]] for kind in ("hr", "ndcg") if kind in shortest]
+            line += f"; without them {', '.join(map(str, shown))}" if shown else ""
+        start = f"{label}: " if label else ""
+        return [f"{start}{'' if self.is_mostly_measured else 'warning: '}{line}"]
+
+    def definitions(self, metrics: Iterable[str] | None = None, label: str = "") -> list[str]:
         """Lines to print beside the numbers: protocol, candidates, metrics and what was counted.
 
-        Only those of ``metrics`` are explained where they are given.
+        Only those of ``metrics`` are explained where they are given. ``label`` names the model in
+        what is its own.
         """
         names = self.metrics.keys()
         shown = names if metrics is None else names & set(metrics)
@@ -283,11 +326,11 @@ class Evaluation:
             TIES,
             INTERVALS,
         ]
-        return [*lines, *self._circumstances()]
+        return [*lines, *self._circumstances(), *self._fallback(label)]
 
-    def conditions(self) -> list[str]:
+    def conditions(self, label: str = "") -> list[str]:
         """The lines of `definitions` without what any evaluation of such metrics would say."""
-        return [self._about(), *self._circumstances()]
+        return [self._about(), *self._circumstances(), *self._fallback(label)]
 
     def _about(self) -> str:
         about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
@@ -318,5 +361,8 @@ def _metrics_of(values: Mapping[str, Any]) -> dict[str, Metric]:
     return {name: Metric(**metric) for name, metric in values["metrics"].items()}
 
 
-_NOT_IN_JSON = {"metrics", "groups", "matching", "user_index", "per_user", "dataset_digest"}
+_NOT_IN_JSON = {
+    *("metrics", "of_known", "groups", "matching"),
+    *("user_index", "per_user", "dataset_digest"),
+}
 _JSON_FIELDS = tuple(entry.name for entry in fields(Evaluation) if entry.name not in _NOT_IN_JSON)

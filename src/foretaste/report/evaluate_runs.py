@@ -145,8 +145,10 @@ class Comparison:
         lines = [f"{label}: {self.models[label]}, {path}" for label, path in self.paths.items()]
         measured = [
             line
-            for found in self.evaluations.values()
-            for line in (found.conditions() if defined is None else found.definitions(defined))
+            for label, found in self.evaluations.items()
+            for line in (
+                found.conditions(label) if defined is None else found.definitions(defined, label)
+            )
         ]
         return lines + list(dict.fromkeys(measured))
 

@@ -17,8 +17,8 @@ from foretaste.tune.directory import flattery
 NEARLY = 0.9
 """Share of the best model's quality that is enough for one that is quicker to train."""
 
-QUICKER = 2.0
-"""Times that it must be quicker."""
+QUICKER_S = 120.0
+"""Seconds of training that it must spare: nobody gives quality away for less than minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Leaderboard(Tabular):
         return [
             *failed,
             settings,
-            *self.best.evaluation.conditions(),
+            *self.best.evaluation.conditions(self.best.model),
             *flattery(one.model for one in self.entries if one.epoch_of_test),
             f"{self.select_by} to best: difference on the same users, * where its interval leaves "
             "out 0; training leaves evaluation out",
@@ -145,9 +145,15 @@ class Leaderboard(Tabular):
         floor = next((one for one in self.entries if one.model == "popularity"), None)
         is_beaten = floor is not None and floor is not best and not _is_alike(floor)
         if floor is not None and not is_beaten and num_measured > 1:
-            text += (
-                "; nothing learned here is clearly better than popularity, so look for more data"
-            )
+            text += "; nothing learned here is clearly better than popularity, so look for "
+            if best.evaluation is None or best.evaluation.is_mostly_measured:
+                text += "more data"
+            else:
+                text += (
+                    "another split first (--protocol leave-one-out or held-out-users): "
+                    f"{best.evaluation.share_unknown:.0%} of the users are new to every model and "
+                    "answered in popularity order"
+                )
         quick = self._quick()
         if quick is not best:
             text += (
@@ -171,7 +177,7 @@ class Leaderboard(Tabular):
         enough = NEARLY * self._value(self.best)
         able = [one for one in self.entries if one.evaluation and self._value(one) >= enough]
         quickest = min(able, key=lambda one: one.train_s or 0.0)
-        is_quicker = QUICKER * (quickest.train_s or 0.0) <= (self.best.train_s or 0.0)
+        is_quicker = (self.best.train_s or 0.0) - (quickest.train_s or 0.0) >= QUICKER_S
         return quickest if is_quicker else self.best
 
 

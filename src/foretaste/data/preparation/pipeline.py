@@ -24,6 +24,9 @@ from foretaste.errors import InputError, SettingError
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
+_MOST_UNKNOWN = 0.1
+"""Share of held-out users of whom training knows nothing, beyond which it is a warning."""
+
 # Of each filter: its setting, the condition or, for a column of ids, the query of those kept, and
 # the count of the rows that it drops.
 _FILTERS = (
@@ -267,7 +270,8 @@ class Pipeline:
             split = part.removesuffix("_target")
             counts[f"num_{split}_users"] = num_users
             counts[f"num_{split}_targets_unseen_in_training"] = num_unseen
-        for split, part in plan.targets.items() if plan.parts else ():
+        may_lack_history = plan.parts or plan.protocol == "temporal"
+        for split, part in plan.targets.items() if may_lack_history else ():
             without_history = steps.WITHOUT_HISTORY.format(split=split, target=part)
             counts[f"num_{split}_users_without_history"] = engine.count(without_history)
             if part != split:
@@ -284,6 +288,15 @@ class Pipeline:
             num_unseen = counts[f"num_{split}_targets_unseen_in_training"]
             if num_unseen == counts[f"num_{part}_interactions"]:
                 notes[split] = "nothing can be measured: training has none of its items"
+                continue
+            num_users = counts[f"num_{split}_users"]
+            num_unknown = counts.get(f"num_{split}_users_without_history", 0)
+            if num_unknown > _MOST_UNKNOWN * num_users:
+                notes[split] = (
+                    f"warning: training knows nothing of {num_unknown:,} of its {num_users:,} "
+                    f"users ({num_unknown / num_users:.0%}), whom every model answers in "
+                    "popularity order; --protocol leave-one-out or held-out-users measures more"
+                )
         return notes
 
     def _manifest(

@@ -148,7 +148,8 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{split}_fold_in')
 WITHOUT_HISTORY = """
 (SELECT DISTINCT user_code FROM held WHERE part = '{target}'
  AND user_code NOT IN (SELECT user_code FROM train)
- AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_fold_in'))
+ AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_fold_in'
+                       AND item_code IN (SELECT item_code FROM train)))
 """
 
 WITHOUT_TARGET = """
