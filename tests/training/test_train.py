@@ -13,12 +13,14 @@ import pytest
 import foretaste
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
+from foretaste.evaluation.result import Evaluation
 from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, LogConfig, TrainingConfig, train
 from foretaste.training.callbacks import EpochReport, TrainingStart, TrainingSummary
+from foretaste.training.validation import TEST_LENGTHS
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
 
@@ -156,6 +158,37 @@ def test_without_validation_the_test_part_selects_and_says_so(
     assert summary["selection_split"] == "test"
     evaluations = [event["evaluation"] for event in events(run, "evaluation")]
     assert {evaluation["split"] for evaluation in evaluations} == {"test"}
+
+
+def test_the_test_part_that_selects_is_ranked_once_an_epoch(
+    test_only: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best epoch's evaluation is the final one, equal to what ranking its weights gives."""
+    num_ranked = []
+
+    def counted(*words: Any, **settings: Any) -> Evaluation:
+        num_ranked.append(settings["k"])
+        return evaluate(*words, **settings)
+
+    monkeypatch.setattr("foretaste.training.validation.evaluate", counted)
+    settings = {"epochs": 6, "learning_rate": 1.0, "patience": 0, "candidates": "nvidia-10"}
+    run = run_of("gmf", test_only, tmp_path / "run", **settings)
+    assert len(num_ranked) == 6
+    *of_epochs, final = (event["evaluation"] for event in events(run, "evaluation"))
+    (summary,) = events(run, "summary")
+    assert final == of_epochs[summary["best_epoch"] - 1]
+    again = evaluate(
+        load_model(run, "cpu"),
+        test_only.heldout("test"),
+        num_train_users=test_only.manifest.num_train_users,
+        protocol=test_only.manifest.protocol,
+        candidates="nvidia-10",
+        k=TEST_LENGTHS,
+        seed=test_only.manifest.seed,
+    )
+    assert {name: metric["value"] for name, metric in final["metrics"].items()} == {
+        name: pytest.approx(again[name]) for name in final["metrics"]
+    }
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)

@@ -182,6 +182,7 @@ class Trainer:
 
         def keep() -> None:
             epoch = state.early_stopping.best_epoch
+            validation.keep()
             run.save_weights(self.model.state_dict(), epoch, OwnRows.of_model(self.model))
 
         is_selecting = validation.selection_split is not None
@@ -267,8 +268,8 @@ class Trainer:
         """The final numbers, once the best weights are evaluated on the test part."""
         model, stopping = self.model.eval(), state.early_stopping if state else None
         select_by = stopping.plan.select_by if stopping else None
-        test = validation.test(select_by)
-        if test is not None:
+        test = validation.final
+        if test is None and (test := validation.test(select_by)) is not None:
             clock.counted(test, None)
         target_epoch = stopping.target_epoch if stopping else None
         return TrainingSummary(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
@@ -74,6 +74,9 @@ class Validation:
     config: TrainingConfig
     progress: Callable[[str, int, int], None]
     """Called while users are ranked, with the part and how many of its users are done."""
+    final: Evaluation | None = field(default=None, init=False)
+    """The final numbers, where the evaluation of the best epoch so far has them all."""
+    _selected: Evaluation | None = field(default=None, init=False)
 
     @property
     def selection_split(self) -> Split | None:
@@ -82,9 +85,22 @@ class Validation:
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
     def select(self, select_by: str) -> Evaluation:
-        """The evaluation that chooses the epoch, at the one list length it needs."""
+        """The evaluation that chooses the epoch, at the one list length it needs; at those of the
+        final numbers too, where it may become these."""
         heldout, users = self._validation_part
-        return self._evaluate(heldout, (parse_metric(select_by)[1],), users)
+        lengths = TEST_LENGTHS if self._is_final else ()
+        self._selected = self._evaluate(heldout, (*lengths, parse_metric(select_by)[1]), users)
+        return self._selected
+
+    def keep(self) -> None:
+        """Take the last evaluation for the best epoch's."""
+        if self._is_final:
+            self.final = self._selected
+
+    @property
+    def _is_final(self) -> bool:
+        # Lists of the whole catalogue's best 100 in every epoch cost more than one ranking more.
+        return self.selection_split == "test" and self.config.candidates != "full"
 
     def test(self, select_by: str | None) -> Evaluation | None:
         """The final numbers, over every held-out user; None where nothing is held out.
