@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import foretaste as package
+from foretaste.cli.console import counting, steps
 from foretaste.recommend import Recommender
 from tests.cli.conftest import call
 
@@ -170,3 +171,26 @@ def test_where_there_is_no_csv(line: str, said: str, model_shop: Path) -> None:
     done = call(*line.replace("RUN", run).split(), "--spreadsheet-safe")
     assert done.status == 2
     assert said in done.err
+
+
+def test_without_a_terminal_long_work_has_a_line_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    with (
+        counting("Ranking test") as progress,
+        steps("Preparing") as step,
+        counting("Quiet", quiet=True) as quiet,
+    ):
+        for done in range(1, 5):
+            now += 20.0
+            progress(done, 8)
+            step(f"part {done}")
+            quiet(done, 8)
+    assert capsys.readouterr().err.splitlines() == [
+        "Ranking test: 25%, 0:02:00 left",
+        "Preparing: part 2",
+        "Ranking test: 50%, 0:01:20 left",
+        "Preparing: part 4",
+    ]

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
+from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
 from foretaste.models.config import SamplingConfig, TrainingSize
 from foretaste.models.neumf.model import GMF
@@ -88,7 +89,7 @@ def test_a_terminal_shows_a_bar() -> None:
 
 
 def test_a_fit_shows_its_steps_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 10.0, 15.0])
+    clock = iter([0.0, 0.0, 10.0, 15.0])
     monkeypatch.setattr("foretaste.training.display.time.perf_counter", lambda: next(clock))
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with TrainingDisplay(console, ASKED) as display:
@@ -106,7 +107,7 @@ def test_after_the_first_epoch_a_terminal_shows_how_long_all_of_them_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Validation counts: ten seconds of steps and as many of ranking, for each of three epochs."""
-    clock = iter([0.0, 9.0, 20.0, 30.0])
+    clock = iter([0.0, 0.0, 9.0, 20.0, 30.0])
     monkeypatch.setattr("foretaste.training.display.time.perf_counter", lambda: next(clock))
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100)
@@ -302,3 +303,46 @@ def test_a_start_that_loses_most_of_what_was_learned_says_so(num_gone: int, is_t
     with TrainingDisplay(Console(file=out, width=200), ASKED) as display:
         display.started(replace(started(), started_from={"runs/first": matches}))
     assert ("most items of runs/first are not in these data" in out.getvalue()) == is_told
+
+
+def test_without_a_terminal_a_line_every_half_minute_says_how_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    console = Console(file=io.StringIO(), width=200)
+    with TrainingDisplay(console, ASKED) as display:
+        display.started(started())
+        for step in range(1, 11):
+            now += 10.0
+            display.stepped(1, step, 10)
+        display.evaluating("validation", 0, 4)
+        now += 40.0
+        display.evaluating("validation", 1, 4)
+        display.fitting("inverting", 0, 100)
+        now += 50.0
+        display.fitting("inverting", 25, 100)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip() for line in console.file.getvalue().splitlines() if " left" in line]
+    assert lines == [
+        "all 3 epochs: 10%, 0:04:30 left",
+        "all 3 epochs: 20%, 0:04:00 left",
+        "all 3 epochs: 30%, 0:03:30 left",
+        "ranking validation: 25%, 0:02:00 left",
+        "inverting: 25%, 0:02:30 left",
+    ]
+
+
+def test_a_long_inversion_names_a_model_that_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ease, "_inverting_s", lambda model: 59.0)
+    model = Ease(EaseConfig(), 10, 100)
+    assert model.fitting_note() == (
+        "inverting a 100 × 100 matrix, which takes about 1 MiB of memory"
+    )
+    monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 200_000)
+    assert model.fitting_note().endswith("and 0:00:59; ials takes a small part of both")
+    monkeypatch.undo()
+    monkeypatch.setattr(Ease, "_inverting_s", lambda model: 960.0)
+    assert model.fitting_note().endswith(
+        "1 MiB of memory and 0:16:00; ials takes a small part of both"
+    )

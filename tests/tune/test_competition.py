@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -74,8 +75,11 @@ def test_numbers_are_those_of_the_runs(board: Leaderboard) -> None:
         if entry is not board.best:
             assert entry.to_best == compared.differences[label]["ndcg@10"]
         assert entry.run is not None
-        summary = Run.open(entry.run).log.read()[-1]
-        assert (entry.train_s, entry.memory_mib) == (summary["train_s"], summary["memory_mib"])
+        log = Run.open(entry.run).log.read()
+        evaluated_s = sum(e["evaluation"]["elapsed_s"] for e in log if e["event"] == "evaluation")
+        assert evaluated_s > 0
+        assert entry.elapsed_s == log[-1]["compile_s"] + log[-1]["train_s"] + evaluated_s
+        assert entry.memory_mib == log[-1]["memory_mib"]
 
 
 def test_the_table_is_written_in_three_formats(board: Leaderboard) -> None:
@@ -100,6 +104,17 @@ def test_finished_trainings_are_not_repeated(dataset: Dataset, board: Leaderboar
     assert len(again.entries) == 4
 
 
+def test_the_quick_ones_are_first_and_the_rest_is_forecast(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = ["gmf", "mlp", "ease", "popularity"]
+    board = compete(dataset, models=models, output=tmp_path / "it", epochs=1)
+    said = [line for line in capsys.readouterr().err.splitlines() if " of 4: " in line]
+    assert said[:3] == ["1 of 4: popularity", "2 of 4: ease", "3 of 4: gmf"]
+    assert re.fullmatch(r"4 of 4: mlp; about \d:\d\d:\d\d for the last 1", said[3])
+    assert sorted(entry.model for entry in board.entries) == sorted(models)
+
+
 def test_metrics_of_lists_may_be_shown(dataset: Dataset, board: Leaderboard) -> None:
     metrics = ["novelty@10"]
     again = compete(dataset, models=MODELS, output=board.path, epochs=3, metrics=metrics)
@@ -114,7 +129,7 @@ def test_an_interrupted_competition_goes_on(dataset: Dataset, tmp_path: Path) ->
         compete(dataset, callback=Trained(signal.SIGTERM), **arguments)
     trained = Trained()
     board = compete(dataset, callback=trained, **arguments)
-    assert trained.models == MODELS[::-1]
+    assert trained.models == ["gmf"]  # the quick ones were trained before
     assert trained.resumed == ["gmf"]
     whole = compete(dataset, **arguments | {"output": tmp_path / "whole", "callback": Callback()})
     values = [[e.evaluation and e.evaluation.metrics for e in b.entries] for b in (board, whole)]
@@ -238,7 +253,7 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert not (tmp_path / "it").exists()
 
 
-def entry(model: str, value: float, train_s: float, to_best: Difference | None) -> Entry:
+def entry(model: str, value: float, elapsed_s: float, to_best: Difference | None) -> Entry:
     metric = Metric(name="ndcg@10", value=value, low=value - 0.01, high=value + 0.01)
     evaluation = Evaluation(
         split="test",
@@ -252,7 +267,7 @@ def entry(model: str, value: float, train_s: float, to_best: Difference | None) 
         num_samples=1000,
         elapsed_s=0.5,
     )
-    return Entry(model=model, evaluation=evaluation, train_s=train_s, to_best=to_best)
+    return Entry(model=model, evaluation=evaluation, elapsed_s=elapsed_s, to_best=to_best)
 
 
 def test_advice_is_by_quality_then_by_time() -> None:
@@ -275,7 +290,7 @@ def test_advice_is_by_quality_then_by_time() -> None:
     poor = entry("ease", 0.265, 2.0, worse)
     board = replace(board, entries=(entries[0], poor, entries[3]))
     assert "daily" not in board.advice(), "it keeps less than nine tenths"
-    slow = replace(entries[2], train_s=181.0)
+    slow = replace(entries[2], elapsed_s=181.0)
     board = replace(board, entries=(entries[0], slow, replace(entries[3], to_best=alike)))
     assert "daily" not in board.advice(), "two minutes are the least that is worth it"
     assert "better than popularity, so look for more data" in board.advice()
@@ -286,6 +301,6 @@ def test_advice_is_by_quality_then_by_time() -> None:
     assert "another split first (--protocol leave-one-out or held-out-users): 90% of the users" in (
         new.advice()
     )
-    nothing = tuple(entry(one.model, 0.0, one.train_s or 0.0, alike) for one in entries)
+    nothing = tuple(entry(one.model, 0.0, one.elapsed_s or 0.0, alike) for one in entries)
     board = replace(board, entries=(replace(nothing[0], to_best=None), *nothing[1:]))
     assert "daily" not in board.advice(), "nine tenths of nothing"

@@ -6,14 +6,16 @@ import csv
 import io
 import json
 import shlex
-import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.text import Text
 
+from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.terminal import print_data, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -115,7 +117,17 @@ def print_metrics(
 
 @contextmanager
 def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, moved by how many of how many are done; none where that is no terminal."""
+    """A bar on stderr, moved by how many of how many are done; a line every half minute where that
+    is no terminal."""
+    console = stderr_console(quiet=quiet)
+    if not console.is_terminal:
+        pace, tell = Pace(time.perf_counter(), 0), PlainProgress(partial(say, console))
+
+        def told(done: int, total: int) -> None:
+            tell(label, done / total, pace.seconds_to(total, time.perf_counter(), done))
+
+        yield told
+        return
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -129,9 +141,9 @@ def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int]
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),
-        console=stderr_console(),
+        console=console,
         transient=True,
-        disable=quiet or not sys.stderr.isatty(),
+        disable=quiet,
     ) as progress:
         task = progress.add_task(label, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
@@ -139,8 +151,14 @@ def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int]
 
 @contextmanager
 def steps(label: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that names the step under way; nothing where stderr is no terminal."""
-    with stderr_console(quiet=quiet).status(label) as status:
+    """A line on stderr that names the step under way; where that is no terminal, one every half
+    minute at most."""
+    console = stderr_console(quiet=quiet)
+    if not console.is_terminal:
+        plain = PlainProgress(partial(say, console))
+        yield lambda step: say(console, f"{label}: {step}") if plain.is_due() else None
+        return
+    with console.status(label) as status:
         yield lambda step: status.update(Text(printable(f"{label}: {step}")))
 
 

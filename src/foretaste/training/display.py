@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from foretaste._util.formatting import compact, counted, duration, option_words
+from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
@@ -25,10 +26,11 @@ _WIDE_LOSS = 1e5
 
 
 class TrainingDisplay(Callback):
-    """Callback that shows a training on ``console``; bars only where that is a terminal.
+    """Callback that shows a training on ``console``; bars where that is a terminal.
 
     One bar is of the epoch, the other, once an epoch is done, of all epochs and the time they take.
-    Used as a context manager: the bars are gone when the block ends, however it ends.
+    Elsewhere a line every half minute says how far it is and how long the rest takes. Used as a
+    context manager: the bars are gone when the block ends, however it ends.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class TrainingDisplay(Callback):
         self.epoch_bar = self.bars.add_task("starting", total=None, detail="")
         self.training_bar = self.bars.add_task("", visible=False, detail="")
         self.epoch = 0
-        self.fitting_step = ""
-        self.training_pace: _Pace | None = None
+        self.step = ""
+        self.step_pace = Pace(0.0, 0)
+        self.training_pace: Pace | None = None
+        self.tell = PlainProgress(lambda line: self.say(f"  {line}"))
         self.summary: TrainingSummary | None = None
         """The final numbers; None before they are there."""
 
@@ -128,7 +132,7 @@ class TrainingDisplay(Callback):
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         now, done = time.perf_counter(), epoch - 1 + step / num_steps_per_epoch
         if epoch != self.epoch:
-            self.epoch, self.epoch_pace = epoch, _Pace(now, done)
+            self.epoch, self.epoch_pace = epoch, Pace(now, done)
             self.bars.reset(
                 self.epoch_bar,
                 total=num_steps_per_epoch,
@@ -140,26 +144,26 @@ class TrainingDisplay(Callback):
         self._show_all_epochs(now, done)
 
     def fitting(self, step: str, num_done: int, num_all: int) -> None:
+        self._show_step(step, num_done, num_all)
+
+    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
+        self._show_step(f"ranking {split}", num_done, num_users)
+
+    def _show_step(self, step: str, num_done: int, num_all: int) -> None:
         now = time.perf_counter()
-        if step != self.fitting_step:
-            self.fitting_step, self.fitting_pace = step, _Pace(now, num_done)
-        left = duration(self.fitting_pace.seconds_to(num_all, now, num_done))
+        # Each evaluation of a training begins anew.
+        if step != self.step or num_done < self.step_pace.position:
+            self.step, self.step_pace = step, Pace(now, num_done)
+        left_s = self.step_pace.seconds_to(num_all, now, num_done)
         self.bars.update(
             self.epoch_bar,
             total=num_all,
             completed=num_done,
             description=step,
-            detail=f"{left} left",
+            detail=f"{duration(left_s)} left",
         )
-
-    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        self.bars.update(
-            self.epoch_bar,
-            total=num_users,
-            completed=num_done,
-            description=f"ranking {split}",
-            detail="",
-        )
+        if not self.console.is_terminal:
+            self.tell(step, num_done / num_all, left_s)
 
     def epoch_done(self, report: EpochReport) -> None:
         metrics, found, star = "", report.evaluation, " *" if report.is_best else ""
@@ -255,34 +259,19 @@ class TrainingDisplay(Callback):
             self.say(f"  {label:12}{text}")
 
     def _show_all_epochs(self, now: float, done: float) -> None:
-        self.training_pace = self.training_pace or _Pace(now, done)
-        left = duration(self.training_pace.seconds_to(self.num_epochs, now, done))
+        self.training_pace = self.training_pace or Pace(now, done)
+        left_s = self.training_pace.seconds_to(self.num_epochs, now, done)
         self.bars.update(
             self.training_bar,
             total=self.num_epochs,
             completed=done,
             description=f"all {self.num_epochs} epochs",
-            detail=f"{left} left",
+            detail=f"{duration(left_s)} left",
         )
+        if not self.console.is_terminal:
+            self.tell(f"all {self.num_epochs} epochs", done / self.num_epochs, left_s)
 
     def say(self, line: str = "", style: str | None = None) -> None:
         """Print a line as it stands, above the bar."""
         text = printable_lines(line)
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class _Pace:
-    """Speed since a time and position: of a training in epochs, validation included."""
-
-    since: float
-    position: float
-
-    def per_s(self, now: float, position: float) -> float:
-        return (position - self.position) / max(now - self.since, 1e-9)
-
-    def seconds_to(self, end: float, now: float, position: float) -> float | None:
-        """The time left until ``end``; None before anything is done."""
-        if position <= self.position:
-            return None
-        return (end - position) / self.per_s(now, position)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
+from foretaste._util.formatting import duration
 from foretaste._util.keywords import routed
 from foretaste._util.memory import was_refused
 from foretaste._util.settings import Range, changed, checked, wrong
@@ -33,6 +36,9 @@ from foretaste.tune.directory import chose_on_test, finished_run, trainings_at, 
 from foretaste.tune.leaderboard import Entry, Leaderboard
 from foretaste.tune.search import check_validation, tune_model
 
+_QUICK = ("popularity", "ials", "rp3beta", "itemknn", "ease")
+"""Models without a search for the best epoch, or with few epochs; the quickest first."""
+
 
 def compete(
     dataset: Dataset | Path | str | Any,
@@ -47,6 +53,9 @@ def compete(
     **settings: Any,
 ) -> Leaderboard:
     """Train models on ``dataset``, one after another, and rank them by its test part.
+
+    The quick ones are first, and a line before each says which of how many it is and, once one that
+    takes its time is trained, how long the rest may take.
 
     Called again with the same arguments it goes on where it was interrupted: finished trainings are
     not repeated. A model that cannot be trained, for lack of memory say, is an entry with its
@@ -101,7 +110,7 @@ def compete(
             )
             return Run.open(search.best.run)
 
-        runs, reasons = _trained(names, run_of)
+        runs, reasons = _trained(names, run_of, announced(callback))
         evaluation = EvaluationConfig(
             candidates=config.candidates,
             k=lengths_of(columns),
@@ -126,12 +135,20 @@ def compete(
 
 
 def _trained(
-    models: Iterable[str], run_of: Callable[[str], Run]
+    names: Collection[str], run_of: Callable[[str], Run], announce: Callable[[str], None]
 ) -> tuple[dict[str, Run], list[Entry]]:
-    """The finished run of each model, and an entry for each that has none; not all may fail."""
+    """The finished run of each model, in the order of their names, and an entry for each that has
+    none; not all may fail."""
     runs: dict[str, Run] = {}
     reasons, errors = [], []
-    for model in models:
+    quick = [model for model in _QUICK if model in names]
+    for number, model in enumerate([*quick, *(one for one in names if one not in _QUICK)]):
+        slow_s = [elapsed_s(run.log.read()) for name, run in runs.items() if name not in _QUICK]
+        rest = ""
+        if slow_s:
+            num_left = len(names) - number
+            rest = f"; about {duration(num_left * fmean(slow_s))} for the last {num_left}"
+        announce(f"{number + 1} of {len(names)}: {model}{rest}")
         try:
             runs[model] = run_of(model)
         except Exception as error:
@@ -143,7 +160,25 @@ def _trained(
             reasons.append(Entry(model=model, reason=str(error)))
     if not runs:
         raise errors[0]
-    return runs, reasons
+    return {name: runs[name] for name in names if name in runs}, reasons
+
+
+def announced(callback: Callback | None) -> Callable[[str], None]:
+    """A function that prints a line where the display of a training goes; nothing if ``callback``
+    is in its place."""
+    if callback is not None:
+        return lambda line: None
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    return partial(console.print, style="bold", markup=False, soft_wrap=True)
+
+
+def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds that a training took: compiling, training and every evaluation."""
+    evaluations = [one["evaluation"] for one in log if one["event"] == "evaluation"]
+    evaluation_s = sum(float(one["elapsed_s"]) for one in evaluations)
+    return evaluation_s + float(log[-1]["compile_s"]) + float(log[-1]["train_s"])
 
 
 def _ranked(
@@ -164,7 +199,7 @@ def _ranked(
                 run=runs[model].path,
                 evaluation=found[model],
                 to_best=difference,
-                train_s=log[-1]["train_s"],
+                elapsed_s=elapsed_s(log),
                 memory_mib=log[-1]["memory_mib"],
                 epoch_of_test=chose_on_test(log),
             )

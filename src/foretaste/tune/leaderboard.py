@@ -30,8 +30,8 @@ class Entry:
     evaluation: Evaluation | None = None
     to_best: Difference | None = None
     """Of the metric that ranks the models, on the same users: this model less the best one."""
-    train_s: float | None = None
-    """Seconds of training, evaluation left out; of the best run where settings were searched."""
+    elapsed_s: float | None = None
+    """Seconds of training with its evaluations; of the best run where settings were searched."""
     memory_mib: float | None = None
     """Peak of the training, as its run has it."""
     epoch_of_test: bool = False
@@ -63,7 +63,7 @@ class Entry:
             "to_best": to_best and to_best.value,
             "to_best_low": to_best and to_best.low,
             "to_best_high": to_best and to_best.high,
-            "train_s": self.train_s,
+            "elapsed_s": self.elapsed_s,
             "users_per_s": self.users_per_s,
             "memory_mib": self.memory_mib,
         }
@@ -107,7 +107,7 @@ class Leaderboard(Tabular):
         return (
             *(metric_cell(found.get(name)) for name in self.metrics),
             Cell("best") if entry is self.best else metric_cell(entry.to_best),
-            Cell("-" if entry.train_s is None else _seconds(entry.train_s)),
+            Cell("-" if entry.elapsed_s is None else _seconds(entry.elapsed_s)),
             Cell("-" if speed is None else compact(speed)),
             Cell("-" if peak is None else memory(peak * 2**20)),
         )
@@ -127,7 +127,7 @@ class Leaderboard(Tabular):
             *self.best.evaluation.conditions(self.best.model),
             *flattery(one.model for one in self.entries if one.epoch_of_test),
             f"{self.select_by} to best: difference on the same users, * where its interval leaves "
-            "out 0; training leaves evaluation out",
+            "out 0; training is with its evaluations",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
             self.advice(),
         ]
@@ -158,7 +158,7 @@ class Leaderboard(Tabular):
         if quick is not best:
             text += (
                 f"; where new users and items arrive daily take {quick.model}: it is trained "
-                f"anew in {_seconds(quick.train_s)}, {best.model} in {_seconds(best.train_s)}, "
+                f"anew in {_seconds(quick.elapsed_s)}, {best.model} in {_seconds(best.elapsed_s)}, "
                 f"and keeps {self._value(quick) / self._value(best):.0%} of the quality"
             )
         return text
@@ -176,8 +176,8 @@ class Leaderboard(Tabular):
             return self.best
         enough = NEARLY * self._value(self.best)
         able = [one for one in self.entries if one.evaluation and self._value(one) >= enough]
-        quickest = min(able, key=lambda one: one.train_s or 0.0)
-        is_quicker = (self.best.train_s or 0.0) - (quickest.train_s or 0.0) >= QUICKER_S
+        quickest = min(able, key=lambda one: one.elapsed_s or 0.0)
+        is_quicker = (self.best.elapsed_s or 0.0) - (quickest.elapsed_s or 0.0) >= QUICKER_S
         return quickest if is_quicker else self.best
 
 

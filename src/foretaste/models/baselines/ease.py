@@ -8,10 +8,13 @@ Shape suffixes: B users, I items of the catalogue, c users of a chunk.
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor
 
-from foretaste._util.formatting import memory
+from foretaste._util.formatting import duration, memory
+from foretaste._util.memory import free_bytes
 from foretaste.errors import TrainingError
 from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import EaseConfig
@@ -25,6 +28,9 @@ from foretaste.ops.segments import sum_bags
 _FIT_BYTES = 13
 """Of each item pair while fitting: the float32 weights, the float64 matrix that is inverted in its
 place, and parts of both."""
+
+_LONG_S = 60.0
+"""Seconds from which on the note on fitting names another model."""
 
 _MULTIPLIED_PER_PAIR = 8192
 """Products of a matrix multiplication in the time that one pair of a history takes to be counted,
@@ -62,8 +68,25 @@ class Ease(ItemWeightsModel):
 
     def fitting_note(self) -> str:
         size = f"{self.num_items:,}"
-        needed = memory(self.training_bytes(self.device))
-        return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
+        needed = self.training_bytes(self.device)
+        note = f"inverting a {size} × {size} matrix, which takes about {memory(needed)} of memory"
+        if self.device.type != "cpu":
+            return note
+        needed_s = self._inverting_s()
+        if needed_s < _LONG_S and needed < free_bytes() / 2:
+            return note
+        return f"{note} and {duration(needed_s)}; ials takes a small part of both"
+
+    def _inverting_s(self) -> float:
+        """Seconds that inverting takes on this CPU, by the time of a few of its products."""
+        matrix_NN = torch.zeros(2048, 512, dtype=torch.float64)
+        column_Nb, row_bb = torch.ones(2048, 256).double(), torch.ones(256, 256).double()
+        times = []
+        for _ in range(4):  # the first is slower
+            began = time.perf_counter()
+            matrix_NN[:, :256].addmm_(column_Nb, row_bb)
+            times.append(time.perf_counter() - began)
+        return self.num_items**3 / (2 * 2048 * 256**2) * min(times)
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
