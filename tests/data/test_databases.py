@@ -176,6 +176,32 @@ def test_a_database_is_not_written_to(shop: str, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"shop.db", "data"}
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:pa%zzword@127.0.0.1:1/db",
+        "postgresql://u:word/pa@127.0.0.1:1/db",
+        "postgresql://u:word?pa@127.0.0.1:1/db",
+        "postgresql://u:pa%00word@127.0.0.1:1/db",
+        "postgresql://u@127.0.0.1:1/db?password=pa%zzword",
+        "postgresql://u@127.0.0.1:1/db?password=pa&word",
+    ],
+)
+def test_a_password_that_the_driver_cannot_read_is_not_quoted(url: str, tmp_path: Path) -> None:
+    require_adbc()
+    with pytest.raises(InputError) as error:
+        prepare(url, tmp_path / "data", query="SELECT 1")
+    assert "word" not in str(error.value)
+
+
+def test_a_table_may_be_called_like_the_database(tmp_path: Path) -> None:
+    require_adbc()
+    columns = "(user_id, item_id)"
+    url = write_sqlite(tmp_path / "a.db", f"CREATE TABLE sqlitefoo {columns}")
+    write_sqlite(tmp_path / "a.db", "INSERT INTO sqlitefoo VALUES (1, 2)")
+    assert len(prepare(url, tmp_path / "data", protocol="none").items) == 1
+
+
 def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
     def refused(source: Any, message: str, **settings: Any) -> None:
         with pytest.raises((InputError, SettingError), match=message):

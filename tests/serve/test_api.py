@@ -345,8 +345,16 @@ def test_a_token_is_asked_for_everywhere_but_by_probes(runs: Path, tmp_path: Pat
     (tmp_path / "token").write_text("0123456789abcdef\n")
     with serving(runs / "ease", host="0.0.0.0", token_file=tmp_path / "token") as (client, _):
         assert client.get("/v1/models").status_code == 200
+        for scheme in ("bearer", "BEARER", "Bearer "):  # RFC 9110: in any case, one space or more
+            client.headers["authorization"] = f"{scheme} 0123456789abcdef"
+            assert client.get("/v1/models").status_code == 200
         del client.headers["authorization"]
-        for given in ({}, {"authorization": "Bearer 0123456789abcdeg"}, {"authorization": "é"}):
+        for given in (
+            {},
+            {"authorization": "Bearer 0123456789abcdeg"},
+            {"authorization": "Basic 0123456789abcdef"},
+            {"authorization": "é"},
+        ):
             for path in ("/v1/models", "/metrics", "/openapi.json", "/nowhere"):
                 response = client.get(path, headers={k: v.encode() for k, v in given.items()})
                 assert response.status_code == 401

@@ -19,6 +19,7 @@ from foretaste.recommend import load
 from foretaste.runs import Run
 from foretaste.serve import ServeConfig, serve
 from foretaste.serve.errors import ServiceError, events_unavailable
+from foretaste.serve.events import EventStore
 from foretaste.serve.models import ServedModel
 from foretaste.serve.schemas import RecommendBody, User
 from tests.cli.conftest import call
@@ -180,6 +181,40 @@ def test_a_file_that_is_something_else_is_refused(runs: Path, tmp_path: Path) ->
     write_sqlite(tmp_path / "shop.db", "CREATE TABLE events (id)")
     with pytest.raises(SettingError, match="has a table events of other columns"):
         serve([runs / "ease"], ServeConfig(events=str(tmp_path / "shop.db"), port=0))
+
+
+COLUMNS = "sequence INTEGER PRIMARY KEY, event_id, user_id, item_id, time"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        f"CREATE TABLE events ({COLUMNS})",
+        f"CREATE TABLE kept ({COLUMNS}); CREATE VIEW events AS SELECT * FROM kept",
+        f"CREATE TABLE events ({COLUMNS}, shop NOT NULL, UNIQUE (event_id))",
+    ],
+)
+def test_a_table_that_takes_no_events_is_refused_at_the_start(
+    made: str, runs: Path, tmp_path: Path
+) -> None:
+    for statement in made.split("; "):
+        write_sqlite(tmp_path / "shop.db", statement)
+    with pytest.raises(SettingError, match=r"takes no events: .*; it needs a table events with a"):
+        serve([runs / "ease"], ServeConfig(events=str(tmp_path / "shop.db"), port=0))
+
+
+@pytest.mark.parametrize("place", ["", ":memory:", "sqlite://", "sqlite:///:memory:"])
+def test_events_are_kept_in_a_file(place: str, runs: Path) -> None:
+    with pytest.raises(SettingError, match=f"events is '{place}'; it must be a file such as"):
+        serve([runs / "ease"], ServeConfig(events=place, port=0))
+
+
+def test_the_check_of_a_table_leaves_nothing_in_it(tmp_path: Path) -> None:
+    store = EventStore(str(tmp_path / "events.db"))
+    store.create()
+    store.create()
+    assert store.items_of(["user"]) == {}
+    store.close()
 
 
 @pytest.mark.slow

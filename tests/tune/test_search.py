@@ -15,6 +15,8 @@ import pytest
 
 pytest.importorskip("optuna", reason="the extra tune is not installed")
 
+from sqlalchemy import event
+
 from foretaste.data import Dataset, prepare
 from foretaste.errors import (
     Interrupted,
@@ -292,6 +294,30 @@ def test_what_is_not_the_settings_fault_ends_the_search_and_it_goes_on(
 
 def _full_disk(*_: object) -> None:
     raise RunError("the disk is full")
+
+
+def test_a_disk_that_is_full_for_the_trials_is_one_message(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments: dict[str, Any] = {"output": tmp_path / "it", "callback": Callback()}
+    tune_model("ease", dataset, trials=1, **arguments)
+    begin = Study.__init__
+
+    def begin_on_a_full_disk(study: Study, *args: Any) -> None:
+        begin(study, *args)
+
+        @event.listens_for(study._storage.engine, "connect")
+        def _(connection: Any, _: object) -> None:
+            connection.execute("PRAGMA max_page_count = 1")  # as it is, and not a page more
+
+        study._storage.engine.dispose()
+
+    monkeypatch.setattr(Study, "__init__", begin_on_a_full_disk)
+    full = r"it/trials\.db cannot be read or written: database or disk is full; the same command"
+    with pytest.raises(RunError, match=full):
+        tune_model("ease", dataset, trials=40, **arguments)
+    monkeypatch.undo()
+    assert len(tune_model("ease", dataset, trials=3, **arguments).trials) >= 3
 
 
 def test_mistakes(

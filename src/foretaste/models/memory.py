@@ -56,8 +56,8 @@ def check_model_fits(
         with torch.device("meta"):
             model = build_model(name, config, num_users, num_items, share)
         needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
-    except RuntimeError as error:
-        if "overflow" not in str(error):
+    except (RuntimeError, TypeError) as error:  # by how far it is beyond what can be counted
+        if "overflow" not in str(error).lower():
             raise
         needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"

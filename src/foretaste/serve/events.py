@@ -34,7 +34,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from foretaste._util.formatting import without_password
+from foretaste._util.formatting import shown, without_password
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.errors import events_unavailable
 
@@ -143,6 +143,15 @@ class EventStore:
                 f"events {self._name} has a table events of other columns, without "
                 f"{', '.join(sorted(missing))}; name another file or database"
             )
+        try:
+            with self.engine.connect() as connection:
+                # Taken back by the end of the block: a view, for one, has the columns too.
+                connection.execute(self._insert, Event("foretaste", "user", "item", 0.0)._asdict())
+        except SQLAlchemyError as error:
+            raise SettingError(
+                f"events {self._name} takes no events: {_reason(error)}; it needs a table events "
+                "with a unique event_id, as foretaste makes it; name another file or database"
+            ) from None
 
     def _encoding(self) -> str:
         if self.engine.name == "sqlite":
@@ -243,6 +252,9 @@ def _engine(place: str, name: str) -> Engine:
         driver = {"sqlite": "sqlite+pysqlite", "postgres": "postgresql+psycopg"}
         driver["postgresql"] = driver["postgres"]
         url = url.set(drivername=driver[url.drivername])
+        in_memory = url.database in (None, "", ":memory:") or "memory" in url.query.values()
+        if url.drivername == driver["sqlite"] and in_memory:
+            raise ValueError("each connection has a database of its own, which ends with it")
         asked = _CONNECT_WITH[url.drivername]
         arguments = {name: asked[name] for name in asked.keys() - url.query.keys()}
         engine = create_engine(url, connect_args=arguments)
@@ -253,8 +265,8 @@ def _engine(place: str, name: str) -> Engine:
         ) from None
     except (ArgumentError, NoSuchModuleError, KeyError, ValueError):
         raise SettingError(
-            f"events is {name}; it must be a file such as events.db, or the URL of a database, "
-            "postgresql://user@host/database"
+            f"events is {shown(name)}; it must be a file such as events.db, or the URL of a "
+            "database, postgresql://user@host/database"
         ) from None
 
     @event.listens_for(engine, "connect")

@@ -30,7 +30,7 @@ class Guard:
     def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
         token = config.token()
         self._app = app
-        self._expected = None if token is None else b"Bearer " + token
+        self._token = token
         self._names: set[str] | None = None
         if token is None or config.allowed_hosts:
             names = "localhost", config.host, *config.allowed_hosts
@@ -48,10 +48,11 @@ class Guard:
                 words = "this name is not among those of the service: --allowed-hosts adds names"
                 return ServiceError(421, "misdirected", words).response()
         given = next((value for name, value in headers if name == b"authorization"), b"")
+        scheme, _, sent = given.partition(b" ")
         if (
-            self._expected is None
+            self._token is None
             or scope["path"] in OPEN_PATHS
-            or hmac.compare_digest(given, self._expected)
+            or (scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(b" "), self._token))
         ):
             return None
         error = ServiceError(401, "unauthorized", "send the token: Authorization: Bearer TOKEN")

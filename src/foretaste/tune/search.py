@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -114,11 +113,11 @@ def tune_model(
     about = {"model": model, "dataset": data.manifest.digest, **task.values(), "space": ranges}
 
     # Without Optuna nothing is written.
-    from foretaste.tune.study import Study
+    from foretaste.tune.study import open_study
 
     with (
         trainings_at(task.path, about),
-        closing(Study(task.path, space, config.seed, task.defaults(space))) as study,
+        open_study(task.path, space, config.seed, task.defaults(space)) as study,
     ):
         while len(study.finished) < trials:
             task.try_next(study)

@@ -7,21 +7,24 @@ sampler, which the storage does not keep, is made anew for each.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from foretaste.errors import MissingExtraError
+from foretaste.errors import MissingExtraError, RunError
 from foretaste.models.config import Between, SearchSpace
 from foretaste.training.callbacks import Callback, EpochReport
 
 try:
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.exceptions import StorageInternalError
     from optuna.trial import TrialState
+    from sqlalchemy.exc import SQLAlchemyError
 except ImportError as error:
     raise MissingExtraError(
         "Optuna searches settings and is not installed; pip install optuna"
@@ -136,6 +139,24 @@ class Study:
         study_id = self._storage.get_study_id_from_name(_NAME)
         found: int = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
         return found
+
+
+@contextmanager
+def open_study(
+    path: Path, space: SearchSpace, seed: int, first: Mapping[str, Any]
+) -> Iterator[Study]:
+    """Yield a `Study`, closed at the end; RunError where its file fails it, as on a full disk."""
+    try:
+        with closing(Study(path, space, seed, first)) as study:
+            yield study
+    except (StorageInternalError, SQLAlchemyError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise RunError(
+            f"{path / DATABASE} cannot be read or written: {cause}; the same command goes on once "
+            "it can"
+        ) from error
 
 
 class Pruned(Exception):  # noqa: N818 (no mistake)

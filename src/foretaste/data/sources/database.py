@@ -52,7 +52,7 @@ _DIALECTS = {
     "sqlite": _Dialect(
         driver="adbc_driver_sqlite",
         tables="SELECT name FROM sqlite_master "
-        "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY 1",
+        "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY 1",
         # Its driver takes a column that begins with many NULLs for integers.
         text=f"CASE WHEN typeof({{name}}) <> 'real' THEN coalesce({_TEXT}, '') "
         f"{_DIGITS}ELSE {_TEXT} END",
@@ -163,13 +163,14 @@ def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
             f"{name}: is no URL of a database; give text such as sqlite:///events.db or "
             "postgresql://user@host/database"
         )
+    place = url
     if url.startswith(_SQLITE):
         path = Path(url.removeprefix(_SQLITE))
         if not path.is_file():
             raise InputError(f"{name}: there is no such file{did_you_mean(path)}")
-        url = f"file:{quote(real_path(path))}?mode=ro"
+        place = f"file:{quote(real_path(path))}?mode=ro"
     try:
-        with driver.connect(url) as connection, connection.cursor() as cursor:
+        with driver.connect(place) as connection, connection.cursor() as cursor:
             for statement in dialect.session:
                 cursor.execute(statement)
             yield cursor
@@ -177,4 +178,19 @@ def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
         raise unreadable(name, error) from None
     except (driver.Error, pa.ArrowException) as error:
         problem = re.sub(r"^[A-Z_]+: |\[\w+\] ", "", str(error).partition("\n")[0])
-        raise InputError(f"{name}: cannot be read: {problem}") from None
+        raise InputError(f"{name}: cannot be read: {_without_secrets(problem, url)}") from None
+
+
+def _without_secrets(problem: str, url: str) -> str:
+    """A driver's words without what they quote of the password and the parameters of a URL: libpq
+    quotes what it cannot parse."""
+    parameters = url.partition("?")[2]
+    password = re.search(r"//[^:/@]*:(.*)@", url, re.DOTALL)
+    secrets = [parameters, *(password.groups() if password else ())]
+
+    def shown_part(quoted: re.Match[str]) -> str:
+        word = quoted[1]
+        is_secret = any(word in secret or secret in word for secret in filter(None, secrets))
+        return '"..."' if is_secret else quoted[0]
+
+    return re.sub(r'"([^"]+)"', shown_part, problem)
