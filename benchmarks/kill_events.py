@@ -83,6 +83,11 @@ class Service:
             return None
 
 
+def new_user(number: int) -> str:
+    """The id of a user whom the run does not know."""
+    return str(10**6 + number)
+
+
 def send(service: Service, events: list[dict[str, Any]], acknowledged: list[str]) -> None:
     """Send events one by one, each until it is acknowledged."""
     for event in events:
@@ -101,7 +106,7 @@ def kill_once(service: Service, number: int, num_events: int, seed: int) -> dict
     threads = []
     for user in range(NUM_USERS):
         events = [
-            {"event_id": f"{number}-{user}-{one}", "user_id": f"user {user}", "time": number}
+            {"event_id": f"{number}-{user}-{one}", "user_id": new_user(user), "time": number}
             | {"item_id": chance.randrange(1, SHAPE.num_items)}
             for one in range(user, num_events, NUM_USERS)
         ]
@@ -121,7 +126,7 @@ def check(service: Service, store: EventStore, acknowledged: set[str]) -> dict[s
     with store.engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT event_id FROM events").scalars().all()
     disagreed = 0
-    users = [f"user {user}" for user in range(NUM_USERS)]
+    users = [new_user(number) for number in range(NUM_USERS)]
     own = store.items_of(users)
     for user in users:
         body = {"users": [{"user_id": user}], "k": 20}

@@ -87,7 +87,7 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
         # What is there already is refused, so nothing is made.
         "prepare": (
             partial(foretaste.prepare, "no.csv"),
-            ("output", "config", "source_dir", "overwrite"),
+            ("output", "config", "source_dir", "like", "overwrite"),
         ),
         "train": (
             partial(foretaste.train, "popularity", world.dataset, run_path=world.run.path),

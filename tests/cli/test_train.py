@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from foretaste.data import IdTable
 from foretaste.runs import Run
 from tests.cli.conftest import Done
 
@@ -93,6 +94,23 @@ def test_without_validation_the_choice_is_labelled(foretaste: Foretaste, tmp_pat
         "  best epoch  chosen by ndcg@10 on the test part itself, so its numbers flatter"
         in done.out
     )
+
+
+@pytest.mark.parametrize("verb", ["prepare", "train"])
+def test_ids_of_another_type_than_the_run_s_are_refused(
+    foretaste: Foretaste, tmp_path: Path, verb: str
+) -> None:
+    (tmp_path / "more.csv").write_text("user_id,item_id\n1,1\n2,zzz\n")
+    line = f"train --like runs/popularity {tmp_path}/more.csv --run {tmp_path}/run"
+    if verb == "prepare":
+        line = f"prepare {tmp_path}/more.csv --like runs/popularity --output {tmp_path}/data"
+    done = foretaste(line)
+    assert done.status == 2
+    assert "more.csv, line 3: item_id 'zzz' is not an integer, as these ids are to be" in done.err
+    (tmp_path / "more.csv").write_text("user_id,item_id\n1,1\n2,2\n2,3\n")
+    assert foretaste(f"{line} --item-id-type text --protocol none").status == 0
+    made = tmp_path / ("run" if verb == "train" else "data")
+    assert IdTable.read(made / "items.parquet").ids() == ["1", "2", "3"]
 
 
 def test_like_repeats_a_run_on_everything(foretaste: Foretaste, tmp_path: Path) -> None:

@@ -196,6 +196,33 @@ def test_an_id_that_is_text_far_down_the_file(prepared: PrepareText) -> None:
     assert dataset.users.lookup(["007", "7"]).min() >= 0
 
 
+def test_types_of_ids_may_be_said(prepared: PrepareText, table: pa.Table, tmp_path: Path) -> None:
+    kept = prepared("user_id,item_id\n10,1\n9,2\n", protocol="none", item_id_type="text")
+    assert (kept.users.ids(), kept.items.ids()) == ([9, 10], ["1", "2"])
+    with pytest.raises(InputError, match=r"line 3: user_id '007' is not an integer.*--like"):
+        prepared("user_id,item_id\n10,1\n007,2\n", "other", user_id_type="integer")
+    frame = prepare(table, tmp_path / "frame", protocol="none", user_id_type="text")
+    assert {*map(type, frame.users.ids())} == {str}
+
+
+def test_ids_are_of_the_types_that_those_of_another_dataset_are(
+    write: WriteFile, prepared: PrepareText, tmp_path: Path
+) -> None:
+    """A run has the same tables of ids."""
+    integers = prepared("user_id,item_id\n10,1\n9,2\n", "integers", protocol="none").path
+    text = prepared("user_id,item_id\na,b\nc,d\n", "text", protocol="none").path
+    more = write("user_id,item_id\n7,zzz\n", "more.csv")
+    source = tmp_path / "integers.csv"
+    with pytest.raises(InputError, match=r"more.csv, line 2: item_id 'zzz' is not an integer"):
+        prepare([source, more], tmp_path / "all", like=integers, protocol="none")
+    again = prepare([source], tmp_path / "all", like=text, protocol="none")
+    assert again.manifest.id_types == {"user_id": "text", "item_id": "text"}
+    own = prepare([source], tmp_path / "own", like=text, protocol="none", user_id_type="integer")
+    assert own.manifest.id_types == {"user_id": "integer", "item_id": "text"}
+    with pytest.raises(SettingError, match=r"like is .*nope, which is no run or dataset"):
+        prepare([source], tmp_path / "none", like=tmp_path / "nope")
+
+
 def test_frames_of_text_and_categories(tmp_path: Path) -> None:
     frame = pd.DataFrame({"user": ["b", "a", "a"], "item": pd.Categorical(["x", "x", "y"])})
     dataset = prepare(frame, tmp_path / "out", PrepareConfig(protocol="none"))

@@ -24,7 +24,7 @@ from foretaste.serve.models import ServedModel
 from foretaste.serve.schemas import RecommendBody, User
 from tests.cli.conftest import call
 from tests.databases import require_adbc, write_sqlite
-from tests.runs.tiny import FIRST_USER
+from tests.runs.tiny import FIRST_USER, make_dataset, make_run
 from tests.serve import processes
 from tests.serve.conftest import serving
 
@@ -59,10 +59,10 @@ def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -
     with serving(runs / model, events=str(tmp_path / "events.db")) as (client, _):
         (before,) = lists(client, model, KNOWN)
         liked = items(before)[0]
-        assert kept(client, (KNOWN, liked), ("zoe", 1), ("zoe", 5)) == {
+        assert kept(client, (KNOWN, liked), (4001, 1), (4001, 5)) == {
             "new": 3, "repeated": 0, "unknown_items": 0
         }  # fmt: skip
-        grown, new, nobody = lists(client, model, str(KNOWN), "zoe", "nobody")
+        grown, new, nobody = lists(client, model, str(KNOWN), 4001, "nobody")
         asked = {"users": [{"user_id": KNOWN, "history": [liked]}, {"history": [1, 5]}], "k": 4}
         expected = client.post("/v1/recommend", json=asked).json()["answers"]
         assert [one["items"] for one in (grown, new)] == [one["items"] for one in expected]
@@ -73,9 +73,10 @@ def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -
         assert new["reason"] is None
 
 
-def test_events_are_of_their_user_alone(runs: Path, tmp_path: Path) -> None:
-    with serving(runs / "ease", events=str(tmp_path / "events.db")) as (client, _):
-        kept(client, ("None", 1))
+def test_events_are_of_their_user_alone(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", make_dataset(tmp_path, spell="i{}"), "ease")
+    with serving(run.path, events=str(tmp_path / "events.db")) as (client, _):
+        kept(client, ("None", "i1"))
         users = [{"user_id": "None"}, {"history": []}, {"user_id": ""}]
         answers = client.post("/v1/recommend", json={"users": users}).json()["answers"]
         assert [one["reason"] is None for one in answers] == [True, False, False]
@@ -84,7 +85,7 @@ def test_events_are_of_their_user_alone(runs: Path, tmp_path: Path) -> None:
 def test_events_of_items_that_are_unknown_are_kept(runs: Path, tmp_path: Path) -> None:
     place = tmp_path / "events.db"
     with serving(runs / "ease", events=str(place)) as (client, _):
-        counts = kept(client, ("zoe", "brand new"), ("zoe", 1), time=12.5)
+        counts = kept(client, (4001, 999999), (4001, 1), time=12.5)
         assert counts == {"new": 2, "repeated": 0, "unknown_items": 1}
         event = {"event_id": "event 0", "user_id": 9, "item_id": 9}
         first, second = (
@@ -94,11 +95,11 @@ def test_events_of_items_that_are_unknown_are_kept(runs: Path, tmp_path: Path) -
         assert (first["new"] + first["repeated"], second) == (2, second | {"new": 0})
         text = client.get("/metrics").text
         assert 'foretaste_events_total{outcome="repeated"}' in text
-        (listed,) = lists(client, "ease", "zoe")
+        (listed,) = lists(client, "ease", 4001)
         assert items(listed) == items_of_history(runs / "ease", 1)
     with closing(sqlite3.connect(place)) as connection:
         rows = connection.execute("SELECT user_id, item_id, time FROM events").fetchall()
-    assert ("zoe", "brand new", 12.5) in rows
+    assert ("4001", "999999", 12.5) in rows
 
 
 def items_of_history(run: Path, item: int) -> list[int | str]:
@@ -129,6 +130,33 @@ def test_events_that_cannot_be_kept_are_refused(
         assert client.post("/v1/events", json={"events": [good] * 3}).status_code == 422
 
 
+def test_ids_of_another_type_are_refused(runs: Path, tmp_path: Path) -> None:
+    """One of them would make the ids of the next training text, all of them."""
+    event = {"event_id": "a", "user_id": 1, "item_id": 1}
+    user = {"users": [{"history": [1]}]}
+    with serving(runs / "ease", events=str(tmp_path / "events.db")) as (client, service):
+        for path, body, field in (
+            ("events", {"events": [event, event | {"item_id": "zzz"}]}, "events.1.item_id"),
+            ("events", {"events": [event | {"user_id": "007"}]}, "events.0.user_id"),
+            ("recommend", {"users": [{"history": [1, "zzz"]}]}, "users.0.history"),
+            ("recommend", user | {"candidates": ["zzz"]}, "candidates"),
+            ("recommend", user | {"exclude": ["1.0"]}, "exclude"),
+        ):
+            response = client.post(f"/v1/{path}", json=body)
+            error = response.json()["error"]
+            assert (response.status_code, error["code"], error["field"]) == (422, "invalid", field)
+            kind = "user" if "user_id" in field else "item"
+            assert f"the run's {kind} ids are integers such as" in error["message"]
+        assert service.event_store.items_of(["1", "007"]) == {}
+        assert kept(client, ("4001", "1"), ("4001", 999999))["unknown_items"] == 1
+
+
+def test_text_ids_take_numbers_by_their_spelling(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", make_dataset(tmp_path, spell="0{}"), "ease")
+    with serving(run.path, events=str(tmp_path / "events.db")) as (client, _):
+        assert kept(client, (7, 10), ("zoe", "01"))["unknown_items"] == 1
+
+
 def test_a_service_without_events_says_so(runs: Path) -> None:
     event = {"event_id": "a", "user_id": 1, "item_id": 1}
     with serving(runs / "ease") as (client, _):
@@ -140,13 +168,13 @@ def test_a_database_that_fails_is_no_silent_loss(runs: Path, tmp_path: Path) -> 
     """Nothing is acknowledged, and no list is given that lacks events."""
     place = tmp_path / "events.db"
     with serving(runs / "ease", events=str(place)) as (client, _):
-        kept(client, ("zoe", 1))
+        kept(client, (4001, 1))
         with closing(sqlite3.connect(place)) as connection:
             connection.execute("DROP TABLE events")
         event = {"event_id": "a", "user_id": 1, "item_id": 1}
         for path, body in (
             ("/v1/events", {"events": [event]}),
-            ("/v1/recommend", {"users": [{"user_id": "zoe"}]}),
+            ("/v1/recommend", {"users": [{"user_id": 4001}]}),
         ):
             response = client.post(path, json=body)
             code = response.json()["error"]["code"]
@@ -221,11 +249,11 @@ def test_the_check_of_a_table_leaves_nothing_in_it(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="workers")
 def test_workers_agree_at_once_and_after_a_restart(runs: Path, place: str, tmp_path: Path) -> None:
     require_adbc()
-    body = {"users": [{"user_id": "zoe"}, {"user_id": "no\0body"}], "k": 3}
+    body = {"users": [{"user_id": 4001}, {"user_id": "no\0body"}], "k": 3}
     arguments = (runs / "ease", "--workers", 2, "--events", place)
     with processes.serve(*arguments) as served:
         for number in (1, 5):
-            event = {"event_id": number, "user_id": "zoe", "item_id": number}
+            event = {"event_id": number, "user_id": 4001, "item_id": number}
             status, _ = served.ask("POST", "/v1/events", {"events": [event]})
             assert status == 200
             # On connections of their own, which either worker accepts.
@@ -236,7 +264,7 @@ def test_workers_agree_at_once_and_after_a_restart(runs: Path, place: str, tmp_p
         assert served.ended(signal.SIGTERM)[0] == 0
     with processes.serve(*arguments) as served:
         assert served.ask("POST", "/v1/recommend", body)[1]["answers"] == found[0]
-        event = {"event_id": 5, "user_id": "zoe", "item_id": 5}
+        event = {"event_id": 5, "user_id": 4001, "item_id": 5}
         _, counts = served.ask("POST", "/v1/events", {"events": [event]})
         assert counts == {"new": 0, "repeated": 1, "unknown_items": 0}
         # While the service has it open.
@@ -244,4 +272,4 @@ def test_workers_agree_at_once_and_after_a_restart(runs: Path, place: str, tmp_p
         prepared = call("prepare", url, "--protocol", "none", "--output", tmp_path / "shop")
         assert prepared.status == 0, prepared.err
     dataset = open_dataset(tmp_path / "shop")
-    assert (dataset.users.ids(), dataset.items.ids()) == (["zoe"], [1, 5])
+    assert (dataset.users.ids(), dataset.items.ids()) == ([4001], [1, 5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import re
 import shutil
 import threading
 import weakref
@@ -22,7 +23,7 @@ from foretaste.runs import Run
 from foretaste.runs.config import WrittenFile
 from foretaste.serve.app import Service
 from foretaste.serve.models import ServedModel
-from tests.runs.tiny import FIRST_USER, NUM_USERS, make_run
+from tests.runs.tiny import FIRST_USER, NUM_USERS, make_dataset, make_run
 from tests.serve.conftest import VAE, serving
 
 LIMIT_S = 20.0
@@ -276,6 +277,22 @@ def test_titles_that_changed_alone_are_loaded(runs: Path, tmp_path: Path) -> Non
     assert before["digest"] == after["digest"]
     titles = [answer["answers"][0]["items"][0]["title"] for answer in (before, after)]
     assert [title.partition(" ")[0] for title in titles] == ["The", "Book"]
+
+
+def test_a_run_with_ids_of_another_type_is_refused(runs: Path, tmp_path: Path) -> None:
+    link = tmp_path / "current"
+    make_run(tmp_path / "text", make_dataset(tmp_path, spell="i{}"), "ease")
+    link.symlink_to(runs / "ease")
+    with serving(link) as (client, service):
+        served = service.store.get(None)
+        lead(link, tmp_path / "text")
+        failed = client.post("/v1/reload", json={})
+        assert (failed.status_code, failed.json()["error"]["code"]) == (409, "reload_failed")
+        message = (
+            "ids are text such as 'i100', .* answers are integers; prepare its data with --like"
+        )
+        assert re.search(message, failed.json()["error"]["message"])
+        assert service.store.get(None) is served
 
 
 def test_those_who_ask_during_a_reload_share_the_next_one(

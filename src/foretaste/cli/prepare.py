@@ -83,6 +83,7 @@ def prepare(
     output: Path | None = None,
     items: Path | None = None,
     source_dir: Path | None = None,
+    like: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
     quiet: Annotated[bool, FLAG] = False,
     config: Annotated[Settings | None, Parameter(name="*", group="Preparation")] = None,
@@ -100,6 +101,8 @@ def prepare(
             sources and settings that is there already is kept as it is.
         items: A file that describes items: their ids, and columns such as a title.
         source_dir: Folder of a named set's files or archive; nothing is downloaded then.
+        like: A run or dataset whose ids, integers or text, these are to be like; others are
+            refused.
         overwrite: Replace a dataset that is there already.
         quiet: Print the directory of the dataset and nothing else.
     """
@@ -114,6 +117,7 @@ def prepare(
             split.settings(config),
             items=items,
             source_dir=source_dir,
+            like=like,
             overwrite=overwrite,
             progress=progress,
         )

@@ -35,6 +35,7 @@ from foretaste.cli.train_options import (
     are_prepared,
     options_of,
 )
+from foretaste.data.ids import with_id_types_of
 from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
@@ -123,8 +124,8 @@ def rerun(
     if start_from is not None:
         settings |= {"start_from": start_from, "pretraining": None}
     raw = raw or RawData()
-    if raw.protocol is None and not are_prepared(dataset):
-        raw = replace(raw, protocol="none")
+    if not are_prepared(dataset):
+        raw = with_id_types_of(run, replace(raw, protocol=raw.protocol or "none"))
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 
 

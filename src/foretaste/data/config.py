@@ -19,6 +19,7 @@ Filters = Literal["auto", "none", "reference"]
 EngineName = Literal["duckdb", "spark"]
 Encoding = Literal["utf-8", "latin-1", "utf-16"]
 Quote = Literal["double", "none"]
+IdType = Literal["auto", "integer", "text"]
 TargetInCandidates = Literal["keep", "drop"]
 UnseenTargets = Literal["auto", "keep", "drop"]
 EmptyIds = Literal["refuse", "drop"]
@@ -143,6 +144,13 @@ class InputConfig(PairsConfig):
     time_column: str | None = None
     """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
     are found without it."""
+
+    user_id_type: IdType = "auto"
+    """``integer`` refuses user ids that are none, ``text`` keeps digits as text. ``auto`` is
+    integer where every one is written as an integer, else text."""
+
+    item_id_type: IdType = "auto"
+    """The same of item ids: ``text`` where letters are to be expected later."""
 
     time_format: str | None = None
     """How times that are text are written, as DuckDB's ``strptime`` has it: ``%d/%m/%Y %H:%M:%S``.

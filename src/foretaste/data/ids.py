@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import real_path
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import wrong
+from foretaste.data.config import InputConfig
 from foretaste.data.part_files import integers, read_table
 from foretaste.errors import DatasetError, SettingError
 
 Kind = Literal["user", "item"]
+
+Input = TypeVar("Input", bound=InputConfig)
 
 Id = int | str
 Ids = Id | Iterable[Id]
@@ -119,6 +122,24 @@ def id_array(ids: Sequence[Id]) -> pa.Array:
     return pa.array([str(value) for value in ids] if is_text else ids)
 
 
+def with_id_types_of(directory: Path, config: Input) -> Input:
+    """Settings by which ids become integers or text as in the run or dataset in a directory, where
+    they do not say themselves. Raises SettingError where there is neither.
+    """
+    types: dict[str, Any] = {}
+    for kind in ("user", "item"):
+        try:
+            schema = pq.read_schema(directory / f"{kind}s.parquet")
+            is_integer = pa.types.is_integer(schema.field(f"{kind}_id").type)
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            meant = did_you_mean(directory, holding="users.parquet")
+            raise SettingError(f"like is {directory}, which is no run or dataset{meant}") from None
+        types[f"{kind}_id_type"] = "integer" if is_integer else "text"
+    return replace(
+        config, **{name: one for name, one in types.items() if getattr(config, name) == "auto"}
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IdTable:
     """Ids of users or items: row ``i`` has that of dense index ``i``, and what else is known."""
@@ -202,6 +223,10 @@ class IdTable:
         if self.is_integer:
             return [value if (kept := _as_integer(value)) is None else kept for value in ids]
         return [str(value) for value in ids]
+
+    def of_another_type(self, ids: Iterable[Id]) -> list[Id]:
+        """Those of the given ids that no table of this type can hold: text among integers."""
+        return [value for value in ids if self.is_integer and _as_integer(value) is None]
 
     def lookup(self, ids: Iterable[Id]) -> NDArray[np.int64]:
         """The row of each id, int64, -1 where unknown; SettingError for what is no id at all.

@@ -97,6 +97,7 @@ class Service:
     async def recommend(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, self._bodies.recommend)
+            self.store.get(body.model).check_types(body)
             content, lists = await self._answer(
                 request, "recommend", body, len(body.users), events=self.event_store
             )
@@ -109,6 +110,8 @@ class Service:
             raise ServiceError(404, "no_events", "no events are kept here: start with --events")
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, self._bodies.events)
+            served = self.store.get(None)
+            served.check_types(body)
             if store.num_waiting >= self.config.queue_requests:
                 raise overloaded()
             now = time()
@@ -121,7 +124,7 @@ class Service:
                 )
                 for one in body.events
             ]
-            num_unknown = self.store.get(None).count_unknown([one.item_id for one in body.events])
+            num_unknown = served.count_unknown([one.item_id for one in body.events])
             num_new = await asyncio.wrap_future(store.add(events))
         counts = {"new": num_new, "repeated": len(events) - num_new}
         self.metrics.note_events(counts)

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.data.ids import Id, IdTable
+from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.recommend.answers import Answer
+from foretaste.recommend.inputs import examples, named
 from foretaste.recommend.mixed import AskedUser, ListRequest, answer_requests
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.run import Run
@@ -25,7 +27,14 @@ from foretaste.serve.errors import ServiceError, not_ready
 from foretaste.serve.events import EventStore
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList, cache_key
 from foretaste.serve.run_info import run_info
-from foretaste.serve.schemas import HistoryQuery, RecommendBody, SearchQuery, SimilarBody, User
+from foretaste.serve.schemas import (
+    EventsBody,
+    HistoryQuery,
+    RecommendBody,
+    SearchQuery,
+    SimilarBody,
+    User,
+)
 
 DIGEST_LENGTH = 16
 """Characters of a digest in answers."""
@@ -142,6 +151,24 @@ class ServedModel:
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
         """The number of items that training never saw."""
         return self._are_known(item_ids).count(False)
+
+    def check_types(self, body: RecommendBody | EventsBody) -> None:
+        """ServiceError for an id that is text where those of the run are integers."""
+        users, items = self.recommender.users, self.recommender.items
+        lists: list[tuple[str, IdTable, Sequence[Id]]]
+        if isinstance(body, RecommendBody):
+            lists = [(f"users.{n}.history", items, one.history) for n, one in enumerate(body.users)]
+            lists += [("exclude", items, body.exclude)]
+            lists += [("candidates", items, body.candidates or ())]
+        else:
+            lists = [(f"events.{n}.user_id", users, [e.user_id]) for n, e in enumerate(body.events)]
+            lists += [
+                (f"events.{n}.item_id", items, [e.item_id]) for n, e in enumerate(body.events)
+            ]
+        for field, table, ids in lists:
+            if foreign := table.of_another_type(ids):
+                message = f"{named(foreign)} in {field}: {examples(table)}"
+                raise ServiceError(422, "invalid", message, field)
 
     def similar(self, bodies: Sequence[SimilarBody]) -> list[bytes]:
         """The response to each body; UnsupportedError where the model compares no items."""
@@ -302,7 +329,8 @@ class ModelStore:
     def load(self) -> None:
         """Load what the directories hold now, then have it answer, all at one stroke.
 
-        A run that is what it was is kept. Where one cannot be loaded nothing changes.
+        A run that is what it was is kept. Where one cannot be loaded, or has text where the ids of
+        the one before were integers or the other way round, nothing changes.
         """
         models = {}
         for name, path in self._paths.items():
@@ -311,8 +339,21 @@ class ModelStore:
             if before and before.is_of(run):
                 models[name] = before
             else:
+                if before:
+                    _check_same_types(before.recommender.users, run.users, run.path)
+                    _check_same_types(before.recommender.items, run.items, run.path)
                 models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)
         self._models = models
+
+
+def _check_same_types(before: IdTable, now: IdTable, path: Path) -> None:
+    """RunError where ids were of another type before: clients would not know theirs again."""
+    if before.is_integer != now.is_integer:
+        types = "integers" if before.is_integer else "text"
+        raise RunError(
+            f"{path}: {examples(now)}, and those of the run that answers are {types}; prepare its "
+            "data with --like and the run that answers, or start the service anew"
+        )
 
 
 def _has_text(texts: Sequence[pa.ChunkedArray], query: SearchQuery) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
+from foretaste.data.ids import with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
 from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.engine import Engine
@@ -48,6 +49,7 @@ def prepare(
     *,
     items: Any = None,
     source_dir: Path | str | None = None,
+    like: Path | str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     **settings: Any,
@@ -71,6 +73,10 @@ def prepare(
     downloaded once, checked and unpacked, titles come with it, and ``filters`` are the reference's.
     With ``source_dir`` the files, or the archive, are taken from there instead.
 
+    ``like`` is a run or dataset whose ids, integers or text, these are to be like: what collects
+    day by day would otherwise become text by one such id. It sets ``user_id_type`` and
+    ``item_id_type``.
+
     The directory appears complete or not at all. Same input, settings and seed give the same
     files, whatever the order of rows, number of threads or memory limit.
 
@@ -80,7 +86,10 @@ def prepare(
     Raises InputError for what is wrong with the source (file, line, example), SettingError for
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
+    like = checked("like", like, AnyPath | None)
     (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
+    if like is not None:
+        config = with_id_types_of(like, config or PrepareConfig())
     directory: Path | None = checked("output", output, AnyPath | None)
     overwrite = checked("overwrite", overwrite, bool)
     if directory is not None:

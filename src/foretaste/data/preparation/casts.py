@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from foretaste._util.formatting import shown
 from foretaste._util.settings import wrong
+from foretaste.data.config import IdType
 from foretaste.data.sources.source import Column, Source, Storage, quoted
 from foretaste.errors import InputError, SettingError
 
@@ -46,6 +47,13 @@ KINDS: dict[str, tuple[tuple[Kind, ...], ...]] = {
 }
 """The kinds that a column of each role may turn out to hold; a value that fits one kind of a row
 fits those after it."""
+
+KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
+    "auto": KINDS["user_id"],
+    "integer": (("short", "integer"),),
+    "text": (("text",),),
+}
+"""Those of ids by the type that they are to have."""
 
 _DECIMAL = "DECIMAL(38, 9)"
 # Abbreviations mean several zones: BST is taken for that of Bangladesh.

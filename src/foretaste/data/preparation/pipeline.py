@@ -51,8 +51,14 @@ class Pipeline:
         engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self._counts
         progress("read")
         config = self._config
+        types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
         kinds, num_dropped = read_raw(
-            engine, inputs.interactions, plan.columns, config.time_format, config.empty_ids
+            engine,
+            inputs.interactions,
+            plan.columns,
+            config.time_format,
+            config.empty_ids,
+            types,
         )
         counts["num_rows_read"] = engine.count("raw") + num_dropped
         if config.empty_ids == "drop":

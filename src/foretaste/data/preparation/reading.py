@@ -9,8 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import counted, shown
-from foretaste.data.config import EmptyIds
-from foretaste.data.preparation.casts import KINDS, Kind, cast, describe_format, with_time_format
+from foretaste.data.config import EmptyIds, IdType
+from foretaste.data.preparation.casts import (
+    KINDS,
+    KINDS_OF_IDS,
+    Kind,
+    cast,
+    describe_format,
+    with_time_format,
+)
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Column, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
@@ -41,6 +48,7 @@ _NOUNS: dict[Kind, str] = {
     "moment_ns": "a date such as 2020-12-31",
     "instant_ns": "a time such as 2020-12-31 10:00:00+02:00",
     "text": "an id",
+    "integer": "an integer, as these ids are to be",
 }
 _WITH_OTHER_OFFSETS: dict[Kind, Kind] = {"moment_ns": "instant_ns", "instant_ns": "moment_ns"}
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
@@ -57,6 +65,7 @@ def read_raw(
     columns: dict[str, str],
     time_format: str | None = None,
     empty_ids: EmptyIds | None = None,
+    id_types: Mapping[str, IdType] | None = None,
 ) -> tuple[dict[str, Kind], int]:
     """Make table ``raw`` of the columns given by role; the kind that each was found to be, and the
     number of rows with an empty id that were dropped.
@@ -76,9 +85,10 @@ def read_raw(
             sources = with_time_format(engine, sources, columns["time"], time_format)
         # The kinds that a sample suggests, and wider ones until all values fit.
         kinds: dict[str, Kind] = {}
+        allowed = KINDS | {role: KINDS_OF_IDS[kind] for role, kind in (id_types or {}).items()}
         sample = f"(SELECT * FROM {sources[0].relation} LIMIT {_SAMPLE_ROWS})"
         for role, name in columns.items():
-            possible = [kind for row in KINDS[role] for kind in row]
+            possible = [kind for row in allowed[role] for kind in row]
             fits = ", ".join(
                 f"count({cast(engine.sql, sources[0].columns[name], kind)})" for kind in possible
             )
@@ -86,7 +96,7 @@ def read_raw(
             kinds[role] = possible[num_fitting.index(max(num_fitting))]
         while misfits := _read_as(engine, sources, columns, kinds):
             for role in misfits:
-                (row,) = (row for row in KINDS[role] if kinds[role] in row)
+                (row,) = (row for row in allowed[role] if kinds[role] in row)
                 wider = row[row.index(kinds[role]) + 1 :]
                 if not wider:
                     raise _bad_value(engine, sources, role, columns[role], kinds[role], empty_ids)
@@ -288,6 +298,11 @@ def _advice(role: str, example: str) -> str:
     """The remedy for a value that is of no kind its role may have."""
     if _DECIMAL_COMMA.fullmatch(example):
         return "; write decimals with a point: " + example.replace(",", ".")
+    if role.endswith("_id") and example:
+        return (
+            f"; mend the column: one such id makes all of them text, and {role}_type is integer, "
+            "as given or as in the run of --like"
+        )
     if role == "time":
         return (
             "; mend the column, or use a protocol that does not look at times: --protocol "
