@@ -296,13 +296,13 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
 
 def _advice(role: str, example: str) -> str:
     """The remedy for a value that is of no kind its role may have."""
-    if _DECIMAL_COMMA.fullmatch(example):
-        return "; write decimals with a point: " + example.replace(",", ".")
     if role.endswith("_id") and example:
         return (
             f"; mend the column: one such id makes all of them text, and {role}_type is integer, "
             "as given or as in the run of --like"
         )
+    if _DECIMAL_COMMA.fullmatch(example):
+        return "; write decimals with a point: " + example.replace(",", ".")
     if role == "time":
         return (
             "; mend the column, or use a protocol that does not look at times: --protocol "
