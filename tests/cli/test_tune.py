@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,11 @@ def test_tune(foretaste: Foretaste) -> None:
     searched = [line for line in done.err.splitlines() if line.startswith("  searched")]
     assert len(searched) == 2, "fitted in one pass"
     assert all("--l2 " in line for line in searched)
+    assert re.search(r" and: foretaste train --like pass/trial-00[01] DATASET\n$", done.out)
+    done = foretaste("tune ease data --trials 3 --output pass --time 10")
+    assert "--time is '10'; give a number and its unit: 90s, 10m or 2h" in done.err
+    assert foretaste("tune ease data --trials 3 --output pass --time 10m").status == 0
+    assert Run.open("pass/trial-002").is_finished
     done = foretaste("tune popularity data")
     assert done.status == 2
     done = foretaste("tune ease data --trials 0")

@@ -249,6 +249,13 @@ def test_trials_whose_learning_rate_falls_are_compared_only_with_their_like(
     assert reported == {0, 1}
 
 
+def test_no_trial_begins_after_the_time(dataset: Dataset, tmp_path: Path) -> None:
+    arguments = {"output": tmp_path / "it", "callback": Callback()}
+    search = tune_model("ease", dataset, trials=5, time_s=1e-6, **arguments)
+    assert len(search.trials) == 1
+    assert len(tune_model("ease", dataset, trials=2, time_s=600, **arguments).trials) == 2
+
+
 def test_a_model_without_epochs_is_measured_on_validation(dataset: Dataset, tmp_path: Path) -> None:
     search = tune_model("ease", dataset, trials=3, output=tmp_path / "it", callback=Callback())
     for one in search.trials:

@@ -125,7 +125,7 @@ def prepare(
         print_data(str(dataset.path))
         return
     say(console, str(dataset))
-    linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "itemknn"
+    linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "ials"
     models = ["popularity", linear, "vae", "neumf"]
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
@@ -134,3 +134,9 @@ def prepare(
         *(("foretaste", "train", model, dataset.path, *options) for model in models),
         heading="Next (popularity is what the others must beat):",
     )
+    if dataset.manifest.protocol == "leave-one-out" and (config or Settings()).protocol == "auto":
+        say(
+            console,
+            "The next item of each user is held out: models that read the order of interactions, "
+            "which are not among these, find about three times as many of them.",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,8 @@ from cyclopts import App
 
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
-from foretaste.cli.train_options import RawData, RawOptions, Source, options_of
+from foretaste.cli.train_options import RawData, RawOptions, Source, are_prepared, options_of
+from foretaste.errors import SettingError
 from foretaste.models.registry import MODELS, config_class
 from foretaste.tune.config import TRIALS
 
@@ -23,6 +25,7 @@ def command_for(model: str) -> Callable[..., None]:
     def command(
         *dataset: Source,
         trials: int = TRIALS,
+        time: str | None = None,
         output: Path | None = None,
         model_config: Any = None,
         config: Any = None,
@@ -36,11 +39,13 @@ def command_for(model: str) -> Callable[..., None]:
         Args:
             dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
             trials: Trainings in all; with more of them the same command goes on.
+            time: Time after which no further trial begins: --time 90s, 10m or 2h.
             output: Directory of the runs, and of the trials as table.md, table.csv and table.json;
                 searches/MODEL-NAME unless given.
             format: How to print; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """
+        time_s = None if time is None else _seconds(time)
         raw = raw or RawData()
         data = raw.open(dataset, quiet=quiet)
 
@@ -53,6 +58,7 @@ def command_for(model: str) -> Callable[..., None]:
             model,
             data,
             trials=trials,
+            time_s=time_s,
             output=output,
             callback=Callback() if quiet else None,
             **settings,
@@ -66,12 +72,26 @@ def command_for(model: str) -> Callable[..., None]:
                 ("foretaste", "evaluate", found.best.run),
                 *raw.on_everything(found.best.run, dataset),
             )
+            if are_prepared(dataset):
+                say(
+                    console,
+                    "For production, prepare the same files with --protocol none, and: foretaste "
+                    f"train --like {found.best.run} DATASET",
+                )
 
     types = options_of(config_class(model))
     command.__annotations__ |= {
         name: types[name] for name in ("model_config", "config", "sampling")
     }
     return command
+
+
+def _seconds(time: str) -> float:
+    """The seconds of a time such as 90s, 10m or 2h; SettingError for any other."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", time)
+    if found is None:
+        raise SettingError(f"--time is {time!r}; give a number and its unit: 90s, 10m or 2h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 for position, name in enumerate(MODELS):

@@ -108,7 +108,8 @@ def blend_weights(
     """The weights of a blend with the best metric on the validation part, as a search finds them.
 
     It begins with the best run alone; then each run in turn takes the share of the sum that gains
-    most, in steps of 0.05, twice. Models score once, and their scores are kept while memory lasts.
+    most, twice: the best of all tenths, then the better of those 0.05 beside it. Models score once,
+    and their scores are kept while memory lasts.
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in

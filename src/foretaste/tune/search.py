@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from foretaste._util.keywords import routed
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Count, changed, checked
+from foretaste._util.settings import Count, Range, changed, checked
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
@@ -42,6 +43,7 @@ def tune_model(
     dataset: Dataset | Path | str | Any,
     *,
     trials: int = TRIALS,
+    time_s: float | None = None,
     model_config: ModelConfig | None = None,
     config: TrainingConfig | None = None,
     sampling: SamplingConfig | None = None,
@@ -60,6 +62,7 @@ def tune_model(
         model: a model with settings worth a search, as its config's ``search_space`` has them.
         dataset: as in `train`; with a validation part.
         trials: trainings in all.
+        time_s: seconds after which no further trial begins.
         model_config, config, sampling: as in `train`.
         output: directory of the runs, the trials, and their table as Markdown, CSV and JSON; by
             default ``searches/MODEL-NAME`` with the dataset's name.
@@ -73,6 +76,8 @@ def tune_model(
     """
     kind = config_class(checked("model", model, str))
     trials = checked("trials", trials, Count)
+    time_s = checked("time_s", time_s, Annotated[float, Range(above=0)] | None)
+    began = time.monotonic()
     place = checked("output", output, Path | None)
     model_config, config, sampling, preparation = routed(
         tune_model,
@@ -121,6 +126,8 @@ def tune_model(
     ):
         while len(study.finished) < trials:
             task.try_next(study)
+            if time_s is not None and time.monotonic() - began >= time_s:
+                break
         search = task.result(study, given)
         if not any(one.state == "complete" for one in search.trials):
             raise TrainingError(f"every trial in {task.path} failed: {search.trials[0].reason}")

@@ -83,11 +83,11 @@ class RP3betaConfig(NeighborsConfig):
         "beta": Between(0.0, 1.0),
     }
 
-    alpha: Annotated[float, Range(at_least=0)] = 0.6
+    alpha: Annotated[float, Range(at_least=0, at_most=2)] = 0.6
     """Power of the probability of each step: the higher, the less people and items with many
     interactions count."""
 
-    beta: Annotated[float, Range(at_least=0)] = 0.4
+    beta: Annotated[float, Range(at_least=0, at_most=1)] = 0.4
     """Power of the number of users by which an item's weight is divided: the higher, the less
     popular items are shown."""
 
