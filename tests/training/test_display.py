@@ -340,9 +340,9 @@ def test_a_long_inversion_names_a_model_that_is_quick(monkeypatch: pytest.Monkey
         "inverting a 100 × 100 matrix, which takes about 1 MiB of memory"
     )
     monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 200_000)
-    assert model.fitting_note().endswith("and 0:00:59; ials takes a small part of both")
+    assert model.fitting_note().endswith("and about 0:00:59; ials takes a small part of both")
     monkeypatch.undo()
     monkeypatch.setattr(Ease, "_inverting_s", lambda model: 960.0)
     assert model.fitting_note().endswith(
-        "1 MiB of memory and 0:16:00; ials takes a small part of both"
+        "1 MiB of memory and about 0:16:00; ials takes a small part of both"
     )
