@@ -45,7 +45,12 @@ from foretaste.errors import SettingError
             {"items_columns": ("a", "")},
             "items_columns is .*; it must be two or more different names",
         ),
-        ({"encoding": "cp1252"}, "encoding is 'cp1252'; it must be utf-8, latin-1 or utf-16"),
+        ({"encoding": "utf-9"}, "encoding is 'utf-9'; it must be an encoding of text, such as utf"),
+        (
+            {"items_encoding": "base64"},
+            "items_encoding is 'base64'; it must be an encoding of text",
+        ),
+        ({"encoding": ""}, "encoding is ''; it must be an encoding of text"),
         ({"items_quote": "'"}, "items_quote is .*; it must be double or none"),
     ],
 )
@@ -72,3 +77,9 @@ def test_memory_and_threads_are_no_matter_of_content() -> None:
 def test_shapes_that_cannot_be_generated(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         GenerateConfig(**settings)
+
+
+@pytest.mark.parametrize("name", ["Latin1", "latin-1", "ISO-8859-1", "latin_1"])
+def test_an_encoding_has_one_name(name: str) -> None:
+    assert PrepareConfig(encoding=name).content() == PrepareConfig(encoding="latin-1").content()
+    assert PrepareConfig(encoding="UTF-8").content() == PrepareConfig().content()

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretaste.data import Dataset, GenerateConfig, PrepareConfig, generate, prepare
+from foretaste.errors import InputError
 from tests.data.conftest import WriteFile
 
 COLUMNS = ("user_id", "item_id", "timestamp")
@@ -307,3 +308,27 @@ def test_quotes_as_they_are(write: WriteFile, tmp_path: Path) -> None:
     source = write('user_id\titem_id\n"a\tx\nb"c\ty\n', "raw.tsv")
     dataset = prepare(source, tmp_path / "out", PrepareConfig(quote="none", protocol="none"))
     assert dataset.users.ids() == ['"a', 'b"c']
+
+
+@pytest.mark.parametrize("name", ["raw.csv", "raw.csv.gz", "raw.csv.zst", "raw.jsonl"])
+@pytest.mark.parametrize("encoding", ["CP1252", "cp1251", "gb18030", "utf-16-be", "UTF8"])
+def test_encodings_by_any_name(tmp_path: Path, name: str, encoding: str) -> None:
+    users = {"cp1251": "\u0416", "gb18030": "\u4e2d"}.get(encoding, "\u20ac 5")
+    text = f"user_id,item_id\n{users},1\n{users},2\nx,1\n"
+    if name.endswith("jsonl"):
+        text = f'{{"user": "{users}", "item": 1}}\n' * 2 + '{"user": "x", "item": 1}\n'
+    with pa.output_stream(tmp_path / name) as stream:
+        stream.write(text.encode(encoding))
+    dataset = prepare(tmp_path / name, tmp_path / "out", encoding=encoding, protocol="none")
+    assert sorted(dataset.users.ids()) == sorted([users, "x"])
+
+
+def test_what_is_not_in_the_encoding_is_named(write: WriteFile, tmp_path: Path) -> None:
+    source = write(b"user_id,item_id\n1,2\n\x81,3\n")
+    with pytest.raises(
+        InputError, match=r"raw\.csv, line 3: is not cp1252 text; give its encoding"
+    ):
+        prepare(source, tmp_path / "out", encoding="cp1252")
+    source = write(b"user_id,item_id\n1,2\n1,2,3\n\x80,3\n")
+    with pytest.raises(InputError, match=r"raw\.csv, line 3: expected 2 fields, found 3"):
+        prepare(source, tmp_path / "out", encoding="cp1252")

@@ -363,3 +363,31 @@ def test_however_little_is_free_some_memory_is_taken(
     monkeypatch.setattr("foretaste.data.preparation.duckdb_engine.free_bytes", lambda: 100_000)
     with DuckDBEngine(tmp_path / "scratch", None, 1) as engine:
         assert engine.row("SELECT 1") == (1,)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "message"),
+    [
+        ("978300760", "2020-12-31", "'2020-12-31' is a date, and others are numbers; write all"),
+        ("2020-12-31", "978300760", "'978300760' is a number, and others are dates; write all"),
+    ],
+)
+def test_dates_and_numbers_in_one_column(
+    write: WriteFile, output: Path, first: str, then: str, message: str
+) -> None:
+    text = "user,item,time\n" + f"1,2,{first}\n" * 3 + f"1,2,{then}\n"
+    refuse(write(text), output, rf"raw\.csv, line 5: time {message}")
+
+
+def test_ids_in_the_index_of_a_frame(output: Path) -> None:
+    frame = pd.DataFrame({"user": [1, 2], "item": [1, 2], "stars": [1, 2]})
+    advice = r"Its index has 'user'.*: frame\.reset_index\(\) makes columns of it"
+    series = frame.set_index(["user", "item"])["stars"]
+    for source, message in (
+        (frame.set_index("user"), f"looks like user_id.*{advice}"),
+        (frame.set_index(["user", "item"]), f"looks like user_id.*{advice}"),
+        (series, r"got Series; its reset_index\(\) makes a frame of it"),
+    ):
+        with pytest.raises(InputError, match=message):
+            prepare(source, output)
+    prepare(series.reset_index(), output, protocol="none")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
@@ -40,8 +42,8 @@ def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
             3,
         ),
         (
-            "item_id,description\n10,Ten\n",
-            "none, as no column of items.csv looks like a title: 'description' "
+            "item_id,colour\n10,Ten\n",
+            "none, as no column of items.csv looks like a title: 'colour' "
             "(--title-column names one)",
             None,
         ),
@@ -118,10 +120,10 @@ def test_one_user_is_too_few_to_learn_from_or_measure_on(prepared: PrepareText) 
     alone = {"training": "nothing can be learned from one user alone"}
     whole = prepared(text, "whole", protocol="none").manifest.notes
     assert whole == alone | {"not used": "'time'"}
-    both = alone | {"validation": unmeasured, "test": unmeasured}
+    both = alone | {"times": "1 to 3", "validation": unmeasured, "test": unmeasured}
     assert prepared(text).manifest.notes == both
     shared = text + "2,30,1\n2,10,2\n2,20,3\n"
-    assert prepared(shared, "shared", validation="none").manifest.notes == {}
+    assert prepared(shared, "shared", validation="none").manifest.notes == {"times": "1 to 3"}
 
 
 WEIGHTED = "user_id,item_id,stars,genre,Play Count,time\n" + "".join(
@@ -194,3 +196,132 @@ def test_a_printed_dataset_has_notes_and_sizes(tmp_path: Path) -> None:
         assert ["not", "used", "'colour'"] in lines
         assert ["rows", "of", "rare items  1"] in lines
     assert repr(dataset) == f"Dataset({str(tmp_path / 'out')!r}, none)"
+
+
+def rows(header: str, last: Callable[[int, int], object]) -> str:
+    """Five items of each of five users, with a column whose value is that of both numbers."""
+    pairs = [(user, item) for user in range(5) for item in range(5)]
+    return f"{header}\n" + "".join(f"{user},{item},{last(user, item)}\n" for user, item in pairs)
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        (lambda user, item: item, {"times": "0 to 4"}),
+        (lambda user, item: 20201231235950 + item, {"times": "20201231235950 to 20201231235954"}),
+        (lambda user, item: f"2020-01-0{item + 1} 10:00:00", {"times": "2020-01-01 to 2020-01-05"}),
+        (lambda user, item: 1_600_000_000 + item * 10**6,
+         {"times": "2020-09-13 to 2020-10-29, read as seconds"}),
+        (lambda user, item: (1_600_000_000 + user) * 10**9,
+         {"times": "2020-09-13 to 2020-09-13, read as nanoseconds"}),
+        (lambda user, item: 1_600_000_000 * (1000 if user % 2 else 1) + item,
+         {"times": "1600000000 to 1600000000004",
+          "units of time": "1600000000 is 2020-09-13 in seconds and 1600000000000 is 2020-09-13 in "
+          "milliseconds: times of several units cannot be put in order; write all of them in one"}),
+        (lambda user, item: f"{1 if item == 0 else 2020:04}-01-01",
+         {"times": "0001-01-01 to 2020-01-01",
+          "span of times": "0001-01-01 and 2020-01-01 lie further apart than any life; one of them "
+          "may stand for no time, or be in another unit"}),
+        (lambda user, item: 1_600_000_000 + (item == 4) * 90_000_000_000,
+         {"times": "2020-09-13 to 4872-09-08, read as seconds",
+          "span of times": "2020-09-13 and 4872-09-08 lie further apart than any life; one of them "
+          "may stand for no time, or be in another unit"}),
+    ],
+)  # fmt: skip
+def test_the_first_and_last_time_are_said(
+    prepared: PrepareText, time: Callable[[int, int], object], expected: dict[str, str]
+) -> None:
+    notes = prepared(rows("user_id,item_id,time", time)).manifest.notes
+    assert {name: note for name, note in notes.items() if "time" in name} == expected
+
+
+def test_events_in_milliseconds_beside_an_export_in_seconds(
+    write: WriteFile, tmp_path: Path
+) -> None:
+    sources = [
+        write(rows("user_id,item_id,time", lambda user, item: 1_600_000_000 + item), "a.csv"),
+        pd.DataFrame({"user_id": [1], "item_id": [9], "time": [1_600_000_000_123]}),
+    ]
+    assert "units of time" in prepare(sources, tmp_path / "out").manifest.notes
+
+
+@pytest.mark.parametrize(
+    ("value", "is_said"),
+    [
+        (lambda user, item: f"12/{item + 1}/2010 8:26", True),
+        (lambda user, item: f"2010-12-0{item + 1}T08:26:00Z", True),
+        (lambda user, item: f'"Dec {item + 1}, 2010"', True),
+        (lambda user, item: f'"09 1{item}, 2009"', True),
+        (lambda user, item: f"{item} Dec 2010", True),
+        (lambda user, item: f"size {item}", False),
+        (lambda user, item: "", False),
+        (lambda user, item: f"2010-12-01 {item}" if user else "never", False),
+    ],
+)
+def test_a_column_that_looks_like_a_time_and_is_not_used(
+    prepared: PrepareText, value: Callable[[int, int], object], is_said: bool
+) -> None:
+    text = rows("user_id,item_id,bought", value)
+    said = (
+        "'bought' looks like a time and is not used, which decides the protocol; --time-column "
+        "(time_column=... in Python) names one"
+    )
+    assert prepared(text).manifest.notes.get("maybe times") == (said if is_said else None)
+    asked = prepared(text, "asked", protocol="held-out-users").manifest.notes
+    assert "maybe times" not in asked
+
+
+def test_a_column_of_timestamps_that_is_not_used(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"user": [1, 2, 3, 4] * 9, "item": range(36)})
+    frame["bought"] = pd.Timestamp("2020-01-01")
+    assert "'bought' looks" in prepare(frame, tmp_path / "out").manifest.notes["maybe times"]
+
+
+@pytest.mark.parametrize("name", ["Quantity", "order_qty", "Rating", "score"])
+def test_numbers_below_zero_are_said(prepared: PrepareText, tmp_path: Path, name: str) -> None:
+    said = (
+        f"{name!r} is below 0 in 10 rows, down to -2; returns and dislikes count as interactions "
+        "too (--rating-column with --min-rating leaves them out)"
+    )
+    text = rows(f"user_id,item_id,{name}", lambda user, item: item - 2)
+    frame = pd.read_csv(StringIO(text))
+    for notes in (
+        prepared(text).manifest.notes,
+        prepare(frame, tmp_path / "frame").manifest.notes,
+    ):
+        assert notes["below 0"] == said
+    rated = {"rating_column": name, "min_rating": 1}
+    assert "below 0" not in prepared(text, "rated", **rated).manifest.notes
+    assert "below 0" not in prepared(text.replace("-", ""), "above").manifest.notes
+
+
+def test_ids_that_a_spreadsheet_rounded(prepared: PrepareText) -> None:
+    text = "user_id,item_id\n1,9.06E+17\n1,9.06E+17\n2,1E+20\n2,A5E+3\n3,85E10\n"
+    assert prepared(text, protocol="none").manifest.notes == {
+        "item ids": "kept as text: '1E+20' is rounded, as spreadsheets round long numbers: "
+        "different ids have become one; export them as text (3 rows like it)"
+    }
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("Invoice,StockCode,Description,Quantity,InvoiceDate,Price,Customer ID,Country",
+         ("Customer ID", "StockCode", "InvoiceDate")),
+        ("timestamp,visitorid,event,itemid,transactionid", ("visitorid", "itemid", "timestamp")),
+        ("event_time,event_type,product_id,category_id,brand,price,user_id,user_session",
+         ("user_id", "product_id", "event_time")),
+        ("reviewerID,asin,reviewerName,reviewText,overall,unixReviewTime,reviewTime",
+         ("reviewerID", "asin", "unixReviewTime")),
+        ("customer_id,product,OrderDate", ("customer_id", "product", "OrderDate")),
+    ],
+)  # fmt: skip
+def test_columns_as_real_exports_call_them(
+    prepared: PrepareText, header: str, columns: tuple[str, str, str]
+) -> None:
+    names = header.split(",")
+    lines = [
+        ",".join(str(n if name in columns[:2] else n % 7) for name in names) for n in range(20)
+    ]
+    found = prepared("\n".join([header, *lines]), protocol="temporal").manifest.columns
+    assert tuple(found[role] for role in ("user_id", "item_id", "time")) == columns

@@ -4,6 +4,7 @@ Annotations are evaluated here: the command line inherits from these settings in
 which do not have their names.
 """
 
+import codecs
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -17,7 +18,6 @@ Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "none"
 Validation = Literal["hold-out", "none"]
 Filters = Literal["auto", "none", "reference"]
 EngineName = Literal["duckdb", "spark"]
-Encoding = Literal["utf-8", "latin-1", "utf-16"]
 Quote = Literal["double", "none"]
 IdType = Literal["auto", "integer", "text"]
 TargetInCandidates = Literal["keep", "drop"]
@@ -47,7 +47,7 @@ class FileFormat:
     columns: tuple[str, ...] | None = None
     """The column names of files without a header line."""
 
-    encoding: Encoding = "utf-8"
+    encoding: str = "utf-8"
     """Encoding of the characters."""
 
     quote: Quote = "double"
@@ -87,8 +87,9 @@ class PairsConfig:
     """Column names of text files without a header line, in order and separated by commas:
     ``user_id,item_id,rating,timestamp``. A column named ``-`` is not read."""
 
-    encoding: Encoding = "utf-8"
-    """How text files store characters; a byte order mark is taken off."""
+    encoding: str = "utf-8"
+    """How text files store characters, by any name of it: ``utf-8``, ``latin1``, ``cp1252``. A byte
+    order mark is taken off."""
 
     quote: Quote = "double"
     """``double`` lets a field stand in double quotes, and then hold delimiters and line breaks;
@@ -104,6 +105,8 @@ class PairsConfig:
         return self._format("")
 
     def _check_format(self, prefix: str) -> None:
+        encoding = f"{prefix}encoding"
+        object.__setattr__(self, encoding, _encoding(encoding, getattr(self, encoding)))
         delimiter, columns = (getattr(self, prefix + name) for name in ("delimiter", "columns"))
         if delimiter is not None and (
             not 1 <= len(delimiter.encode()) <= _MAX_DELIMITER_BYTES
@@ -170,7 +173,7 @@ class InputConfig(PairsConfig):
     items_columns: tuple[str, ...] | None = None
     """``columns`` of the file that describes items, where it has no header line."""
 
-    items_encoding: Encoding = "utf-8"
+    items_encoding: str = "utf-8"
     """``encoding`` of the file that describes items."""
 
     items_quote: Quote = "double"
@@ -281,6 +284,18 @@ class PrepareConfig(InputConfig):
             for field in fields(self)
             if field.name not in _NOT_CONTENT
         }
+
+
+def _encoding(setting: str, name: str) -> str:
+    """The one name of an encoding of text; SettingError where it is none."""
+    try:
+        codec = codecs.lookup(name).name
+        "".encode(codec)  # base64 and others are no encodings of text
+    except (LookupError, ValueError):
+        raise wrong(
+            setting, name, "an encoding of text, such as utf-8, latin-1, cp1252 or utf-16"
+        ) from None
+    return {"iso8859-1": "latin-1", "utf-8-sig": "utf-8"}.get(codec, codec)
 
 
 def memory_bytes(memory_limit: str) -> float:

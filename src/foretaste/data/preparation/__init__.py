@@ -130,7 +130,7 @@ def warn_of(dataset: Dataset) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, level = frame.f_back, level + 1
     for subject, note in dataset.manifest.notes.items():
-        if subject != "titles":  # these are as they were asked for
+        if subject not in ("titles", "times"):  # these say what was read, and nothing is odd
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)
 
 

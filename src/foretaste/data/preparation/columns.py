@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
+from foretaste.data.preparation.casts import cast
 from foretaste.data.preparation.reading import like_it, naming
+from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, identifier
 from foretaste.errors import InputError, SettingError
 
@@ -21,29 +23,52 @@ if TYPE_CHECKING:
 # Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "user_id": (
-        "userid", "user", "uid", "customerid", "customer", "memberid", "visitorid", "accountid",
-        "reviewerid", "profileid", "playerid", "clientid", "buyerid", "personid", "username",
+        # Olist's customer_id is another for each order.
+        "userid", "user", "uid", "customeruniqueid", "customerid", "customer", "customerno",
+        "customernumber", "customercode", "memberid", "member", "visitorid", "visitor", "accountid",
+        "shopperid", "householdkey", "householdid", "reviewerid", "reviewer", "profileid",
+        "playerid", "clientid", "client", "buyerid", "buyer", "personid", "username",
     ),
     "item_id": (
         "itemid", "item", "iid", "movieid", "movie", "productid", "product", "asin", "parentasin",
         "articleid", "article", "bookid", "book", "isbn", "artistid", "artist", "trackid", "track",
         "songid", "song", "gameid", "game", "appid", "videoid", "newsid", "businessid", "sku",
-        "listingid", "contentid", "documentid", "docid", "recipeid",
+        "stockcode", "itemcode", "productcode", "articlecode", "itemno", "productno", "articleno",
+        "itemsku", "productsku", "lineitemsku", "animeid", "beerid", "listingid", "contentid",
+        "documentid", "docid", "recipeid",
     ),
     "rating": (
         "rating", "ratings", "stars", "starrating", "score", "overall", "userrating", "bookrating",
     ),
     "time": (
         "timestamp", "time", "datetime", "date", "ts", "unixtime", "unixreviewtime", "eventtime",
-        "eventtimestamp", "createdat", "ratedat", "purchasedat", "usertimerank", "timerank",
+        "eventtimestamp", "eventdate", "invoicedate", "orderdate", "ordertime", "orderedat",
+        "purchasedate", "purchasetime", "orderpurchasetimestamp", "purchasedat",
+        "transactiondate", "transactiontime", "reviewdate", "reviewtime", "ratingdate",
+        "ratingtime", "createdat", "createdtime", "ratedat", "playedat", "viewedat", "watchedat",
+        "usertimerank", "timerank",
     ),
     "weight": (
         "weight", "count", "counts", "playcount", "plays", "listens", "listencount", "numplays",
         "playtime", "hours", "hoursplayed", "views", "viewcount", "clicks", "quantity", "qty",
-        "frequency", "freq", "strength", "confidence",
+        "units", "frequency", "freq", "strength", "confidence",
     ),
-    "title": ("title", "name", "itemtitle", "movietitle", "itemname", "productname", "booktitle"),
+    "title": (
+        "title", "name", "itemtitle", "movietitle", "itemname", "productname", "producttitle",
+        "booktitle", "description", "itemdescription", "productdescription",
+    ),
 }  # fmt: skip
+
+_QUANTITY = re.compile(r".*(quantity|qty|rating)")
+_MONTH_AND_DAY = r"([a-z]{3,9}[ -]\d{1,2}|\d{1,2}[ -][a-z]{3,9})"
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})"
+    rf"|\d{{1,2}} \d{{1,2}},? \d{{4}}|([a-z]+,? )?{_MONTH_AND_DAY}[ ,-]+\d{{2,4}})"
+    r"(?!\d).*",
+    re.IGNORECASE | re.DOTALL,
+)
+_SAMPLE_ROWS = 1000
+_TIMES = ("moment", "moment_ns", "instant", "instant_ns")
 
 _STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
 _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
@@ -69,7 +94,7 @@ def find_columns(
     is asked to be two things.
     """
     columns = list(source.columns)
-    hint = _header_hint(source, "user_id,item_id,rating,timestamp")
+    hint = _header_hint(source, "user_id,item_id,rating,timestamp") + _index_hint(source)
     found = {
         role: name
         for role in roles
@@ -120,6 +145,59 @@ def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, 
             "--min-rating leaves low ones out)"
         )
     return {"not used": _listed(unused) + reason}
+
+
+def describe_times_not_used(
+    engine: Engine, source: Source, used: Collection[str]
+) -> dict[str, str]:
+    """A note on columns that look like times; empty where there are none."""
+    unused = {name: column for name, column in source.columns.items() if name not in used}
+    texts = [name for name, column in unused.items() if column.storage == "text"]
+    found = [shown(name) for name, column in unused.items() if column.storage in _TIMES]
+    if texts:
+        selected = ", ".join(unused[name].sql for name in texts)
+        rows = engine.run(f"SELECT {selected} FROM {source.relation} LIMIT {_SAMPLE_ROWS}")
+        for name, values in zip(texts, zip(*rows, strict=True), strict=True):
+            given = [value.strip() for value in values if value]
+            if given and all(map(_DATE.fullmatch, given)):
+                found.append(shown(name))
+    if not found:
+        return {}
+    looks = "looks like a time and is" if len(found) == 1 else "look like times and are"
+    return {
+        "maybe times": f"{', '.join(found)} {looks} not used, which decides the protocol; "
+        "--time-column (time_column=... in Python) names one"
+    }
+
+
+def describe_negatives(
+    engine: Engine, sources: Sequence[Source], used: Collection[str]
+) -> dict[str, str]:
+    """A note on numbers below zero in unused columns like a quantity or rating; empty where there
+    are none."""
+    found = []
+    for name in dict.fromkeys(name for source in sources for name in source.columns):
+        plain = _plain(name)
+        if name in used or not (plain in _STRENGTHS or _QUANTITY.fullmatch(plain)):
+            continue
+        total, least = 0, 0.0
+        for source in sources:
+            if name not in source.columns:
+                continue
+            number = cast(engine.sql, source.columns[name], "real")
+            count, smallest = engine.row(
+                f"SELECT count(*), min({number}) FROM {source.relation} WHERE {number} < 0"
+            )
+            if count:
+                total, least = total + count, min(least, smallest)
+        if total:
+            found.append(f"{shown(name)} is below 0 in {counted(total, 'row')}, down to {least:g}")
+    if not found:
+        return {}
+    return {
+        "below 0": f"{'; '.join(found)}; returns and dislikes count as interactions too "
+        "(--rating-column with --min-rating leaves them out)"
+    }
 
 
 def find_spelling(
@@ -280,6 +358,14 @@ def _header_hint(source: Source, example: str) -> str:
         f" {reason}: where there is no line of column names, give them with "
         f"{_flag(f'{source.header.prefix}columns')}, in order, such as {example}."
     )
+
+
+def _index_hint(source: Source) -> str:
+    """A sentence on a frame that has names in its index, which is not read."""
+    if not isinstance(source, Frame) or not source.index_names:
+        return ""
+    names = _listed(source.index_names)
+    return f" Its index has {names}: frame.reset_index() makes columns of it."
 
 
 def _flag(option: str) -> str:

@@ -39,8 +39,8 @@ _CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"
 _CANNOT_SPILL = "max_temp_directory_size"
 
 _BEYOND_ENCODING = {
-    "latin-1": "holds bytes that latin-1 does not have, as windows-1252 text does; convert the "
-    "file, for example with iconv -f WINDOWS-1252 -t UTF-8",
+    "latin-1": "holds bytes that latin-1 does not have, as windows-1252 text does: --encoding "
+    "cp1252 (encoding='cp1252' in Python)",
     "utf-16": "holds what cannot be read as UTF-16, as emoji cannot; convert the file, for example "
     "with iconv -f UTF-16 -t UTF-8",
 }
@@ -124,17 +124,20 @@ class DuckDBEngine(Engine):
 
     def register(self, sources: Sequence[Source]) -> list[Source]:
         # Frames are made known; text files are kept for errors to name them.
-        for source in sources:
+        registered = list(sources)
+        for number, source in enumerate(sources):
             if isinstance(source, TextFile):
                 source.check_lengths()
-                self._text_files[real_path(source.path)] = source
+                copy = self._scratch / f"{len(self._text_files)}.utf-8"
+                registered[number] = source.readable(copy)
+                self._text_files |= {real_path(path): source for path in (source.path, copy)}
             if isinstance(source, Frame):
                 try:
                     self._connection.register(source.relation, source.table)
                 except _DATA_ERRORS as error:
                     problem = _first_line(str(error))
                     raise InputError(f"{source.name}: cannot be read: {problem}") from None
-        return list(sources)
+        return registered
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         try:

@@ -13,10 +13,20 @@ from foretaste.data.manifest import Manifest, Part
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
 from foretaste.data.preparation.casts import Kind
-from foretaste.data.preparation.columns import ItemDescriptions, describe_unused
+from foretaste.data.preparation.columns import (
+    ItemDescriptions,
+    describe_negatives,
+    describe_times_not_used,
+    describe_unused,
+)
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.plan import Plan
-from foretaste.data.preparation.reading import describe_suspicious_ids, like_it, read_raw
+from foretaste.data.preparation.reading import (
+    describe_suspicious_ids,
+    describe_times,
+    like_it,
+    read_raw,
+)
 from foretaste.data.preparation.writing import write_parts
 from foretaste.data.sources import describe_folders
 from foretaste.errors import InputError, SettingError
@@ -52,7 +62,7 @@ class Pipeline:
         progress("read")
         config = self._config
         types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
-        kinds, num_dropped = read_raw(
+        kinds, sources, num_dropped = read_raw(
             engine,
             inputs.interactions,
             plan.columns,
@@ -65,7 +75,12 @@ class Pipeline:
             counts["num_rows_with_an_empty_id"] = num_dropped
         names = [name for source in inputs.interactions for name in source.columns]
         used = plan.columns.values()
-        notes = describe_unused(names, used) | describe_suspicious_ids(engine, kinds)
+        notes = describe_times(engine, kinds) if "time" in kinds else {}
+        notes |= describe_unused(names, used)
+        if "time" not in kinds and config.protocol in ("auto", "leave-one-out") and not plan.parts:
+            notes |= describe_times_not_used(engine, sources[0], used)
+        notes |= describe_negatives(engine, sources, used)
+        notes |= describe_suspicious_ids(engine, kinds)
         notes |= describe_folders(inputs.interactions, used)
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         item_columns = [] if items is None else items.read(engine)

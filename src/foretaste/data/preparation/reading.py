@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import EmptyIds, IdType
@@ -53,10 +55,17 @@ _NOUNS: dict[Kind, str] = {
 _WITH_OTHER_OFFSETS: dict[Kind, Kind] = {"moment_ns": "instant_ns", "instant_ns": "moment_ns"}
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DECIMALS = re.compile(r"([.][0-9]{9})[0-9]+")
+# Numbers of seconds in these years are times, in one of these units by their powers of ten.
+_EARLIEST, _LATEST = 10**8, 4_102_444_800  # 1973, 2100
+_UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
+_YEAR_S = 365.2425 * 86_400
+_LIFE_S = 110 * _YEAR_S
+
 _DROP_EMPTY = "; --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an empty id"
 
 # Ids that are kept as they are written, and may not have been meant so.
 _AS_FLOAT = "-?[0-9]+[.]0+"
+_OF_SPREADSHEET = "-?[0-9]([.][0-9]+)?[eE][+][0-9]+"
 
 
 def read_raw(
@@ -66,9 +75,9 @@ def read_raw(
     time_format: str | None = None,
     empty_ids: EmptyIds | None = None,
     id_types: Mapping[str, IdType] | None = None,
-) -> tuple[dict[str, Kind], int]:
-    """Make table ``raw`` of the columns given by role; the kind that each was found to be, and the
-    number of rows with an empty id that were dropped.
+) -> tuple[dict[str, Kind], Sequence[Source], int]:
+    """Make table ``raw`` of the columns given by role; the kind that each was found to be, the
+    sources as they were read, and the number of rows with an empty id that were dropped.
 
     Without columns of their own, ``rating`` is 0 and ``time`` the source's part of a split; times
     that are text are read by ``time_format``. ``empty_ids`` is None where nobody can choose: they
@@ -113,7 +122,7 @@ def read_raw(
                     problem = f"{role} {shown(example)} holds a NUL character"
                     raise _error_at(source, columns[role], example, problem, count)
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
-    return kinds, num_dropped
+    return kinds, sources, num_dropped
 
 
 @contextmanager
@@ -140,8 +149,11 @@ def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[s
     problems, selected = [], []
     for role, label in (("user_id", "user ids"), ("item_id", "item ids")):
         as_float = engine.sql.matches.format(text=role, pattern=_AS_FLOAT)
+        rounded = engine.sql.matches.format(text=role, pattern=_OF_SPREADSHEET)
         conditions = {
             as_float: "is an integer written as a float",
+            rounded: "is rounded, as spreadsheets round long numbers: different ids have become "
+            "one; export them as text",
             f"{role} <> trim({role})": "has spaces around it",
         }
         for where, problem in conditions.items() if kinds[role] == "text" else ():
@@ -157,6 +169,56 @@ def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[s
             problem = f"{shown(example)} {problem} ({like_it(count, 'row')})"
             found.setdefault(label, []).append(problem)
     return {label: f"kept as text: {'; '.join(texts)}" for label, texts in found.items()}
+
+
+def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """The first and last time in table ``raw``, and a note where they lie further apart than any
+    life, or numbers are of several units."""
+    first, last = engine.row("SELECT min(time), max(time) FROM raw")
+    if kinds["time"] in ("moment", "moment_ns", "instant", "instant_ns"):
+        power, unit = 9 if kinds["time"].endswith("_ns") else 6, ""
+    else:
+        examples = ", ".join(
+            f"min(CASE WHEN time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power} "
+            "THEN time END)"
+            for power in _UNITS.values()
+        )
+        values = zip(_UNITS.items(), engine.row(f"SELECT {examples} FROM raw"), strict=True)
+        found = [(unit, power, value) for (unit, power), value in values if value is not None]
+        numbers = {"times": f"{_plain(first)} to {_plain(last)}"}
+        if not found:
+            return numbers
+        if len(found) > 1:
+            listed = " and ".join(
+                f"{_plain(value)} is {_date_of(value, power)} in {unit}"
+                for unit, power, value in found
+            )
+            return numbers | {
+                "units of time": f"{listed}: times of several units cannot be put in order; write "
+                "all of them in one"
+            }
+        unit, power, _ = found[0]
+    dates = [_date_of(value, power) for value in (first, last)]
+    notes = {"times": " to ".join(dates) + (unit and f", read as {unit}")}
+    if float(last) - float(first) > _LIFE_S * 10**power:
+        notes["span of times"] = (
+            f"{' and '.join(dates)} lie further apart than any life; one of them may stand for no "
+            "time, or be in another unit"
+        )
+    return notes
+
+
+def _date_of(time: Any, power: int) -> str:
+    """The day, in UTC, of a time in units of 10^-power seconds; out of the calendar the year."""
+    seconds = float(time) / 10**power
+    try:
+        return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).date().isoformat()
+    except OverflowError:
+        return f"the year {1970 + seconds / _YEAR_S:.0f}"
+
+
+def _plain(number: Any) -> str:
+    return str(int(number)) if number == int(number) else str(number)
 
 
 def _without_empty_ids(
@@ -277,6 +339,11 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
         literal = replace(column, sql=f"CAST({quoted(text)} AS STRING)", rounded=None)
         return bool(engine.row(f"SELECT {cast(engine.sql, literal, kind)} IS NOT NULL")[0])
 
+    dates: tuple[Kind, ...] = ("moment_ns", "instant_ns")
+    if column.time_format is None and kind == "decimal" and any(map(partial(fits, example), dates)):
+        return "is a date, and others are numbers; write all of them alike"
+    if column.time_format is None and kind in dates and fits(example, "decimal"):
+        return "is a number, and others are dates; write all of them alike"
     other = _WITH_OTHER_OFFSETS.get(kind)
     if other is not None and fits(example, other):
         has, others_have = ("no", "one") if kind == "instant_ns" else ("a", "none")

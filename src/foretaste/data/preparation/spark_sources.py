@@ -160,7 +160,7 @@ def text_rows(
         .option("sep", first.delimiter)
         .option("quote", '"' if first.has_quotes else "")
         .option("escape", '"' if first.has_quotes else "")
-        .option("encoding", _ENCODINGS[first.format.encoding])
+        .option("encoding", _ENCODINGS.get(first.format.encoding, first.format.encoding))
         .option("multiLine", has_breaks)
         .csv(paths)
     )

@@ -57,6 +57,9 @@ class Frame(Source):
 
     table: pa.Table = field(repr=False)
 
+    index_names: tuple[str, ...] = ()
+    """The names in the index of a pandas frame, which are no columns."""
+
     @classmethod
     def open(cls, source: Any, name: str) -> Frame:
         """The frame, or the sparse matrix, that ``source`` is; errors call it ``name``.
@@ -84,7 +87,7 @@ class Frame(Source):
         columns = columns_of(table.schema, name)
         return cls(
             name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
-            table=table,
+            table=table, index_names=_index_names(source),
         )  # fmt: skip
 
     def locate(self, column: str, value: str | None) -> str:
@@ -117,6 +120,11 @@ def refuse_rows(source: Sequence[Any]) -> None:
         raise InputError(f"{_SOURCES}; got a {kind} of rows such as {shown(row)}{_as_frame(row)}")
 
 
+def _index_names(source: Any) -> tuple[str, ...]:
+    names = source.index.names if hasattr(source, "iloc") else ()
+    return tuple(str(name) for name in names if name is not None)
+
+
 def _as_frame(source: Any) -> str:
     """The advice to make a frame of rows, or of columns by name."""
     if not isinstance(source, Sequence | Mapping | np.ndarray):
@@ -130,6 +138,10 @@ def _to_arrow(source: Any) -> pa.Table:
         return source
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         return pa.Table.from_pandas(source, preserve_index=False)
+    if hasattr(source, "reset_index"):
+        raise InputError(
+            f"{_SOURCES}; got {type(source).__name__}; its reset_index() makes a frame of it"
+        )
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)
     if not hasattr(source, "tocoo"):

@@ -34,7 +34,7 @@ LONG_LINE = 1 << 21
 TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
 
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-_CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
+_NATIVE = ("utf-8", "latin-1", "utf-16")
 _DELIMITERS = ("::", ",", "\t", ";", "|")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MAX_COLUMNS = 10_000
@@ -91,10 +91,11 @@ class TextFile(Source):
         # DuckDB has columns by position: names that differ in case only are one name to it.
         declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
         quote = '"' if has_quotes else ""
+        encoding = format.encoding if format.encoding in _NATIVE else "utf-8"
         relation = (
             f"read_csv({path_literal(path)}, auto_detect=false, strict_mode=true, "
             f"header={format.columns is None}, delim={quoted(delimiter)}, quote='{quote}', "
-            f"escape='{quote}', encoding='{format.encoding}', "
+            f"escape='{quote}', encoding='{encoding}', "
             f"compression='{_compression(path) or 'none'}', "
             f"hive_partitioning=false, columns={{{declared}}})"
         )
@@ -162,6 +163,29 @@ class TextFile(Source):
                     return number
         raise AssertionError(f"{self.name} is text")
 
+    def readable(self, copy: Path) -> TextFile:
+        """The file, or what ``copy`` then is: one in UTF-8 of a file in an encoding that DuckDB has
+        not. InputError naming the line of what is not in the encoding."""
+        if self.format.encoding in _NATIVE:
+            return self
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        line = 1
+        with (
+            _open_text(self.path, self.format) as text,
+            pa.output_stream(real_path(copy), compression=_compression(self.path)) as written,
+        ):
+            while block := text.read(1 << 20):
+                before, bad, _ = block.partition("\N{REPLACEMENT CHARACTER}")
+                line += before.count("\n")
+                if bad:
+                    raise InputError(
+                        f"{self.name}, line {line}: is not {self.format.encoding} text; give its "
+                        f"encoding with {self.format.option('encoding')}"
+                    )
+                written.write(block.encode())
+        relation = self.relation.replace(path_literal(self.path), path_literal(copy))
+        return replace(self, relation=relation)
+
     def check_lengths(self) -> None:
         """Raise InputError for a line of more than 2 MB.
 
@@ -222,8 +246,8 @@ def start_of_text(path: Path, format: FileFormat) -> str:
 def not_utf8(format: FileFormat) -> str:
     """The message about a file that is in another encoding."""
     return (
-        f"is not UTF-8 text; give its encoding with {format.option('encoding')} (latin-1 or "
-        "utf-16), or convert it, for example with iconv -t UTF-8"
+        f"is not UTF-8 text; give its encoding with {format.option('encoding')} (such as "
+        "cp1252, latin-1 or utf-16), or convert it, for example with iconv -t UTF-8"
     )
 
 
@@ -243,7 +267,7 @@ def _open_bytes(path: Path) -> pa.NativeFile:
 
 def _open_text(path: Path, format: FileFormat) -> io.TextIOWrapper:
     """The text of a file, without a byte order mark; what is not text comes as U+FFFD."""
-    codec = _CODECS[format.encoding]
+    codec = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
     return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline="")
 
 
