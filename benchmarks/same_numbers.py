@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save
+
 NEURAL = ("neumf", "gmf", "mlp", "vae", "dae")
 CASES: dict[str, tuple[str, str, str, int]] = {
     "popularity": ("popularity", "fp32", "held-out-users", 1),
@@ -71,7 +73,7 @@ def trained(checkout: Path, data: Path, case: str) -> dict[str, Any]:
         run = Path(folder, "run")
         events = [json.loads(line) for line in (run / "metrics.jsonl").open(encoding="utf-8")]
         return {
-            "weights": hashlib.sha256((run / "best.safetensors").read_bytes()).hexdigest(),
+            "weights": hashlib.sha256(save(load_file(run / "best.safetensors"))).hexdigest(),
             "losses": [event["loss"] for event in events if event["event"] == "epoch"],
             "metrics": [metrics_of(event) for event in events if event["event"] == "evaluation"],
         }

@@ -159,14 +159,6 @@ def test_a_path_that_is_taken_is_refused(plays: pa.Table, tmp_path: Path) -> Non
         recommender.save(tmp_path / "notes", overwrite=True)
 
 
-def test_weights_that_were_changed_are_not_saved(plays: pa.Table, tmp_path: Path) -> None:
-    recommender = fitted("popularity", plays)
-    recommender.model.item_count_I += 1
-    with pytest.raises(RunError, match="weights were changed"):
-        recommender.save(tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("protocol", ["leave-one-out", "held-out-users", "temporal", "none"])
 def test_all_of_a_dataset_is_learned_from_whatever_its_split(
     protocol: Any, plays: pa.Table, films: pa.Table, tmp_path: Path

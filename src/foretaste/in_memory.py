@@ -51,6 +51,7 @@ class FittedRecommender(Recommender):
         """
         super().__init__(load_model(run, device), run.users, run.items, run.histories)
         self._config, self._prepared = run.config, prepared
+        self._epoch = run.loaded_epoch
         self._files = {
             name: (run.path / name).read_bytes()
             for name in (CONFIG, USERS, ITEMS, HISTORIES, METRICS)
@@ -67,7 +68,7 @@ class FittedRecommender(Recommender):
         """Write the run to a directory, as `foretaste.train` would have, and return it.
 
         ``overwrite`` replaces a run that is there. Raises RunError where ``path`` is taken or
-        cannot be written, and where the weights of ``model`` were changed.
+        cannot be written.
         """
         overwrite = checked("overwrite", overwrite, bool)
         place = place_to_train(checked("path", path, Path), overwrite=overwrite)
@@ -75,7 +76,7 @@ class FittedRecommender(Recommender):
         with new_run_directory(place) as directory:
             for name, content in self._files.items():
                 (directory / name).write_bytes(content)
-            Run(directory, self._config).restore_weights(self.model.state_dict())
+            Run(directory, self._config).save_weights(self.model.state_dict(), self._epoch)
         return in_its_place(Run(place, self._config))
 
 

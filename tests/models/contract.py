@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 import foretaste
@@ -299,7 +300,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 
 def weights_of(trained: Trained) -> bytes:
-    return (trained.run.path / "best.safetensors").read_bytes()
+    return save(load_file(trained.run.path / "best.safetensors"))
 
 
 def found_on_board(scores_BI: Tensor) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from foretaste.data import Dataset
 from foretaste.errors import RunError
-from foretaste.runs import Run, load_model, verify
+from foretaste.runs import DatasetReference, Run, load_model, verify
 from foretaste.runs.tensor_files import Written, read_tensors, write_tensors
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
@@ -159,64 +160,39 @@ def test_foreign_weights_are_named(run: Run) -> None:
 def test_weights_of_another_run_are_named(tmp_path: Path, run: Run, dataset: Dataset) -> None:
     other = make_run(tmp_path / "other", dataset, "vae", **VAE)
     (other.path / "best.safetensors").replace(run.path / "best.safetensors")
-    with pytest.raises(RunError, match="belongs to another run: model is 'vae'"):
+    with pytest.raises(RunError, match="belongs to another run or place: its config_sha256 is"):
         load_model(run, "cpu")
 
 
 def test_weights_of_another_dataset_are_named(tmp_path: Path, run: Run) -> None:
     other = make_run(tmp_path / "other", make_dataset(tmp_path, spell="x{}"))
     (other.path / "best.safetensors").replace(run.path / "best.safetensors")
-    with pytest.raises(RunError, match="belongs to another run: dataset_digest"):
+    with pytest.raises(RunError, match="belongs to another run or place: its config_sha256 is"):
         load_model(run, "cpu")
 
 
-def test_weights_of_another_training_of_the_same_model_and_dataset_are_named(
-    tmp_path: Path, run: Run, dataset: Dataset
+@pytest.mark.parametrize("name", ["best.safetensors", "config.json"])
+def test_weights_and_config_of_another_training_of_the_same_model_and_dataset_are_named(
+    name: str, tmp_path: Path, run: Run, dataset: Dataset
 ) -> None:
-    other = make_run(tmp_path / "other", dataset)
+    config = replace(run_config(dataset, "popularity", {}), seed=8)
+    other = Run.create(tmp_path / "other", config=config, dataset=dataset)
     other.save_weights({name: tensor + 1 for name, tensor in parameters(run).items()}, epoch=3)
-    (other.path / "best.safetensors").replace(run.path / "best.safetensors")
-    with pytest.raises(RunError, match=r"belongs to another run: its digest is \w+, .*says \w+$"):
-        load_model(run, "cpu")
+    (other.path / name).replace(run.path / name)
+    with pytest.raises(RunError, match=r"safetensors belongs to another run .*: its config_sha256"):
+        load_model(Run.open(run.path), "cpu")
     with pytest.raises(RunError, match="belongs to another run"):
         verify(run.path).raise_if_wrong()
 
 
-def test_weights_of_an_earlier_epoch_are_named(run: Run) -> None:
-    path, weights = run.path / "best.safetensors", parameters(run)
-    first = path.read_bytes()
-    for epoch in (2, 3):
-        run.save_weights({name: tensor + epoch for name, tensor in weights.items()}, epoch)
-    path.write_bytes(first)
-    with pytest.raises(RunError, match="belongs to another run"):
-        run.load_weights()
-
-
-def test_only_the_last_weights_are_those_of_a_finished_run(run: Run) -> None:
-    path, weights = run.path / "best.safetensors", parameters(run)
-    first = path.read_bytes()
-    run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
-    path.write_bytes(first)
-    assert run.load_weights()
-    run.log.append("summary")
-    with pytest.raises(RunError, match="belongs to another run"):
-        run.load_weights()
-
-
-def test_weights_that_the_log_knows_are_loaded_from_under_a_writer(run: Run) -> None:
-    """Replaced between the reading of the log and theirs, any number of times."""
-    weights, read_sound = parameters(run), run.log.read_sound
-
-    def read_and_fall_behind() -> list[dict[str, Any]]:
-        events = read_sound()
-        for epoch in range(5):
-            run.save_weights({name: tensor + epoch for name, tensor in weights.items()}, epoch)
-        return events
-
-    run.log.read_sound = read_and_fall_behind  # type: ignore[method-assign]
-    found = run.load_weights()
-    assert all(bool((found[name] == tensor + 4).all()) for name, tensor in weights.items())
-    assert run.loaded_epoch == 4
+def test_equal_runs_have_equal_files_of_weights(tmp_path: Path, run: Run, dataset: Dataset) -> None:
+    """Whenever they began, and wherever their dataset was."""
+    moved = replace(DatasetReference.of(dataset), name="moved", path="/moved")
+    config = replace(run_config(dataset, "popularity", {}), created="then", dataset=moved)
+    other = Run.create(tmp_path / "other", config=config, dataset=dataset)
+    other.save_weights(parameters(run))
+    name = "best.safetensors"
+    assert (other.path / name).read_bytes() == (run.path / name).read_bytes()
 
 
 def test_a_reader_beside_a_writer_has_one_whole_version(run: Run) -> None:

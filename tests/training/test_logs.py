@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,38 +64,28 @@ def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         run_of("gmf", dataset, path, logs=logs, batch_size=200, callback=Killing("step 3-1"))
     Run.open(path).log.append("epoch", epoch=3, loss=1.0, train_s=1.0, samples_per_s=1.0)
-    run = resume(path, logs=logs)
+    run = resume(path, logs=logs, overwrite=True)
     assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
     metrics = json.loads((tmp_path / "results" / "metrics.json").read_text())
     assert [epoch["epoch"] for epoch in metrics["epoch"]] == [1, 2, 3]
     assert [step for step, _ in scalars(run)["loss"]] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("moment", ["step 1-1", "validation", "epoch 1"])
-def test_what_a_training_wrote_is_its_own(moment: str, dataset: Dataset, tmp_path: Path) -> None:
-    """Another training keeps away from it, however early it was interrupted."""
+def test_what_is_there_is_replaced_only_with_overwrite(dataset: Dataset, tmp_path: Path) -> None:
+    """Also by the training that wrote it, as it goes on."""
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing(moment))
+        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing("epoch 1"))
+    before = (tmp_path / "copy.json").read_bytes()
     for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
         with pytest.raises(SettingError, match="already; nothing is written over"):
             run_of("gmf", dataset, tmp_path / "new", logs=kept)
-    assert not (tmp_path / "new").exists()
-    run = resume(tmp_path / "run", logs=logs)
-    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
-
-
-def test_a_resumed_training_keeps_away_from_what_others_wrote(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
-    other = run_of("gmf", dataset, tmp_path / "other", logs=logs)
-    with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 1"))
-    for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
         with pytest.raises(SettingError, match="already; nothing is written over"):
             resume(tmp_path / "run", logs=kept)
-    assert (tmp_path / "copy.json").read_bytes() == other.log.path.read_bytes()
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "copy.json").read_bytes() == before
+    run = resume(tmp_path / "run", logs=logs, overwrite=True)
+    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
 
 
 def test_logs_are_looked_at_once_nobody_else_writes_them(dataset: Dataset, tmp_path: Path) -> None:
@@ -107,73 +96,6 @@ def test_logs_are_looked_at_once_nobody_else_writes_them(dataset: Dataset, tmp_p
     run = Run.open(tmp_path / "run")
     with run.in_training(), pytest.raises(RunError, match="is being trained by process"):
         resume(run.path, logs=LogConfig(log_path=tmp_path / "copy.json"))
-
-
-def test_a_copied_run_keeps_away_from_what_its_original_went_on_to_write(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    """Both began as one; what only the original has is not written over."""
-    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
-    with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing("epoch 2"))
-    shutil.copytree(tmp_path / "run", tmp_path / "copied")
-    run = resume(tmp_path / "run", logs=logs)
-    before = (tmp_path / "results" / "metrics.json").read_bytes()
-    for kept in (LogConfig(log_path=logs.log_path), LogConfig(results_dir=logs.results_dir)):
-        with pytest.raises(SettingError, match="already; nothing is written over"):
-            resume(tmp_path / "copied", logs=kept)
-    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
-    assert (tmp_path / "results" / "metrics.json").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        "foretaste.runs.log_copies.LogCopy.begin",
-        "foretaste.runs.log_copies.Results.begin",
-        "foretaste.runs.metrics_log.atomic_file",
-    ],
-)
-def test_what_a_training_wrote_stays_its_own_wherever_it_is_killed(
-    place: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also between forgetting in the log what came after the saved state, and in what follows."""
-
-    def killed(*_: object) -> None:
-        raise SystemError("killed")
-
-    logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
-    with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing("epoch 2"))
-    run = Run.open(tmp_path / "run")
-    with run.log.followed_by(LogCopy(tmp_path / "copy.json")):
-        run.log.append("epoch", epoch=3, loss=1.0, train_s=1.0, samples_per_s=1.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(place, killed)
-        with pytest.raises(SystemError, match="killed"):
-            resume(run.path, logs=logs)
-    resume(run.path, logs=logs)
-    assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
-    assert [event["epoch"] for event in events(run, "epoch")] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("moment", ["step 1-1", "epoch 1"])
-def test_results_belong_to_their_run_from_the_start(
-    moment: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However their run is named: before the first event, its name is all that tells."""
-    logs = LogConfig(results_dir=tmp_path / "results")
-    monkeypatch.chdir(tmp_path)
-    for path, kept in (("own", logs), ("other", None)):
-        with pytest.raises(KeyboardInterrupt):
-            run_of("gmf", dataset, Path(path), logs=kept, callback=Killing(moment))
-    before = (tmp_path / "results" / "args.json").read_bytes()
-    with pytest.raises(SettingError, match="already; nothing is written over"):
-        resume("other", logs=logs)
-    assert (tmp_path / "results" / "args.json").read_bytes() == before
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert resume("../own", logs=logs).is_finished
 
 
 @pytest.mark.parametrize("content", ["", "mine", "mine\n", '{"event": "schema"}\n{}\n'])
@@ -190,18 +112,6 @@ def test_only_an_empty_file_may_become_a_log(
     else:
         run = run_of("gmf", dataset, tmp_path / "run", logs=logs)
         assert path.read_bytes() == run.log.path.read_bytes()
-
-
-@pytest.mark.parametrize("content", ["not JSON", "[]", "{}", '{"epoch": 3}'])
-def test_results_that_cannot_be_read_are_kept(
-    content: str, dataset: Dataset, tmp_path: Path
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, tmp_path / "run", callback=Killing("step 2-1"))
-    (tmp_path / "metrics.json").write_text(content)
-    with pytest.raises(SettingError, match=r"which has metrics\.json already;"):
-        resume(tmp_path / "run", logs=LogConfig(results_dir=tmp_path))
-    assert (tmp_path / "metrics.json").read_text() == content
 
 
 def test_results_are_those_of_the_whole_training(dataset: Dataset, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_better_weight_than_that_of_training_is_kept(
         if event["evaluation"]["split"] == "validation"
     ]
     assert summary["best_value"] == chosen > max(of_epochs)
-    assert events(run, "weights")[-1]["best_weights"]["epoch"] == summary["best_epoch"]
+    assert run.open_weights().note["epoch"] == summary["best_epoch"]
 
 
 @pytest.mark.parametrize(("cosine", "weight"), [(False, 1.0), (True, 0.03)])

@@ -296,6 +296,7 @@ def test_ranks_that_torchrun_restarts_go_on_with_their_run(
     whole.mkdir()
     with launched(2, f"{line} --run run", whole) as ranks:
         assert ranks.statuses() == [0, 0]
+    line += " --log-path log.jsonl"
     with launched(2, line, tmp_path, prelude=slowed) as ranks:
         for attempt, killed in enumerate((1, 0)):
             ranks.wait_for(tmp_path / "rank-0.stdout", "\nepoch", attempt + 1)
@@ -308,6 +309,7 @@ def test_ranks_that_torchrun_restarts_go_on_with_their_run(
     again, expected = Run.open(path), Run.open(whole / "run")
     assert weights_of(again) == weights_of(expected)
     assert numbers_of(again) == numbers_of(expected)
+    assert (tmp_path / "log.jsonl").read_bytes() == again.log.path.read_bytes()
 
 
 def test_a_run_goes_on_by_another_number_of_ranks_and_says_so(

@@ -18,6 +18,7 @@ from foretaste.runs.loading import load_model
 from foretaste.training import TrainingConfig, train
 from foretaste.training.auto import recorded_settings, rerun_settings
 from foretaste.training.config import heeded_settings
+from tests.training.trainings import weights_of
 
 ASKED = TrainingConfig(
     epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"
@@ -87,10 +88,7 @@ def test_repeating_on_the_same_data_gives_the_same_weights(
     settings = rerun_settings(experiment)
     only_at_the_end = replace(settings["config"], eval_every=settings["config"].epochs)
     again = train_again(settings | {"config": only_at_the_end}, dataset, tmp_path / "again")
-    weights, expected = (
-        (run.path / "best.safetensors").read_bytes() for run in (again, experiment)
-    )
-    assert weights == expected
+    assert weights_of(again) == weights_of(experiment)
 
 
 def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save
+
 from foretaste.data import Dataset
 from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.config import SamplingConfig
@@ -68,7 +70,8 @@ def numbers_of(run: Run) -> list[dict[str, Any]]:
 
 
 def weights_of(run: Run) -> bytes:
-    return (run.path / "best.safetensors").read_bytes()
+    """The bytes of the best weights, without the note on the run that they are of."""
+    return save(load_file(run.path / "best.safetensors"))
 
 
 def _timeless(value: Any) -> Any:

@@ -146,8 +146,8 @@ def resume(
     Args:
         run: Directory of the run.
         dataset: Where the run's dataset is now, if it is not where it was.
-        overwrite: Replace, in the end, what another training wrote to --log-path and
-            --results-dir, and a report that is there already.
+        overwrite: Replace, in the end, what is there for --log-path and --results-dir, and a report
+            that is there already.
         bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
     _bind(bind)

@@ -116,8 +116,8 @@ class NewRun:
     """Directory of the run, new or empty; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the run in that directory, the report, and what another training wrote to --log-path
-    and --results-dir. All stays as it is until the new training is finished."""
+    """Replace the run in that directory, the report, and what is there for --log-path and
+    --results-dir. All stays as it is until the new training is finished."""
 
     runs_root: Path | None = None
     """Directory of runs without names; ./runs unless given."""

@@ -184,13 +184,12 @@ def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]
 
 def _origin_of(run: Run) -> dict[str, str]:
     config, dataset = run.config, run.config.dataset
-    weights = [event["best_weights"] for event in run.log.read() if event.get("best_weights")]
     return {
         "directory": str(run.path),
         "begun": config.created.replace("T", " "),
         "dataset": dataset.name,
         "dataset's digest": dataset.digest,
-        **({"sha256 of the weights": str(weights[-1]["sha256"])} if weights else {}),
+        **({"sha256 of the weights": run.open_weights().digest} if run.has_weights else {}),
         **{name: str(value) for name, value in config.versions.items()},
         **{name.replace("_", " "): _value(value) for name, value in config.hardware.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -136,6 +137,13 @@ class RunConfig:
     def settings(self) -> dict[str, Any]:
         """`asked`, and over it `resolved`, which has what the model's settings followed too."""
         return {**self.asked, **self.resolved}
+
+    def digest(self) -> str:
+        """The sha256 of all but the time when the run began and the dataset's place, so equal
+        runs have equal ones."""
+        document = asdict(self)
+        del document["created"], document["dataset"]["name"], document["dataset"]["path"]
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
         """The text of ``config.json``."""

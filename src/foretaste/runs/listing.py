@@ -73,9 +73,9 @@ def _is_run(path: Path) -> bool:
 def _listed(path: Path) -> ListedRun:
     try:
         config = read_run_config(path / CONFIG)
-        events = MetricsLog(path / METRICS).last_events(2)
-        is_finished = bool(events) and events[-1]["event"] == "summary"
-        found = _results(config, *events) if is_finished else {}
+        events = MetricsLog(path / METRICS).read()
+        is_finished = events[-1]["event"] == "summary"
+        found = _results(config, *events[-2:]) if is_finished else {}
     except RunError as error:
         return ListedRun(path=path, state=f"damaged: {error}", is_damaged=True)
     state = "finished"

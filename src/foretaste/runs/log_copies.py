@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import followed, read_document
+from foretaste._util.files import followed
 from foretaste.errors import MissingExtraError, RunError, SettingError
-from foretaste.runs.metrics_log import (
-    event_of,
-    first_line,
-    is_first_line,
-    line_after,
-    previous_of,
-)
+from foretaste.runs.metrics_log import first_line, is_first_line, line_of
 from foretaste.runs.paths import writing
-
-if TYPE_CHECKING:
-    from foretaste.runs.run import Run
 
 _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
@@ -34,38 +25,35 @@ TENSORBOARD = "tensorboard"
 """The directory of event files within the run directory."""
 
 
-def check_log_path(path: Path, lines: Collection[str] = (), *, overwrite: bool = False) -> None:
-    """Raise SettingError where no log can be written to ``path``, or another one would be lost.
+def check_log_path(path: Path, *, overwrite: bool = False) -> None:
+    """Raise SettingError where no log can be written to ``path``, or something would be lost.
 
-    ``lines`` are those of the log so far: a file with any other belongs to another run, even one
-    that this was copied from. Such a log may be replaced with ``overwrite``; what is no log never.
-    What is no ordinary file, such as a pipe, may be written to, and so may an empty one.
+    A log may be replaced with ``overwrite``; what is no log never. What is no ordinary file, such
+    as a pipe, may be written to, and so may an empty one.
     """
     if path.is_dir():
         raise SettingError(f"log_path is {path}, which is a directory; name a file")
     _check_can_be_made(path, path.absolute().parents, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
-    known = set(lines)
     with path.open(encoding="utf-8", errors="replace") as file:
-        first = file.readline()
-        is_own = first in known and all(line in known for line in file if line.endswith("\n"))
-    if not is_own and not (overwrite and is_first_line(first)):
+        may_replace = overwrite and is_first_line(file.readline())
+    if not may_replace:
         why = "it is no log, and nothing else is replaced" if overwrite else _WHY
         raise SettingError(
             f"log_path is {path}, which is there already; {why}: name another file or remove it"
         )
 
 
-def check_results_dir(directory: Path, run: Run | None = None, *, overwrite: bool = False) -> None:
-    """Raise SettingError where ``directory`` cannot be made or holds results of another training.
+def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
+    """Raise SettingError where ``directory`` cannot be made or has results already.
 
-    ``run`` is that of a training that goes on. Results may be replaced with ``overwrite``.
+    Results may be replaced with ``overwrite``.
     """
     folders = (directory, *directory.absolute().parents)
     _check_can_be_made(directory, folders, f"results_dir is {directory}")
     found = results_in(directory)
-    if found and not overwrite and not (run and _has_results_of(run, directory)):
+    if found and not overwrite:
         raise SettingError(
             f"results_dir is {directory}, which has {' and '.join(found)} already; "
             f"{_WHY}: name another directory or remove them"
@@ -90,30 +78,10 @@ def _check_can_be_made(path: Path, folders: Iterable[Path], setting: str) -> Non
         ) from error
 
 
-def _has_results_of(run: Run, directory: Path) -> bool:
-    """True where every event in a directory of results is in the log of the run.
-
-    An event that only the log of another run has, even one that this was copied from, makes it
-    False. Before any event, the settings must name the run.
-    """
-    events = run.log.read_sound()
-    try:
-        document = json.loads(read_document(directory / _METRICS))
-        found = [{"event": kind, **event} for kind in _KINDS for event in document[kind]]
-        if found:
-            return all(event in events for event in found)
-        named = json.loads(read_document(directory / _ARGS))["run"]
-        return Path(named).resolve() == run.path.resolve()
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
-
-
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
     """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
-    first = first_line()
-    line = line_after(previous_of(first), "evaluation", evaluation=evaluation)
     with closing(LogCopy(path)) as log:
-        log.begin([first, line])
+        log.begin([first_line(), line_of("evaluation", evaluation=evaluation)])
 
 
 class LogCopy:
@@ -164,14 +132,14 @@ class Results:
         self._events: list[dict[str, Any]] = []
 
     def begin(self, lines: list[str]) -> None:
-        self._events = [event_of(line) for line in lines]
+        self._events = [json.loads(line) for line in lines]
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._write(_ARGS, self.settings)
             self._write_metrics()
 
     def add(self, line: str) -> None:
-        event = event_of(line)
+        event = json.loads(line)
         self._events.append(event)
         if event["event"] in _CHANGES_RESULTS:
             with writing(self.directory):
@@ -229,7 +197,7 @@ class TensorBoard:
             self.add(line)
 
     def add(self, line: str) -> None:
-        event = event_of(line)
+        event = json.loads(line)
         scalars: dict[str, float] = {}
         if event["event"] == "epoch":
             scalars = {

@@ -26,14 +26,7 @@ from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
-from foretaste.runs.checkpoint_files import (
-    KEPT,
-    STATE,
-    WEIGHTS,
-    BestWeights,
-    SavedState,
-    StateFile,
-)
+from foretaste.runs.checkpoint_files import STATE, WEIGHTS, BestWeights, SavedState, StateFile
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import (
@@ -82,14 +75,9 @@ class Run:
         self.path = path
         self.config = config
         self.log = MetricsLog(path / METRICS)
-        owner = {
-            "model": config.model,
-            "dataset_digest": config.dataset.digest,
-            "num_users": config.dataset.num_train_users,
-            "num_items": config.dataset.num_items,
-        }
+        owner = {"config_sha256": config.digest()}
         self.weights = BestWeights(path, self.log, owner)
-        self._state = StateFile(path, self.log)
+        self._state = StateFile(path, self.log, owner)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.config.model})"
@@ -222,10 +210,6 @@ class Run:
         """Keep these as the best weights, replacing earlier ones atomically."""
         self.weights.save(state_dict, epoch, own or OwnRows.all())
 
-    def restore_weights(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Write the weights that the log has as the last; RunError where these are others."""
-        self.weights.restore(state_dict)
-
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
         return self.open_weights().tensors()
@@ -250,29 +234,18 @@ class Run:
             yield
 
     def begin_anew(self) -> None:
-        """Forget all that an earlier start came to.
-
-        Raises RunError, with the run as it was, without a first line, or where there are weights
-        and a line of the log was changed.
-        """
-        if self.has_weights:
-            self.log.read()
+        """Forget all that an earlier start came to; RunError, with the run as it was, where the log
+        is damaged."""
         first = self.log.lines()[:1]
-        if not first:
-            raise RunError(f"{self.log.path} is torn or was changed: it has no line to begin with")
         discard_tensors(self.path / WEIGHTS)
         self.log.cut(first)
 
-    def go_on_from(self, saved: SavedState, own: OwnRows | None = None, **resumed: Any) -> None:
+    def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
         """Cut the log to what it was when a state was saved, and note with what training goes on.
 
-        Raises RunError, with the run as it was, where its weights are not those of the log.
+        Among ranks, the first does.
         """
-        own = own or OwnRows.all()
-        kept = self.weights.kept(own)
-        if own.ranks.is_first:
-            lines = self.log.lines_until(saved.log_bytes)
-            self.log.cut(lines, "resume", **resumed, **{KEPT: kept})
+        self.log.cut(self.log.lines_until(saved.log_bytes), "resume", **resumed)
 
     def save_state(
         self,

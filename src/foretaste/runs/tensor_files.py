@@ -145,8 +145,8 @@ def _checked_note(
     for name, expected in owner.items():
         if note.get(name) != expected:
             raise RunError(
-                f"{path} belongs to another run: {name} is {note.get(name)!r}, "
-                f"config.json says {expected!r}"
+                f"{path} belongs to another run or place: its {name} is {note.get(name)!r}, not "
+                f"{expected!r}"
             )
     return note
 

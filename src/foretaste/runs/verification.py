@@ -15,9 +15,8 @@ from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import RunError
-from foretaste.runs.checkpoint_files import STATE, WEIGHTS, WeightsRecord
+from foretaste.runs.checkpoint_files import STATE, WEIGHTS
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
-from foretaste.runs.metrics_log import UNITS
 from foretaste.runs.paths import CONFIG, LOCK, METRICS, lock_holder, reading
 from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
 
@@ -43,11 +42,9 @@ def verify_run(path: Path | str) -> Verification:
     """Check every file of a run.
 
     Of the config its digest, version and fields; of ids and histories their bytes, counts, order
-    and range; of the log that every line is as it was written, follows the one before it and names
-    what the first declares, or this version knows, as it may have gone on with what an earlier one
-    began; of weights and of a saved training state their digest and whose they are, of the weights
-    also that the log has them as the last, shapes, and that they are finite. What is wrong is in
-    the result, not raised.
+    and range; of the log that every line is an event and names what the first declares; of weights
+    and of a saved training state their digest and whose they are, of the weights also shapes, and
+    that they are finite. What is wrong is in the result, not raised.
     """
     path = checked("path", path, Path)
     checks = Checks(path)
@@ -91,16 +88,13 @@ def _check_part(run: Run, name: str) -> str:
 
 
 def _check_log(run: Run) -> str:
-    path = run.path / METRICS
-    events = run.log.read()
-    if not events or events[0].get("event") != "schema":
-        raise RunError(f"{path}, line 1 does not declare names and units")
-    declared = events[0]["units"].keys() | UNITS.keys()
-    for number, event in enumerate(events[1:], start=2):
-        if "event" not in event or not event.keys() <= declared:
-            raise RunError(f"{path}, line {number} is no event of this log: {str(event)[:80]}")
-    torn = "; a torn last line, which is left out" if run.log.has_torn_line() else ""
-    return f"{len(events):,} lines: digests, names{torn}"
+    declaration, *events = run.log.read()
+    for number, event in enumerate(events, start=2):
+        if not event.keys() <= declaration["units"].keys():
+            raise RunError(
+                f"{run.log.path}, line {number} is no event of this log: {str(event)[:80]}"
+            )
+    return f"{len(events) + 1:,} lines: names"
 
 
 def _check_weights(run: Run) -> str:
@@ -109,7 +103,7 @@ def _check_weights(run: Run) -> str:
     from foretaste.models.registry import build_model
     from foretaste.runs.loading import check_weights, model_config
 
-    if not run.has_weights and None in WeightsRecord.of(run.log.read_sound()).expected:
+    if not run.has_weights and not run.weights.are_due:
         return "not there: training was not finished"
     weights = run.open_weights()
     settings = model_config(run.config, run.path / CONFIG)

@@ -67,7 +67,7 @@ class Checkpoints:
         """Go on from the saved state, the log cut to what it was then; False where there is none.
 
         Raises RunError, with the run as it was, where the state is not whole or does not fit, or
-        the weights are not those of the log.
+        the weights are missing or those of another run.
         """
         saved = self.run.load_state(self._own_rows())
         if saved is None:
@@ -81,13 +81,15 @@ class Checkpoints:
                 f"{self.run.path / STATE} does not fit {self.run.config.model}: {error}. "
                 "It was saved by another version of foretaste; remove it to begin anew"
             ) from error
-        self.run.go_on_from(
-            saved,
-            OwnRows.of_model(self.step.model),
-            epoch=self.state.epoch,
-            step=self.state.global_step,
-            **conditions(self.step.model.device, self.step.ranks),
-        )
+        if self.state.early_stopping.best_epoch:
+            self.run.open_weights(OwnRows.of_model(self.step.model))
+        if self.step.ranks.is_first:
+            self.run.go_on_from(
+                saved,
+                epoch=self.state.epoch,
+                step=self.state.global_step,
+                **conditions(self.step.model.device, self.step.ranks),
+            )
         return True
 
     def _own_rows(self) -> OwnRows:

@@ -171,12 +171,12 @@ class LogConfig:
     """Files that a training writes beside its run directory's log."""
 
     log_path: Path | None = None
-    """Copy metrics.jsonl to this file as it is written. Its folder is made; what another training
-    wrote there is never replaced."""
+    """Copy metrics.jsonl to this file as it is written. Its folder is made; a file that is there
+    is replaced only with overwrite, in the end."""
 
     results_dir: Path | None = None
     """Directory for args.json, every setting, and metrics.json, every number of the training. It is
-    made; what another training wrote there is never replaced."""
+    made; results that are there are replaced only with overwrite, in the end."""
 
     tensorboard: bool = False
     """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""

@@ -70,14 +70,12 @@ class RunLogging(Callback):
         self.run.log.append("evaluation", epoch=epoch, evaluation=evaluation.as_dict())
 
 
-def check_logs(
-    logs: LogConfig, *, has_epochs: bool, run: Run | None = None, overwrite: bool = False
-) -> None:
-    """Raise before a run exists, or ``run`` goes on, what would otherwise be found out too late.
+def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) -> None:
+    """Raise before a training begins or goes on what would otherwise be found out too late.
 
     That is SettingError for a trace of a model that is fitted in one pass and for paths that
-    cannot be written to or hold what another training wrote, unless that is to be replaced;
-    MissingExtraError where TensorBoard is not installed.
+    cannot be written to or are there already, unless that is to be replaced; MissingExtraError
+    where TensorBoard is not installed.
     """
     if logs.trace and not has_epochs:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
@@ -88,10 +86,9 @@ def check_logs(
     if logs.tensorboard:
         check_tensorboard()
     if logs.log_path is not None:
-        lines = [] if run is None else run.log.lines()
-        check_log_path(logs.log_path, lines, overwrite=overwrite)
+        check_log_path(logs.log_path, overwrite=overwrite)
     if logs.results_dir is not None:
-        check_results_dir(logs.results_dir, run, overwrite=overwrite)
+        check_results_dir(logs.results_dir, overwrite=overwrite)
 
 
 def without_copies(logs: LogConfig) -> LogConfig:

@@ -84,8 +84,8 @@ def train(
             id; those that are new begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
         run_path: the run's directory, new or empty; by default a new one in ``runs_root``.
-        overwrite: replace the run at ``run_path``, and what another training wrote where ``logs``
-            are to go. All of it stays until the new training is finished.
+        overwrite: replace the run at ``run_path``, and what is there where ``logs`` are to go.
+            All of it stays until the new training is finished.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
@@ -133,7 +133,7 @@ def train(
             run = of_first(lambda: Run.open(begun), Run.open, ranks)
             if ranks.agreed(run.is_finished and place_to_take(run.path) is None):
                 return run
-            return _resumed(run, None, logs, callback, ranks, overwrite=overwrite)
+            return _resumed(run, None, logs, callback, ranks, overwrite=overwrite, has_begun=True)
         ranks.on_first(lambda: check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite))
         path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
         device = ranks.device(asked.device)
@@ -185,8 +185,8 @@ def resume(
 
     Args:
         dataset_path: where the run's dataset is now, if it was moved.
-        overwrite: replace, in the end, what another training wrote where ``logs`` are to go; of a
-            finished run they are all that is written. A run that replaces another may do so anyway.
+        overwrite: replace, in the end, what is there where ``logs`` are to go; of a finished run
+            they are all that is written. A run that replaces another may do so anyway.
         logs: files to write beside the run's own log, from its first line on.
         callback: as in `train`.
 
@@ -216,14 +216,16 @@ def _resumed(
     ranks: Ranks,
     *,
     overwrite: bool,
+    has_begun: bool = False,
 ) -> Run:
+    """The run, trained to its end; where this call has begun it before, its logs are its own."""
     replaces = ranks.agreed(place_to_take(run.path) is not None)
     replacing = overwrite or replaces
     has_epochs = config_class(run.config.model).has_epochs
     is_finished = ranks.agreed(run.is_finished)
     with _training(run, callback, asked_settings(run), ranks) as shown:
-        if ranks.is_first:
-            check_logs(logs, has_epochs=has_epochs, run=run, overwrite=replacing)
+        if ranks.is_first and not has_begun:
+            check_logs(logs, has_epochs=has_epochs, overwrite=replacing)
         if not is_finished:
             dataset = of_first(
                 lambda: dataset_of(run, dataset_path), partial(dataset_of, run), ranks
