@@ -18,7 +18,6 @@ from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import Spread
 from foretaste.bench.rows import table_of
 from foretaste.bench.session import Session
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 
@@ -27,10 +26,7 @@ PLAIN = "plain"
 Options = Mapping[str, type[BenchConfig]]
 """Class of a measurement's options by model."""
 
-_MODELS: dict[str, tuple[type[Any], ...]] = {
-    "neumf": (NeuMFConfig, SamplingConfig),
-    "vae": (VAEConfig,),
-}
+_MODELS: dict[str, type[Any]] = {"neumf": NeuMFConfig, "vae": VAEConfig}
 
 
 def run(
@@ -44,12 +40,10 @@ def run(
     def work() -> None:
         values = vars(parser(name, options).parse_args(tokens))
         model = values["model"]
-        settings, *sampling = (_settings(kind, values) for kind in _MODELS[model])
         with Session.of_ranks(
             name,
-            settings,
+            _settings(_MODELS[model], values),
             _settings(options[model], values),
-            sampling=sampling[0] if sampling else None,
             log=lambda line: print(line, file=sys.stderr, flush=True),
         ) as session:
             measure(session, session.options)
@@ -67,7 +61,7 @@ def parser(name: str, options: Options) -> argparse.ArgumentParser:
     models = made.add_subparsers(dest="model", required=True)
     for model, kind in options.items():
         command = models.add_parser(model, argument_default=argparse.SUPPRESS)
-        for settings in (kind, *_MODELS[model]):
+        for settings in (kind, _MODELS[model]):
             hints = get_type_hints(settings)
             for field in fields(settings):
                 option = f"--{field.name.replace('_', '-')}"

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.bench.measure import timed
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
@@ -88,7 +87,6 @@ class PlainNeuMFTraining:
     def __init__(
         self,
         config: NeuMFConfig,
-        sampling: SamplingConfig,
         histories: HistoryTensors,
         plan: TrainingPlan,
         *,
@@ -101,7 +99,9 @@ class PlainNeuMFTraining:
         self.optimizer = adam(self.model.parameters(), plan)
         self.precision = precision
         self.batch_size = plan.batch_size
-        self.user_S, self.item_S, self.label_S = drawn_samples(histories, sampling, plan.seed)
+        self.user_S, self.item_S, self.label_S = drawn_samples(
+            histories, config.num_negatives, plan.seed
+        )
         self.chunk = min(chunk or self._best_chunk(), self.batch_size)
 
     @property
@@ -160,12 +160,12 @@ class PlainNeuMFTraining:
 
 
 def drawn_samples(
-    histories: HistoryTensors, sampling: SamplingConfig, seed: int
+    histories: HistoryTensors, num_negatives: int, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Users, items and labels of one epoch's samples, shuffled one by one; int64 and float32."""
     user_N = histories.row_index().int()
     key = stream_key(seed, Purpose.NEGATIVES, 0)
-    negative_NK = sample_negatives(Complement.of(histories), user_N, sampling.num_negatives, key)
+    negative_NK = sample_negatives(Complement.of(histories), user_N, num_negatives, key)
     item_NK = torch.cat([histories.item_index[:, None], negative_NK], dim=1)
     label_NK = torch.zeros(item_NK.shape, device=histories.device)
     label_NK[:, 0] = 1.0

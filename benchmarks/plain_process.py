@@ -21,7 +21,6 @@ from foretaste.bench.measure import PeakMemory, load_libraries, timed
 from foretaste.bench.train import Epochs
 from foretaste.errors import TrainingError
 from foretaste.evaluation.ranking import to_device
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 
@@ -37,7 +36,6 @@ class PlainCase:
     """A training for the plain loop."""
 
     model: NeuMFConfig | VAEConfig
-    sampling: SamplingConfig | None
     histories: Histories
     plan: TrainingPlan
     precision: str
@@ -50,8 +48,7 @@ class PlainCase:
         histories = to_device(self.histories, torch.device(self.plan.device))
         options: dict[str, Any] = {"chunk": self.chunk, "precision": self.precision}
         if isinstance(self.model, NeuMFConfig):
-            assert self.sampling is not None
-            return PlainNeuMFTraining(self.model, self.sampling, histories, self.plan, **options)
+            return PlainNeuMFTraining(self.model, histories, self.plan, **options)
         return PlainVAETraining(self.model, histories, self.plan, **options)
 
 

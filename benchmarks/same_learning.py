@@ -38,7 +38,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import load_model
 from foretaste.training.auto import TrainingPlan, resolve
 
-NEUMF = foretaste.NeuMFConfig(factors=32, layers=(128, 64, 32))
+NEUMF = foretaste.NeuMFConfig(factors=32, layers=(128, 64, 32), negatives=4)
 VAE = foretaste.VAEConfig()
 SOURCES = {
     "neumf": "ml-1m/ratings.parquet",
@@ -58,18 +58,13 @@ STUDENT_95 = dict(
 def trained(
     kind: str, dataset: Dataset, seed: int, path: Path, precision: str = "fp32", **settings: Any
 ) -> nn.Module:
-    """Trained by foretaste for all epochs; the weights of the last.
-
-    ``settings`` are of the negatives for NeuMF, of the model otherwise.
-    """
-    sampling = foretaste.SamplingConfig(negatives=4, **settings) if kind == "neumf" else None
-    model_config: Any = NEUMF if kind == "neumf" else replace(VAE, **settings)
+    """Trained by foretaste for all epochs; the weights of the last."""
+    model_config: Any = replace(NEUMF if kind == "neumf" else VAE, **settings)
     run = foretaste.train(
         "neumf" if kind == "neumf" else "vae",
         dataset,
         model_config=model_config,
         config=_training_config(kind, seed, precision),
-        sampling=sampling,
         run_path=path,
     )
     return load_model(run, "cpu")
@@ -78,10 +73,9 @@ def trained(
 def plain_neumf(dataset: Dataset, seed: int) -> nn.Module:
     """Trained by the plain loop, fresh negatives and order every epoch."""
     histories = _histories(dataset)
-    sampling = foretaste.SamplingConfig(negatives=4)
-    training = PlainNeuMFTraining(NEUMF, sampling, histories, _plan("neumf", seed), chunk=1 << 14)
+    training = PlainNeuMFTraining(NEUMF, histories, _plan("neumf", seed), chunk=1 << 14)
     for epoch in range(EPOCHS["neumf"]):
-        drawn = drawn_samples(histories, sampling, seed * 1000 + epoch)
+        drawn = drawn_samples(histories, NEUMF.num_negatives, seed * 1000 + epoch)
         training.user_S, training.item_S, training.label_S = drawn
         training.epoch()
     model = NeuMF(NEUMF, len(histories), histories.num_items)
@@ -154,7 +148,7 @@ def sides(kind: str, dataset: Dataset, seed: int, work: Path) -> dict[str, Calla
 def _plan(kind: str, seed: int) -> TrainingPlan:
     size = TrainingSize(num_interactions=1, num_users=1, num_items=1, protocol="none")
     config = _training_config(kind, seed, "fp32")
-    return resolve(config, MultVAE, size, sampling=None, device="cpu")
+    return resolve(config, MultVAE, size, model_config=VAE, device="cpu")
 
 
 def _training_config(kind: str, seed: int, precision: Any) -> foretaste.TrainingConfig:

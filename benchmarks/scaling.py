@@ -107,7 +107,7 @@ def _cases(
 
     def grown(model: Any, num_users: int, num_items: int, num_interactions: int) -> Session:
         shape = f"{num_users}x{num_items}x{num_interactions}"
-        return Session(NAME, model, replace(options, shape=shape), sampling=session.sampling)
+        return Session(NAME, model, replace(options, shape=shape))
 
     if isinstance(options, VAEScaling):
         assert isinstance(model, VAEConfig)

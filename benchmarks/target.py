@@ -21,6 +21,7 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.config import Precision
 
@@ -75,8 +76,8 @@ def measure(session: Session, options: Target) -> None:
     else:
         split = _split_of(options.dataset)
     num_samples = split.train.num_users
-    if session.sampling is not None:
-        num_samples = split.train.num_interactions * (1 + session.sampling.num_negatives)
+    if isinstance(session.model, NeuMFConfig):
+        num_samples = split.train.num_interactions * (1 + session.model.num_negatives)
     # The reference's batch is for data of its size.
     plan = session.plan(
         options.precision,

@@ -19,6 +19,7 @@ from foretaste.bench.session import Session
 from foretaste.bench.train import CLOCKS, measure_training, training_cases
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, stream_key
 from foretaste.training.auto import TrainingPlan
@@ -56,7 +57,6 @@ def _measure_case(
 ) -> None:
     plain_case = PlainCase(
         session.model,
-        session.sampling,
         part,
         plan,
         options.plain_precision,
@@ -76,8 +76,8 @@ def _measure_case(
         plain = process()
     plain_numbers, numbers = (side.as_numbers(session.unit) for side in (plain.epochs, ours))
     add_ratio(numbers, plain_numbers, f"{session.unit}_per_s")
-    if session.sampling is not None and session.sampling.verified_negatives:
-        seconds = _negatives_s(session, part, session.sampling.num_negatives)
+    if isinstance(session.model, NeuMFConfig) and session.model.verified_negatives:
+        seconds = _negatives_s(session, part, session.model.num_negatives)
         numbers["negatives_s"] = seconds
         numbers["negatives_share"] = seconds / numbers["epoch_s"]["median"]
     differs = {"precision": options.plain_precision, "chunk": plain.chunk}

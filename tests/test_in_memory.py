@@ -241,7 +241,7 @@ def test_a_loss_that_diverges_is_said_without_a_run(plays: pa.Table) -> None:
         ("gmf", {"epochs": 3, "patience": 2}, "patience does nothing here: epochs is given"),
         ("gmf", {"log_path": "log"}, "fit has no setting 'log_path' here: it belongs to LogConfig"),
         ("ease", {"protocol": "temporal"}, "protocol is temporal, but fit learns from everything"),
-        ("ease", {"sampling": foretaste.SamplingConfig()}, "ease samples no negatives"),
+        ("ease", {"negatives": 4}, "it belongs to GMFConfig, MLPConfig and NeuMFConfig"),
         ("ease", {"config": {}}, r"config is \{\}; it must be TrainingConfig"),
     ],
 )

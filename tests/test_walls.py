@@ -69,7 +69,6 @@ PUBLIC_NAMES = [
     "RecVAEConfig",
     "Recommender",
     "Run",
-    "SamplingConfig",
     "TrainingConfig",
     "VAEConfig",
     "__version__",

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         ItemKNNConfig,
         RP3betaConfig,
     )
-    from foretaste.models.config import SamplingConfig
     from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
     from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
     from foretaste.recommend import Answer, Answers, Recommender, load
@@ -71,7 +70,6 @@ _MODULE_OF = {
     "RecVAEConfig": "models.vae.config",
     "Recommender": "recommend",
     "Run": "runs",
-    "SamplingConfig": "models.config",
     "TrainingConfig": "training",
     "VAEConfig": "models.vae.config",
     "blend": "training",
@@ -112,7 +110,6 @@ __all__ = [
     "RecVAEConfig",
     "Recommender",
     "Run",
-    "SamplingConfig",
     "TrainingConfig",
     "VAEConfig",
     "__version__",

@@ -20,7 +20,6 @@ from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
 from foretaste.data.manifest import Manifest
 from foretaste.data.preparation import prepare
 from foretaste.errors import DataWarning, ForetasteError, Interrupted, SettingError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import config_class
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.loading import load_model
@@ -87,7 +86,6 @@ def fit(
     items: Any = None,
     model_config: DataclassInstance | None = None,
     config: TrainingConfig | None = None,
-    sampling: SamplingConfig | None = None,
     callback: Callback | None = None,
     **settings: Any,
 ) -> FittedRecommender:
@@ -107,7 +105,6 @@ def fit(
         items: the titles and other columns of items, as in `foretaste.prepare`.
         model_config: settings of the model.
         config: settings of the training.
-        sampling: negatives and batch layout, for neumf, gmf and mlp only.
         callback: as in `foretaste.train`; gets the events of both trainings.
         settings: fields of these configs and of `PrepareConfig`, by name.
 
@@ -115,18 +112,17 @@ def fit(
     ``print`` of the recommender has them with its sizes.
     """
     kind = config_class(checked("model", model, str))
-    config, model_config, sampling, preparation = routed(
+    config, model_config, preparation = routed(
         fit,
         {
             "config": (TrainingConfig, config),
             f"model_config of {model}": (kind, model_config),
-            "sampling": (SamplingConfig, sampling),
             "preparation": (PrepareConfig, None),
         },
         settings,
     )
     config = config or TrainingConfig()
-    check_settings_act(model, config, sampling, settings)
+    check_settings_act(model, config, settings)
     finds_epochs = kind.has_epochs and config.epochs == "auto"
     if not finds_epochs:
         for name in settings.keys() & set(_OF_VALIDATION):
@@ -136,7 +132,6 @@ def fit(
         "model": model,
         "model_config": model_config,
         "config": config,
-        "sampling": sampling,
     }
     with TemporaryDirectory(prefix="foretaste-") as directory, _without_ways_on():
         root = Path(directory)

@@ -91,7 +91,7 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
         ),
         "train": (
             partial(foretaste.train, "popularity", world.dataset, run_path=world.run.path),
-            ("config", "model_config", "sampling", "pretraining", "logs", "start_from"),
+            ("config", "model_config", "pretraining", "logs", "start_from"),
         ),
         "train a model": (
             lambda model: foretaste.train(model, world.dataset, run_path=world.run.path),
@@ -103,7 +103,7 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
         ),
         "tune_model": (
             partial(foretaste.tune_model, "ease", world.dataset, output=world.run.path),
-            ("trials", "config", "model_config", "sampling"),
+            ("trials", "config", "model_config"),
         ),
         "tune a model": (
             lambda model: foretaste.tune_model(model, world.dataset, output=world.run.path),

@@ -58,9 +58,8 @@ BETWEEN_FIELDS = (
     "num_(heldout_)?users belongs to|dataset serves the time|a NeuMF begins with both|"
     "num_interactions is .*; it must be from|widths is .*; it must be one width for all|"
     "spark_master is .*, and engine is duckdb|schedule_epochs is .*, and a constant learning rate|"
-    "(margin|negative_weight|logit_adjustment) is .*, which only the loss (ccl|softmax)|"
-    "temperature is .*, and only cosine scores|biases are on, and cosine scores"
-    "|dot_product is on, and scores|cosine is off, and the loss ccl"
+    "logit_adjustment is .*, which only the loss softmax|"
+    "temperature is .*, which only the cosines|loss is softmax, which compares"
     r"|host .* can be reached"
 )
 """What is said of settings that do not go together."""

@@ -12,7 +12,6 @@ import foretaste
 from foretaste._util.keywords import routed
 from foretaste.data import PrepareConfig
 from foretaste.errors import SettingError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
@@ -76,7 +75,7 @@ def test_a_config_of_another_kind_is_refused() -> None:
     [
         ("factors", "it belongs to GMFConfig, IALSConfig and NeuMFConfig"),
         ("k", "it belongs to EvaluationConfig"),
-        ("negatives", "it belongs to SamplingConfig"),
+        ("negatives", "it belongs to GMFConfig, MLPConfig and NeuMFConfig"),
         ("epoch", "did you mean epochs?"),
         ("hiden", "did you mean hidden?"),
         ("user_colum", "did you mean user_column?"),
@@ -98,7 +97,7 @@ def names_of(kind: type) -> set[str]:
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_the_only_name_that_configs_of_a_training_share_is_the_seed(model: str) -> None:
     """A name added to two configs must be listed here, and the rule for it documented."""
-    kinds = [config_class(model), TrainingConfig, SamplingConfig, PretrainingConfig]
+    kinds = [config_class(model), TrainingConfig, PretrainingConfig]
     kinds += [LogConfig, PrepareConfig]
     owners = Counter(name for kind in kinds for name in names_of(kind))
     assert {name for name, count in owners.items() if count > 1} == {"seed"}

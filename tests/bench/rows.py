@@ -14,7 +14,7 @@ from foretaste.models.vae.config import VAEConfig
 
 SHAPE = "60x50x600"
 MODELS: dict[str, NeuMFConfig | VAEConfig] = {
-    "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
+    "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4), negatives=4),
     "vae": VAEConfig(hidden=(8,), latent=4),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from foretaste.bench.recommend import bench_recommend
 from foretaste.bench.session import Session, load_histories, parse_shape
 from foretaste.bench.train import bench_train, keep_interactions
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.config import SamplingConfig
 from tests.bench.rows import MODELS, SHAPE, check_rows
 
 COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 3}
@@ -31,10 +31,8 @@ BENCHMARKS: dict[str, Any] = {
 }
 
 
-def run(
-    name: str, model: str, options: BenchConfig, sampling: SamplingConfig | None = None
-) -> Session:
-    session = Session(name, MODELS[model], options, sampling=sampling)
+def run(name: str, model: str, options: BenchConfig, **settings: Any) -> Session:
+    session = Session(name, replace(MODELS[model], **settings), options)
     BENCHMARKS[name](session, options)
     return session
 
@@ -63,9 +61,8 @@ def test_a_whole_epoch_is_trained_unless_steps_are_given() -> None:
 
 @pytest.mark.parametrize("layout", ["shuffled", "grouped"])
 def test_steps_hold_for_both_layouts(layout: Any) -> None:
-    sampling = SamplingConfig(batch_layout=layout)
     options = TrainBench(**COMMON, batch_size=(50,), steps=3)
-    (row,) = run("train", "neumf", options, sampling).rows
+    (row,) = run("train", "neumf", options, batch_layout=layout).rows
     assert row.case["updates"] == 3
 
 

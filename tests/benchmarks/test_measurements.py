@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from benchmarks.show import summary
 from foretaste.bench.config import InferenceBench, NeuMFInferenceBench, RecommendBench
 from foretaste.bench.session import Session, load_histories, shape_of
 from foretaste.errors import SettingError
-from foretaste.models.config import SamplingConfig
 from tests.bench.rows import MODELS, SHAPE, check_rows, check_spread
 
 COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 3}
@@ -21,8 +21,9 @@ FAST: dict[str, Any] = {**COMMON, "batch_sizes": (1, 8), "calls": 6}
 SCALING: dict[str, Any] = {"device": "cpu", "repeats": 1, "precision": ("fp32", "bf16")}
 
 
-def run(module: Any, model: str, options: Any, **settings: Any) -> Session:
-    session = Session(module.NAME, MODELS[model], options, **settings)
+def run(module: Any, model: str, options: Any, log: Any = None, **settings: Any) -> Session:
+    more = {} if log is None else {"log": log}
+    session = Session(module.NAME, replace(MODELS[model], **settings), options, **more)
     module.measure(session, options)
     return session
 
@@ -50,9 +51,8 @@ def test_training_beside_plain(model: str, tmp_path: Path) -> None:
 
 
 def test_unverified_negatives_have_no_share() -> None:
-    sampling = SamplingConfig(verified_negatives=False)
     options = train.TrainComparison(**COMMON, batch_size=(50,), steps=1)
-    _, row = run(train, "neumf", options, sampling=sampling).rows
+    _, row = run(train, "neumf", options, verified_negatives=False).rows
     assert "negatives_share" not in row.measured
 
 

@@ -17,7 +17,6 @@ from foretaste.bench.inference import PairScorer
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import ABSENT, to_device
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.batches import InteractionBatches
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
@@ -26,7 +25,7 @@ from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
 
-NEUMF = NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0)
+NEUMF = NeuMFConfig(factors=4, layers=(12, 10, 6), dropout=0.0, negatives=4)
 VAE = VAEConfig(hidden=(12, 10), latent=4, dropout=0.0, anneal_steps=1)
 
 
@@ -65,13 +64,11 @@ def vae(histories: Histories, device: torch.device) -> MultVAE:
 
 def neumf_training(tensors: HistoryTensors, chunk: int) -> PlainNeuMFTraining:
     plan = session(NEUMF, tensors.device).plan("fp32", 256, 1)
-    return PlainNeuMFTraining(NEUMF, SamplingConfig(negatives=4), tensors, plan, chunk=chunk)
+    return PlainNeuMFTraining(NEUMF, tensors, plan, chunk=chunk)
 
 
 def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
-    batch = next(
-        iter(InteractionBatches(tensors, SamplingConfig(negatives=4), 256, seed=1).epoch(0))
-    )
+    batch = next(iter(InteractionBatches(tensors, NEUMF, 256, seed=1).epoch(0)))
     ours = neumf.train()(batch)
     shape = batch.item_index_BK.shape
     plain = PlainNeuMF.of(neumf)
@@ -141,7 +138,7 @@ def test_plain_vae_lists_leave_out_what_was_seen(vae: MultVAE, tensors: HistoryT
 
 
 def test_a_plain_epoch_has_every_sample_once(tensors: HistoryTensors) -> None:
-    user, item, label = drawn_samples(tensors, SamplingConfig(negatives=3), seed=1)
+    user, item, label = drawn_samples(tensors, 3, seed=1)
     assert len(user) == 4 * 400
     drawn = torch.stack([user, item], dim=1)[label > 0].tolist()
     known = torch.stack([tensors.row_index(), tensors.item_index.long()], dim=1).tolist()
@@ -184,9 +181,7 @@ def test_plain_training_runs_in_bf16(either: Session, tensors: HistoryTensors) -
     plan = either.plan("fp32", 64, 1)
     training: PlainNeuMFTraining | PlainVAETraining
     if isinstance(either.model, NeuMFConfig):
-        training = PlainNeuMFTraining(
-            either.model, SamplingConfig(negatives=4), tensors, plan, precision="bf16"
-        )
+        training = PlainNeuMFTraining(either.model, tensors, plan, precision="bf16")
         assert training.chunk == 64
     else:
         training = PlainVAETraining(either.model, tensors, plan, precision="bf16")

@@ -23,7 +23,7 @@ def case() -> PlainCase:
     options = BenchConfig(shape="60x30x400", device="cpu")
     session = Session("train", VAEConfig(hidden=(8,), latent=4), options)
     plan = session.plan("fp32", 20, 1)
-    return PlainCase(session.model, None, session.histories(), plan, "fp32", 10, 1)
+    return PlainCase(session.model, session.histories(), plan, "fp32", 10, 1)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from benchmarks.publications import PUBLICATIONS, Publication
 from benchmarks.reproduce import Reproduction, main, reproduce
 from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
 from foretaste.errors import SettingError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import config_class
 from foretaste.runs import Run
 from foretaste.training import Callback
@@ -99,10 +98,9 @@ def test_every_setting_of_a_publication_acts(name: str) -> None:
     PrepareConfig(**publication.preparation)
     for step in publication.steps:
         kind = config_class(step.model)
-        kinds = (kind, TrainingConfig, *([SamplingConfig] if kind.samples_negatives else []))
-        known = {key for each in kinds for key in each.__dataclass_fields__}
+        known = {key for each in (kind, TrainingConfig) for key in each.__dataclass_fields__}
         assert step.settings.keys() <= known
-        check_settings_act(step.model, TrainingConfig(), None, step.settings)
+        check_settings_act(step.model, TrainingConfig(), step.settings)
 
 
 def test_candidates_that_came_with_the_data_are_taken(

@@ -93,7 +93,7 @@ def test_tune(foretaste: Foretaste) -> None:
     done = foretaste("tune gmf data --trials 2 --epochs 1 --negatives 4 --factors 4 --output it")
     assert done.status == 0, done.err
     header = done.out.strip().splitlines()[0].split()
-    assert {"trial", "learning_rate", "loss", "dot_product", "biases", "ndcg@10"} <= {*header}
+    assert {"trial", "learning_rate", "loss", "temperature", "ndcg@10"} <= {*header}
     assert not {"negatives", "epochs", "factors"} & {*header}, "what is given is not searched"
     assert "the same again: foretaste train gmf" in done.out
     chosen = [line for line in done.err.splitlines() if line.startswith("  auto chose")]
@@ -104,8 +104,8 @@ def test_tune(foretaste: Foretaste) -> None:
     assert len(searched) == 2
     assert "--learning-rate 0." in searched[1]
     for number in range(2):
-        asked = Run.open(f"it/trial-00{number}").config.asked
-        assert (asked["negatives"], asked["epochs"]) == (4, 1)
+        config = Run.open(f"it/trial-00{number}").config
+        assert (config.model_config["negatives"], config.asked["epochs"]) == (4, 1)
     done = foretaste("tune ease data --trials 2 --output pass")
     searched = [line for line in done.err.splitlines() if line.startswith("  searched")]
     assert len(searched) == 2, "fitted in one pass"

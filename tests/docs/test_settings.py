@@ -23,7 +23,6 @@ from foretaste.models.baselines.config import (
     ItemKNNConfig,
     RP3betaConfig,
 )
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
@@ -35,7 +34,6 @@ TABLES = [
     ("models.md", "Settings of neumf", NeuMFConfig),
     ("models.md", "Settings of gmf", GMFConfig),
     ("models.md", "Settings of mlp", MLPConfig),
-    ("models.md", "Settings of negatives", SamplingConfig),
     ("models.md", "Settings of vae", VAEConfig),
     ("models.md", "Settings of dae", DAEConfig),
     ("models.md", "Settings of recvae", RecVAEConfig),

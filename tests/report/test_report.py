@@ -195,7 +195,7 @@ def test_settings_have_the_negatives_and_what_followed_from_others(tmp_path: Pat
     (table,) = settings(report_runs([run], num_people=0)).tables
     found = {name: cells[0].value for name, cells in table.grid.rows}
     expected = {
-        *(("loss", "softmax"), ("cosine", "true"), ("temperature", "0.15"), ("margin", "-")),
+        *(("loss", "softmax"), ("temperature", "0.15")),
         *(("negatives", "4"), ("verified_negatives", "true"), ("batch_layout", "grouped")),
         *(("factors", "4"), ("epochs", "1")),
     }

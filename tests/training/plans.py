@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from foretaste.models.config import TrainingSize
+from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
@@ -28,7 +29,7 @@ _PLAN = resolve(
     ),
     MultVAE,
     TrainingSize(num_interactions=1000, num_users=100, num_items=50, protocol="leave-one-out"),
-    sampling=None,
+    model_config=VAEConfig(),
     device="cpu",
 )
 

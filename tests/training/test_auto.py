@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
 
 from foretaste.errors import SettingError
 from foretaste.models.base import IterativeModel
-from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import config_class
@@ -21,7 +21,6 @@ from foretaste.training.auto import (
     check_settings_act,
     fitted_to,
     resolve,
-    resolved_sampling,
 )
 
 
@@ -45,7 +44,7 @@ def plan_of(
         config or TrainingConfig(),
         model,
         size,
-        sampling=SamplingConfig(negatives=negatives) if model is NeuMF else None,
+        model_config=NeuMFConfig(negatives=negatives) if model is NeuMF else VAEConfig(),
         device="cpu",
     )
 
@@ -217,9 +216,7 @@ def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
         (GMFConfig(), 10_000, 64),
         (GMFConfig(), 100, 12),
         (GMFConfig(), 9, 4),
-        (GMFConfig(loss="ccl"), 10_000, 64),
         (GMFConfig(loss="bce"), 10_000, 4),
-        (GMFConfig(dot_product=True), 10_000, 4),
         (NeuMFConfig(), 10_000, 4),
         (NeuMFConfig(loss="softmax"), 10_000, 64),
     ],
@@ -227,11 +224,10 @@ def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
 def test_negatives_follow_the_loss_and_the_items(
     config: ModelConfig, num_items: int, negatives: int
 ) -> None:
-    found = resolved_sampling(config, SamplingConfig(shared_negatives=True), num_items)
-    assert found == SamplingConfig(negatives=negatives, shared_negatives=True)
-    given = SamplingConfig(negatives=3)
-    assert resolved_sampling(config, given, num_items) == given
-    assert resolved_sampling(VAEConfig(), None, num_items) is None
+    assert config.resolved(num_items) == replace(config, negatives=negatives)
+    given = replace(config, negatives=3)
+    assert given.resolved(num_items) == given
+    assert VAEConfig().resolved(num_items) == VAEConfig()
 
 
 def test_a_schedule_may_be_longer_than_the_training() -> None:
@@ -248,7 +244,7 @@ def test_settings_for_several_models_act_where_they_can(name: str) -> None:
     kind = config_class(name)
     asked = TrainingConfig(precision="fp16", loss_scale=8.0, parallel="data")
     own = fitted_to(kind, asked)
-    check_settings_act(name, own, None, {})
+    check_settings_act(name, own, {})
     assert (own.precision, own.loss_scale) == (
         ("fp16", 8.0) if kind.has_large_products else ("fp32", None)
     )

@@ -15,7 +15,8 @@ from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
-from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.config import TrainingSize
+from foretaste.models.neumf.config import GMFConfig
 from foretaste.models.neumf.model import GMF
 from foretaste.training import Callback, TrainingConfig, resume, train
 from foretaste.training.auto import resolve
@@ -37,9 +38,9 @@ def started(**asked: Any) -> TrainingStart:
         dataset="data",
         protocol="leave-one-out",
         plan=resolve(
-            replace(ASKED, **asked), GMF, size, sampling=SamplingConfig(negatives=4), device="cpu"
+            replace(ASKED, **asked), GMF, size, model_config=GMFConfig(negatives=4), device="cpu"
         ),
-        model_settings={"temperature": 0.15, "cosine": True},
+        model_settings={"temperature": 0.15},
         num_users=100,
         num_items=50,
         num_interactions=1000,

@@ -17,7 +17,6 @@ from foretaste.models.baselines.config import (
     PopularityConfig,
     RP3betaConfig,
 )
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train
@@ -81,17 +80,15 @@ no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``
 
 LOSSES: dict[str, Any] = {
     "loss": "softmax",
-    "biases": True,
-    "l2_rows": 0.1,
-    "embedding_dropout": 0.2,
     "logit_adjustment": 0.5,
     "prior_weight": 9.0,
+    "negatives": 3,
+    "verified_negatives": False,
+    "batch_layout": "shuffled",
 }
 NEEDED: dict[str, dict[str, Any]] = {
     "logit_adjustment": {"loss": "softmax"},
-    "margin": {"loss": "ccl"},
-    "negative_weight": {"loss": "ccl"},
-    "temperature": {"cosine": True},
+    "temperature": {"loss": "softmax"},
 }
 """Settings beside which alone another is allowed."""
 
@@ -105,10 +102,6 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         {
             "factors": 5,
             **LOSSES,
-            "margin": 0.9,
-            "negative_weight": 1.0,
-            "dot_product": True,
-            "cosine": True,
             "temperature": 0.5,
         },
     ),
@@ -159,12 +152,6 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rp3beta": (RP3betaConfig(), {"neighbors": 2, "alpha": 0.5, "beta": 0.9}),
     "popularity": (PopularityConfig(), {}),
 }
-SAMPLING_CHANGES: dict[str, Any] = {
-    "negatives": 3,
-    "verified_negatives": False,
-    "shared_negatives": True,
-    "batch_layout": "shuffled",
-}
 
 
 @dataclass(frozen=True)
@@ -181,7 +168,6 @@ class Trainings:
             self.dataset,
             model_config=given.get("model_config", MODELS[name][0]),
             config=given.get("config", TRAINING),
-            sampling=given.get("sampling"),
             runs_root=self.root,
         )
         return hashlib.sha256(weights_of(run)).hexdigest(), numbers_of(run)
@@ -218,15 +204,8 @@ def test_every_model_setting_matters(name: str, setting: str, trainings: Trainin
     assert changed != trainings.behaviour(name, model_config=config, config=training)
 
 
-@pytest.mark.parametrize("setting", SAMPLING_CHANGES)
-def test_every_sampling_setting_matters(setting: str, trainings: Trainings) -> None:
-    changed = SamplingConfig(**{setting: SAMPLING_CHANGES[setting]})
-    assert trainings.behaviour("gmf", sampling=changed) != trainings.behaviour("gmf")
-
-
 def test_no_setting_was_forgotten() -> None:
     assert names(TrainingConfig) == TRAINING_CHANGES.keys() | ELSEWHERE
-    assert names(SamplingConfig) == SAMPLING_CHANGES.keys()
     for config, changes in MODELS.values():
         assert names(type(config)) == changes.keys()
 

@@ -15,7 +15,7 @@ from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation, Metric
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batches
-from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.config import TrainingSize
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
@@ -63,7 +63,7 @@ class FakeModel(NeuralModel):
         return (self.weight - batch.target).square()
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         raise NotImplementedError
 
     def make_batches(self, histories: HistoryTensors, **settings: Any) -> Batches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -53,7 +54,7 @@ def test_a_better_weight_than_that_of_training_is_kept(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its value is that of the run, in the log too, and the weights name the best epoch still."""
-    monkeypatch.setattr(GMFConfig, "prior_weight_by_loss", 0.1)
+    monkeypatch.setattr(GMFConfig, "resolved_prior_weight", 0.1)
     run = trained("gmf", heldout_users, tmp_path / "run")
     (summary,) = events(run, "summary")
     assert summary["prior_weight"] > 0.1
@@ -66,15 +67,15 @@ def test_a_better_weight_than_that_of_training_is_kept(
     assert run.open_weights().note["epoch"] == summary["best_epoch"]
 
 
-@pytest.mark.parametrize(("cosine", "weight"), [(False, 1.0), (True, 0.03)])
+@pytest.mark.parametrize(("loss", "weight"), [("bce", 1.0), ("softmax", 0.03)])
 def test_without_new_users_it_is_that_of_training(
-    cosine: bool,
+    loss: Literal["bce", "softmax"],
     weight: float,
     dataset: Dataset,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(CONFIGS, "gmf", GMFConfig(factors=4, loss="bce", cosine=cosine))
+    monkeypatch.setitem(CONFIGS, "gmf", GMFConfig(factors=4, loss=loss))
     run = trained("gmf", dataset, tmp_path / "run")
     assert events(run, "summary")[0]["prior_weight"] is None
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == weight

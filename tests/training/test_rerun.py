@@ -11,7 +11,6 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.models.baselines.config import EaseConfig, IALSConfig
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
 from foretaste.runs.loading import load_model
@@ -30,9 +29,8 @@ def experiment(dataset: Dataset, tmp_path: Path) -> Run:
     run = train(
         "gmf",
         dataset,
-        model_config=GMFConfig(factors=3),
+        model_config=GMFConfig(factors=3, negatives=2),
         config=ASKED,
-        sampling=SamplingConfig(negatives=2),
         run_path=tmp_path / "experiment",
     )
     return Run.open(run.path)
@@ -66,8 +64,7 @@ def test_settings_that_a_model_ignores_are_not_asked_for(dataset: Dataset, tmp_p
 def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run) -> None:
     settings = rerun_settings(experiment)
     assert settings["model"] == "gmf"
-    assert settings["model_config"] == GMFConfig(factors=3)
-    assert settings["sampling"] == SamplingConfig(negatives=2)
+    assert settings["model_config"] == GMFConfig(factors=3, negatives=2)
     expected = replace(
         ASKED,
         epochs=summary_of(experiment)["best_epoch"],
@@ -115,12 +112,12 @@ def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) ->
     chosen = max(4, dataset.train.num_items // 8)
     assert (run.config.asked["negatives"], run.config.resolved["negatives"]) == ("auto", chosen)
     assert chosen != 4
-    for sampling in (
-        recorded_settings(run, "cpu")[2],
-        rerun_settings(run)["sampling"],
-        load_model(run).sampling,
+    for config in (
+        recorded_settings(run, "cpu")[0],
+        rerun_settings(run)["model_config"],
+        load_model(run).config,
     ):
-        assert sampling == SamplingConfig(negatives=chosen)
+        assert config == GMFConfig(factors=3, negatives=chosen)
 
 
 def test_repeating_on_everything_trains_to_the_end(
@@ -142,7 +139,6 @@ def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_pa
         "model": "ease",
         "model_config": EaseConfig(l2=7.0),
         "config": config,
-        "sampling": None,
         "start_from": None,
         "pretraining": None,
     }

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +19,6 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import DatasetError, RunError, TrainingError
 from foretaste.models.batches import Batch
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run, verify
 from foretaste.training import Callback, LogConfig, TrainingConfig, resume
@@ -29,7 +28,7 @@ from foretaste.training.display import TrainingDisplay
 from foretaste.training.state import Clock
 from foretaste.training.step import Step
 from tests.runs.tiny import edit_config, flip_byte
-from tests.training.trainings import CONFIGS, events, numbers_of, run_of, weights_of
+from tests.training.trainings import events, numbers_of, run_of, weights_of
 
 STATE = "resume.safetensors"
 EVERY = [("gmf", "fp32")] + [
@@ -137,7 +136,7 @@ def test_a_killed_training_goes_on_with_its_average_and_schedule(
 def test_a_training_killed_while_it_chooses_a_prior_chooses_the_same(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GMFConfig, "prior_weight_by_loss", 0.1)
+    monkeypatch.setattr(GMFConfig, "resolved_prior_weight", 0.1)
     path, album = tmp_path / "run", tmp_path / "album"
     whole = train_small(
         "gmf", heldout_users, path, callback=Photographs(path, album), learning_rate=0.05, epochs=30
@@ -156,26 +155,6 @@ def test_killed_sweeps_go_on_as_if_nothing_had_been(dataset: Dataset, tmp_path: 
     watching = Photographs(path, album)
     whole = train_small("ials", dataset, path, checkpoint_every_s=0.0, callback=watching)
     for moment in ("start", "step-1-1", "validation-1", "epoch-2", "test-0"):
-        copy = resume(album / moment)
-        assert weights_of(copy) == weights_of(whole), moment
-        assert numbers_of(copy) == numbers_of(whole), moment
-
-
-@pytest.mark.parametrize("loss", ["softmax", "ccl"])
-def test_a_killed_training_goes_on_with_the_negatives_that_its_batches_share(
-    loss: Literal["softmax", "ccl"],
-    dataset: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(CONFIGS, "gmf", GMFConfig(factors=4, loss=loss))
-    path, album = tmp_path / "run", tmp_path / "album"
-    settings: dict[str, Any] = {
-        "sampling": SamplingConfig(negatives=9, shared_negatives=True),
-        "checkpoint_every_s": 0.0,
-    }
-    whole = train_small("gmf", dataset, path, callback=Photographs(path, album), **settings)
-    for moment in ("step-1-2", "step-2-3", "epoch-2"):
         copy = resume(album / moment)
         assert weights_of(copy) == weights_of(whole), moment
         assert numbers_of(copy) == numbers_of(whole), moment

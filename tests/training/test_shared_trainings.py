@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
-from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import MODELS
 from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
@@ -20,7 +20,7 @@ from foretaste.training.checkpoint import Checkpoints
 from tests.data.partitions import in_partitions
 from tests.ranks import run_ranks
 from tests.runs.tiny import parameters
-from tests.training.trainings import numbers_of, run_of, weights_of
+from tests.training.trainings import CONFIGS, numbers_of, run_of, weights_of
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 700, "callback": Callback()}
 TOYS = {
@@ -116,11 +116,16 @@ def test_ranks_train_on_partitions_as_one_on_the_whole(
 @pytest.mark.parametrize("name", ["gmf", "mlp"])
 @pytest.mark.parametrize("batch_size", [35, 10**6])
 def test_ranks_train_its_halves(
-    name: str, batch_size: int, heldout_users: Dataset, tmp_path: Path
+    name: str,
+    batch_size: int,
+    heldout_users: Dataset,
+    tmp_path: Path,
 ) -> None:
     """In batches of fewer samples than items, and in one of all."""
     settings: dict[str, Any] = {"batch_size": batch_size, "epochs": 1}
-    settings["sampling"] = SamplingConfig(batch_layout="shuffled", verified_negatives=False)
+    model_config: Any = CONFIGS[name]
+    unlike = {"batch_layout": "shuffled", "verified_negatives": False}
+    settings["model_config"] = replace(model_config, **unlike)
     alone = run_by(1, name, heldout_users, tmp_path / "alone", **settings)
     shared = run_by(2, name, heldout_users, tmp_path / "shared", **settings)
     assert_alike(shared, alone, 5e-3)

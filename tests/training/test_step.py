@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.base import NeuralModel
 from foretaste.models.batches import Batches
-from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.config import TrainingSize
 from foretaste.models.neumf.batches import InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.registry import build_model
@@ -89,7 +89,7 @@ def make_model(name: str) -> NeuralModel:
 
 def batches_of(name: str, histories: HistoryTensors) -> Batches:
     if name in ("neumf", "gmf"):
-        return InteractionBatches(histories, SamplingConfig(negatives=4), 200, seed=3)
+        return InteractionBatches(histories, GMFConfig(negatives=4), 200, seed=3)
     return HistoryBatches(histories, 7, seed=3)
 
 
@@ -245,8 +245,7 @@ def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> 
     for compiled in (False, True):
         model = make_model(name)
         plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
-        sampling = SamplingConfig(negatives=4) if name == "neumf" else None
-        batches = make_batches(model, histories, sampling, plan)
+        batches = make_batches(model, histories, plan)
         step = make_step(model, batches, plan)
         weights = [parameter.detach().clone() for parameter in model.parameters()]
         assert (step.compile(batches) > 0.0) == compiled
@@ -262,7 +261,7 @@ def test_compiling_changes_nothing_of_a_saved_state(
     """RecVAE keeps the encoder of the epoch's start, and may go on in the middle of one."""
     model = RecVAE(RecVAEConfig(latent=4), NUM_USERS, NUM_ITEMS).train()
     plan = make_plan(batch_size=7)
-    batches = make_batches(model, histories, None, plan)
+    batches = make_batches(model, histories, plan)
     step = make_step(model, batches, plan)
     step(next(iter(batches.epoch(0))))
     before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
@@ -290,7 +289,7 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_kernels_reach_the_model(kernels: Kernels, histories: HistoryTensors) -> None:
     model = make_model("vae")
     plan = make_plan(kernels=kernels, batch_size=7)
-    batches = make_batches(model, histories, None, plan)
+    batches = make_batches(model, histories, plan)
     make_step(model, batches, plan)
     assert model.implementation == kernels
 
@@ -304,4 +303,4 @@ def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:
     size = TrainingSize(num_interactions=10, num_users=5, num_items=9, protocol="none")
     config = TrainingConfig(kernels="triton")
     with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
-        resolve(config, MultVAE, size, sampling=None, device="cpu")
+        resolve(config, MultVAE, size, model_config=VAEConfig(), device="cpu")

@@ -14,7 +14,6 @@ import foretaste
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run, load_model
@@ -214,22 +213,20 @@ def test_closed_forms_are_fitted_in_one_pass(name: str, dataset: Dataset, tmp_pa
 def test_the_run_remembers_what_was_asked_and_what_it_became(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    sampling = SamplingConfig(negatives=3)
-    run = Run.open(run_of("neumf", dataset, tmp_path / "run", sampling, seed=11).path)
+    run = Run.open(run_of("neumf", dataset, tmp_path / "run", seed=11).path)
     assert run.config.asked["batch_size"] == "auto"
-    assert run.config.asked["negatives"] == 3
+    assert run.config.asked["negatives"] == "auto"
+    assert run.config.resolved["negatives"] == 4
     assert isinstance(run.config.resolved["batch_size"], int)
     assert "auto" not in run.config.resolved.values()
     assert "loss" not in run.config.resolved, "as it was asked for"
     assert run.config.seed == 11
-    given = {"factors": 4, "layers": [8, 8, 4], "dropout": 0.5}
+    given = {"factors": 4, "layers": [8, 8, 4], "dropout": 0.5, "negatives": 4}
     assert run.config.model_config.items() >= given.items()
     assert run.config.dataset.digest == dataset.manifest.digest
     gmf = train("gmf", dataset, epochs=1, factors=4, device="cpu", run_path=tmp_path / "gmf").config
-    followed = {"loss": "softmax", "cosine": True, "temperature": 0.15}
-    assert (gmf.model_config["loss"], gmf.model_config["cosine"]) == ("auto", None)
-    assert gmf.resolved.items() >= followed.items()
-    assert "margin" not in gmf.resolved
+    assert gmf.model_config["temperature"] is None
+    assert gmf.resolved["temperature"] == 0.15
 
 
 class Recording(Callback):
@@ -310,9 +307,8 @@ def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Pa
     expected = train(
         "mlp",
         dataset,
-        model_config=MLPConfig(layers=(8, 4)),
+        model_config=MLPConfig(layers=(8, 4), negatives=2),
         config=TrainingConfig(epochs=2, device="cpu", seed=3),
-        sampling=SamplingConfig(negatives=2),
         logs=LogConfig(log_path=tmp_path / "first.jsonl"),
         run_path=tmp_path / "first",
     )

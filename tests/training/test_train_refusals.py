@@ -13,7 +13,6 @@ import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import LogConfig, TrainingConfig, resume, train
 from tests.training.trainings import run_of
@@ -27,8 +26,8 @@ def test_an_unknown_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["vae", "dae", "recvae", "popularity", "ease"])
 def test_sampling_belongs_to_those_that_sample(name: str, dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=f"{name} samples no negatives: .* neumf, gmf, mlp"):
-        run_of(name, dataset, tmp_path / "run", SamplingConfig())
+    with pytest.raises(SettingError, match="belongs to GMFConfig, MLPConfig and NeuMFConfig"):
+        train(name, dataset, run_path=tmp_path / "run", negatives=3)
     assert not (tmp_path / "run").exists()
 
 
@@ -38,7 +37,7 @@ def test_settings_of_another_model_are_refused(dataset: Dataset, tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["model_config", "config", "sampling", "logs", "pretraining"])
+@pytest.mark.parametrize("name", ["model_config", "config", "logs", "pretraining"])
 @pytest.mark.parametrize("given", [{}, {"epochs": 3}])
 def test_settings_are_no_dicts(
     name: str, given: dict[str, int], dataset: Dataset, tmp_path: Path
@@ -57,7 +56,7 @@ def test_settings_are_no_dicts(
             {"factors": 8},
             "'factors' here: it belongs to GMFConfig, IALSConfig and NeuMFConfig",
         ),
-        ("vae", {"negatives": 4}, "vae samples no negatives: .* belong to neumf, gmf, mlp"),
+        ("vae", {"negatives": 4}, "it belongs to GMFConfig, MLPConfig and NeuMFConfig"),
         ("vae", {"pretrained_gmf": "a", "pretrained_mlp": "b"}, "vae has no halves"),
         ("neumf", {"k": (5,)}, "'k' here: it belongs to EvaluationConfig"),
         ("neumf", {"epoch": 5}, "'epoch' here; did you mean epochs?"),
@@ -144,9 +143,8 @@ def test_a_target_that_nothing_measures_is_refused(tmp_path: Path) -> None:
 def test_negatives_that_cannot_be_kept_leave_no_run(
     negatives: int, dataset: Dataset, tmp_path: Path
 ) -> None:
-    sampling = SamplingConfig(negatives=negatives)
     with pytest.raises(UnsupportedError, match=r"with 1,000,.* negatives .*; lower batch_size"):
-        run_of("gmf", dataset, tmp_path / "run", sampling)
+        train("gmf", dataset, negatives=negatives, device="cpu", run_path=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -19,7 +19,7 @@ from foretaste.models.base import (
     UserState,
 )
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.histories import HistoryTensors
 
@@ -99,7 +99,7 @@ class ToyVectors(ToyScores):
             parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         settings = {"epochs": 3, "batch_size": size.num_users, "eval_every": 1, "patience": 0}
         return settings | {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.999}
 

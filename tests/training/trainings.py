@@ -9,7 +9,6 @@ from safetensors.torch import load_file, save
 
 from foretaste.data import Dataset
 from foretaste.models.baselines.config import IALSConfig
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run
@@ -31,7 +30,7 @@ def run_of(
     name: str,
     dataset: Dataset,
     run_path: Path,
-    sampling: SamplingConfig | None = None,
+    model_config: Any = None,
     callback: Callback | None = None,
     start_from: Any = None,
     pretraining: PretrainingConfig | None = None,
@@ -43,9 +42,8 @@ def run_of(
     return train(
         name,
         dataset,
-        model_config=CONFIGS.get(name),
+        model_config=model_config or CONFIGS.get(name),
         config=TrainingConfig(**SETTINGS | settings),
-        sampling=sampling,
         start_from=start_from,
         pretraining=pretraining,
         logs=logs,

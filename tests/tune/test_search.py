@@ -45,8 +45,6 @@ GMF: dict[str, Any] = {
     "negatives": 2,
     "loss": "bce",
     "learning_rate_schedule": "constant",
-    "dot_product": False,
-    "biases": False,
 }
 
 
@@ -76,8 +74,10 @@ def test_the_best_trial_is_the_best_by_validation(search: Search) -> None:
 def test_settings_that_are_given_are_not_searched(search: Search) -> None:
     for one in search.trials:
         assert one.settings.keys() == {"factors", "learning_rate"}
-        asked = Run.open(one.run).config.asked
-        assert (asked["negatives"], asked["batch_size"], asked["epochs"]) == (2, 512, 3)
+        config = Run.open(one.run).config
+        asked = config.asked
+        assert config.model_config["negatives"] == 2
+        assert (asked["batch_size"], asked["epochs"]) == (512, 3)
         assert asked["learning_rate"] == one.settings["learning_rate"]
 
 
@@ -356,14 +356,12 @@ def test_mistakes(
 def test_every_search_space_is_of_settings_and_holds_the_defaults(
     model: str, dataset: Dataset
 ) -> None:
-    from foretaste.models.config import SamplingConfig
     from foretaste.training.auto import resolved_config
 
     kind = config_class(model)
-    sampling = SamplingConfig(negatives=4) if kind.samples_negatives else None
-    config = resolved_config(model, TrainingConfig(), dataset, sampling, "cpu")
-    defaults = {**vars(config), **(vars(sampling) if sampling else {}), **vars(kind())}
-    defaults |= kind().resolved_settings
+    sized = kind().resolved(dataset.manifest.num_items)
+    config = resolved_config(model, TrainingConfig(), dataset, sized, "cpu")
+    defaults = {**vars(config), **vars(sized), **kind().resolved_settings}
     for name, values in kind.search_space.items():
         if defaults[name] in ("auto", None):
             assert isinstance(values, Between)
@@ -377,13 +375,12 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
 def test_the_best_known_settings_of_gmf_are_within_its_search() -> None:
     space = config_class("gmf").search_space
     known = {
-        "dot_product": True,
-        "biases": True,
-        "l2_rows": 0.007,
-        "negatives": 8,
+        "negatives": 64,
         "factors": 192,
-        "loss": "bce",
-        "learning_rate": 0.02,
+        "loss": "softmax",
+        "temperature": 0.1,
+        "logit_adjustment": 0.3,
+        "learning_rate": 0.001,
         "learning_rate_schedule": "cosine",
     }
     for name, value in known.items():
@@ -413,15 +410,11 @@ def test_settings_that_do_not_act_are_left_out_of_a_trial(dataset: Dataset, tmp_
         "gmf", dataset, trials=8, output=tmp_path / "it", callback=Callback(), **SHORT
     )
     tried = [one.settings for one in search.trials]
-    divides = [
-        one["loss"] == "softmax" and not (one["dot_product"] or one["biases"]) for one in tried
-    ]
-    assert [("temperature" in one) for one in tried] == divides
-    first = {"loss": "softmax", "dot_product": False, "biases": False, "temperature": 0.15}
-    assert tried[0].items() >= first.items()
-    assert [("l2_rows" in one) for one in tried] == [one["dot_product"] for one in tried]
+    divides = [one["loss"] == "softmax" for one in tried]
+    for name in ("temperature", "logit_adjustment"):
+        assert [(name in one) for one in tried] == divides
+    assert tried[0].items() >= {"loss": "softmax", "temperature": 0.15}.items()
     assert {True, False} <= set(divides)
-    assert {len({one[name] for one in tried}) for name in ("loss", "dot_product", "biases")} == {2}
     for one, trial in zip(tried, search.trials, strict=True):
         settings = Run.open(trial.run).config.model_config
         assert {name: settings[name] for name in one if name in settings} == {
@@ -432,17 +425,12 @@ def test_settings_that_do_not_act_are_left_out_of_a_trial(dataset: Dataset, tmp_
 def test_choices_that_do_not_fit_what_is_given_are_not_tried(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    """Cosine scores have no biases, and samples on their own no loss that compares them."""
+    """A temperature divides the cosines of softmax alone."""
     rates = {"learning_rate", "learning_rate_schedule"}
-    plain = {"learning_rate", "learning_rate_schedule", "dot_product", "biases", "l2_rows"}
     for settings, searched in (
-        ({"biases": True}, plain - {"biases"} | {"loss", "logit_adjustment"}),
-        ({"batch_layout": "shuffled", "loss": "bce"}, plain),
-        ({"loss": "softmax", "cosine": False}, plain | {"logit_adjustment"}),
-        ({"batch_layout": "shuffled"}, plain | {"loss"}),
-        ({"cosine": True}, {*rates, "loss", "temperature", "logit_adjustment"}),
-        ({"cosine": True, "loss": "bce"}, {*rates, "temperature"}),
-        ({"loss": "ccl"}, rates),
+        ({"batch_layout": "shuffled", "loss": "bce"}, rates),
+        ({"loss": "softmax"}, {*rates, "temperature", "logit_adjustment"}),
+        ({"temperature": 0.2}, {*rates, "logit_adjustment"}),
     ):
         path = tmp_path / "-".join(settings)
         search = tune_model(
@@ -451,24 +439,6 @@ def test_choices_that_do_not_fit_what_is_given_are_not_tried(
         space = json.loads((path / SETTINGS).read_text())["space"]
         assert space.keys() == searched
         assert search.trials[0].state == "complete"
-        if settings == {"batch_layout": "shuffled"}:
-            assert (space["loss"], search.trials[0].settings["loss"]) == (["bce"], "bce")
-    given = {"batch_layout": "shuffled", "temperature": 0.2}
     with pytest.raises(SettingError, match=r"loss is softmax, .* use grouped or the loss bce"):
-        tune_model("gmf", dataset, output=tmp_path / "none", **SHORT, **given)
+        tune_model("gmf", dataset, output=tmp_path / "none", **SHORT, batch_layout="shuffled")
     assert not (tmp_path / "none").exists()
-
-
-def test_a_trial_whose_choices_do_not_fit_together_does_not_end_the_search(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    """Without dot product and biases the loss is softmax, which takes no samples on their own."""
-    arguments = {"loss": "auto", "batch_layout": "shuffled", **SHORT}
-    search = tune_model(
-        "gmf", dataset, trials=10, output=tmp_path / "it", callback=Callback(), **arguments
-    )
-    fits = [one.settings["dot_product"] or one.settings["biases"] for one in search.trials]
-    assert fits[0]
-    assert not all(fits)
-    assert [one.state != "failed" for one in search.trials] == fits
-    assert "use grouped or the loss bce" in str(search.trials[fits.index(False)].reason)

@@ -27,14 +27,14 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.launch.joined import joined
 from foretaste.models.base import NeuralModel
-from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.config import TrainingSize
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.registry import build_model, model_class
 from foretaste.models.share import Share
 from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.training.auto import TrainingPlan, resolve, resolved_sampling
+from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
 
 Log = Callable[[str], None]
@@ -132,17 +132,15 @@ class Session:
         model: NeuMFConfig | VAEConfig,
         options: BenchConfig,
         *,
-        sampling: SamplingConfig | None = None,
         log: Log = lambda _: None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.benchmark = benchmark
-        self.model = model
         self.name = "neumf" if isinstance(model, NeuMFConfig) else "vae"
         self.options = options
         self.shape = parse_shape(options.shape, self.name)
-        self.sampling = resolved_sampling(model, sampling, self.shape.num_items)
-        self.unit = "samples" if self.sampling else "users"
+        self.model = model.resolved(self.shape.num_items)
+        self.unit = "samples" if model.samples_negatives else "users"
         self.ranks = ranks
         self.log = log if ranks.is_first else lambda _: None
         self.rows: list[Row] = []
@@ -212,7 +210,7 @@ class Session:
         )
         kind = model_class(self.name)
         assert issubclass(kind, NeuralModel)
-        return resolve(config, kind, size, sampling=self.sampling, device=str(self.device))
+        return resolve(config, kind, size, model_config=self.model, device=str(self.device))
 
     def add(
         self,
@@ -242,9 +240,8 @@ class Session:
             for name, value in asdict(self.options).items()
             if name not in _FILE_OPTIONS
         }
-        settings = asdict(self.model) | (asdict(self.sampling) if self.sampling else {})
         document = asdict(row) | {"shape": asdict(self.shape) if shape is None else shape}
-        document |= self._environment | {"settings": settings, "options": options}
+        document |= self._environment | {"settings": asdict(self.model), "options": options}
         output = self.options.output
         with _writing("output", output):
             output.parent.mkdir(parents=True, exist_ok=True)

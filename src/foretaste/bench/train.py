@@ -18,6 +18,7 @@ from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
+from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.share import Share
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
@@ -112,13 +113,13 @@ def needed_part(
     session: Session, histories: Histories, batch_size: int, steps: int | None
 ) -> Histories:
     """As much of the data as ``steps`` updates take; everything for None."""
-    sampling, seed = session.sampling, session.options.seed
+    model, seed = session.model, session.options.seed
     if steps is None:
         return histories
-    if sampling is None:
+    if not isinstance(model, NeuMFConfig):
         return keep_users(histories, steps * batch_size, seed)
-    per_row = 1 + sampling.num_negatives
-    grouped = sampling.batch_layout == "grouped"
+    per_row = 1 + model.num_negatives
+    grouped = model.batch_layout == "grouped"
     rows_per_batch = max(1, batch_size // per_row) if grouped else math.ceil(batch_size / per_row)
     return keep_interactions(histories, steps * rows_per_batch, seed)
 
@@ -264,7 +265,7 @@ class Training:
         part = histories[share.users.start : share.users.stop].of_items(share.items)
         self.model = session.build(part, share)
         tensors = to_device(part, session.device)
-        self.batches = make_batches(self.model, tensors, session.sampling, plan)
+        self.batches = make_batches(self.model, tensors, plan)
         self.step = make_step(self.model, self.batches, plan)
 
     def run(

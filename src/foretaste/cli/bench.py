@@ -18,7 +18,7 @@ from foretaste.bench.config import (
 )
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
-from foretaste.models.config import SamplingConfig
+from foretaste.cli.train_options import OF_NEGATIVES, shown_as
 from foretaste.models.registry import config_class
 
 bench = App(name="bench")
@@ -55,7 +55,6 @@ def _command(name: str, model: str) -> Callable[..., None]:
         *,
         options: Any = None,
         model_config: Any = None,
-        sampling: SamplingConfig | None = None,
         quiet: Annotated[bool, FLAG] = False,
     ) -> None:
         """Run one benchmark; progress goes to stderr, the table comes last.
@@ -68,7 +67,7 @@ def _command(name: str, model: str) -> Callable[..., None]:
 
         options, model_config = options or options_class(), model_config or kind()
         log = partial(say, stderr_console(quiet=quiet))
-        made = Session.of_ranks(name, model_config, options, sampling=sampling, log=log)
+        made = Session.of_ranks(name, model_config, options, log=log)
         with made as session:
             getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
         if not session.ranks.is_first:
@@ -87,12 +86,12 @@ def _command(name: str, model: str) -> Callable[..., None]:
             drawn.add_row(*row)
         console.print(drawn, markup=False)
 
-    samples = name == "train" and kind.samples_negatives
-    negatives = Parameter(name="*", group="Negatives", parse=samples)
+    shown: Any = kind
+    if name != "train":  # where none are sampled
+        shown = shown_as(kind, {one: Parameter(parse=False) for one in OF_NEGATIVES})
     command.__annotations__ |= {
         "options": Annotated[options_class | None, _BENCHMARK],
-        "model_config": Annotated[kind | None, _MODEL],
-        "sampling": Annotated[SamplingConfig | None, negatives],
+        "model_config": Annotated[shown | None, _MODEL],
     }
     return command
 

@@ -15,7 +15,7 @@ from foretaste.cli.arguments import FLAG, given_settings, kinds_of
 from foretaste.cli.console import steps
 from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
 from foretaste.data.manifest import FILE_NAME
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig
 from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
@@ -59,6 +59,8 @@ _TRAINING_GROUPS = {
 """Groups of the training settings that are not in the first one."""
 
 _NONE = Parameter(parse=False)
+OF_NEGATIVES = ("negatives", "verified_negatives", "batch_layout")
+"""Settings of a model about the negatives that it samples: a group of their own on its page."""
 """Of a setting that is no option."""
 
 
@@ -162,10 +164,10 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
     logs: Any = Logs
     if not kind.has_epochs:
         logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
+    negatives = {name: Parameter(group=NEGATIVES) for name in OF_NEGATIVES}
     configs: dict[str, tuple[Any, Group, bool]] = {
-        "model_config": (shown_as(kind, {}), MODEL, bool(fields(kind))),
+        "model_config": (shown_as(kind, negatives), MODEL, bool(fields(kind))),
         "config": (_training_options(kind), TRAINING, True),
-        "sampling": (shown_as(SamplingConfig, {}), NEGATIVES, kind.samples_negatives),
         "pretraining": (PretrainingConfig, START, bool(kind.pretrained_parts)),
         "logs": (logs, OUTPUT, True),
     }

@@ -29,7 +29,6 @@ def command_for(model: str) -> Callable[..., None]:
         output: Path | None = None,
         model_config: Any = None,
         config: Any = None,
-        sampling: Any = None,
         raw: RawOptions = None,
         format: MetricsFormat = "table",
         quiet: Annotated[bool, FLAG] = False,
@@ -52,7 +51,7 @@ def command_for(model: str) -> Callable[..., None]:
         from foretaste.training import Callback
         from foretaste.tune import tune_model
 
-        given = (given_settings(each) for each in (model_config, config, sampling))
+        given = (given_settings(each) for each in (model_config, config))
         settings = {name: value for each in given for name, value in each.items()}
         found = tune_model(
             model,
@@ -80,9 +79,7 @@ def command_for(model: str) -> Callable[..., None]:
                 )
 
     types = options_of(config_class(model))
-    command.__annotations__ |= {
-        name: types[name] for name in ("model_config", "config", "sampling")
-    }
+    command.__annotations__ |= {name: types[name] for name in ("model_config", "config")}
     return command
 
 

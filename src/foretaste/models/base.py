@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.models.config import ModelConfig, SamplingConfig, TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.forks import survive_forks
@@ -79,9 +79,6 @@ class RecommenderModel(nn.Module, ABC):
 
     config: Any
     """Its settings, an instance of ``config_class``."""
-
-    sampling: SamplingConfig | None = None
-    """The negatives that it learned from, where it learns from any."""
 
     share: Share
     """The part of it that is here, one of several ranks or all."""
@@ -222,8 +219,9 @@ class IterativeModel(RecommenderModel):
 
     @classmethod
     @abstractmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
-        """Values of those training settings that may be ``auto``, for data of a size."""
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+        """Values of those training settings that may be ``auto``, for data of a size and a
+        `resolved` config."""
 
     @abstractmethod
     def make_batches(
@@ -232,14 +230,11 @@ class IterativeModel(RecommenderModel):
         *,
         batch_size: int,
         seed: int,
-        sampling: SamplingConfig | None = None,
         padded: bool = False,
     ) -> Batches:
         """The batches that it learns from.
 
-        Args:
-            sampling: for models that sample negatives.
-            padded: bring every full batch to one size, for a step recorded as a CUDA graph.
+        ``padded`` brings every full batch to one size, for a step recorded as a CUDA graph.
         """
 
     @abstractmethod

@@ -3,13 +3,11 @@
 Imports no torch, so that the command line reads them at once.
 """
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from foretaste._util.settings import Range, check_settings
-from foretaste.errors import SettingError
 
-BatchLayout = Literal["grouped", "shuffled"]
 Widths = Annotated[tuple[int, ...], Range(at_least=1)]
 Dropout = Annotated[float, Range(at_least=0, below=1)]
 Auto = Literal["auto"]
@@ -50,7 +48,7 @@ class ModelConfig:
     """Its epochs are made of gradient steps; else each is a sweep over the data."""
 
     samples_negatives: ClassVar[bool] = False
-    """It learns from sampled negatives, as `SamplingConfig` says."""
+    """It learns from sampled negatives."""
 
     has_large_products: ClassVar[bool] = True
     """The precision of training changes something."""
@@ -74,54 +72,12 @@ class ModelConfig:
         """The values of those settings that follow others unless they are given."""
         return {}
 
-    def check_sampling(self, sampling: "SamplingConfig") -> None:
-        """SettingError for negatives that it cannot learn from."""
-
-    def auto_negatives(self, num_items: int) -> int:
-        """Negatives of an interaction that ``auto`` stands for."""
-        return 0
+    def resolved(self, num_items: int) -> Self:
+        """The same with every ``auto`` that goes by the catalogue as a number."""
+        return self
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
-    """Negatives of NeuMF, GMF and MLP: items that users did *not* touch."""
-
-    negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
-    """Items sampled per interaction; auto goes by loss."""
-
-    verified_negatives: bool = True
-    """Check that sampled items are not among the user's own; False is the reference's shortcut."""
-
-    shared_negatives: bool = False
-    """Draw one set of items for each batch, the negatives of all its interactions: faster where
-    there are hundreds."""
-
-    batch_layout: BatchLayout = "grouped"
-    """`grouped`: an interaction stays with its negatives in one batch, which is faster;
-    `shuffled`: every sample is drawn on its own."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.shared_negatives and self.batch_layout == "shuffled":
-            raise SettingError(
-                "shared_negatives is on and batch_layout is shuffled, which parts interactions "
-                "from their negatives; leave out one of them"
-            )
-
-    def resolved(self, model: ModelConfig, num_items: int) -> "SamplingConfig":
-        """The same with ``negatives`` as a number, by the model where they are ``auto``."""
-        if self.negatives != "auto":
-            return self
-        return replace(self, negatives=model.auto_negatives(num_items))
-
-    @property
-    def num_negatives(self) -> int:
-        """``negatives`` once they are a number."""
-        assert isinstance(self.negatives, int)
-        return self.negatives
 
 
 @dataclass(frozen=True, kw_only=True)

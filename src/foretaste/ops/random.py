@@ -38,7 +38,6 @@ class Purpose(IntEnum):
     VALIDATION_USERS = 8
     VALIDATION_CANDIDATES = 9
     HISTORY_LENGTHS = 10
-    EMBEDDING_DROPOUT = 11
 
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:

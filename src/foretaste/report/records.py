@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from foretaste._util.formatting import compact
-from foretaste._util.settings import fields_of
-from foretaste.models.config import SamplingConfig
 from foretaste.report import plots
 from foretaste.report.blocks import Figure, Section, Table, figure
 from foretaste.report.contents import RunsReport
@@ -92,8 +90,6 @@ def settings(report: RunsReport) -> Section:
         config = run.config
         model = model_config(config, run.path / CONFIG)
         values = {"model": config.model, **config.model_config, **model.resolved_settings}
-        if model.samples_negatives:
-            values |= fields_of(SamplingConfig, config.settings)
         values |= {"seed": config.seed, **config.resolved}
         by_run[label] = {name: _value(value) for name, value in values.items()}
     return Section(name="settings", heading="Settings", tables=_facts("Settings", by_run))

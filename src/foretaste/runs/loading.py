@@ -13,10 +13,9 @@ from foretaste._util.files import file_sha256
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, RankError, RunError, SettingError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import WEIGHTS
-from foretaste.runs.config import RunConfig, recorded
+from foretaste.runs.config import RunConfig
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.runs.saved_tensors import SavedTensors
@@ -131,8 +130,6 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     check_model_fits(*definition, device)
     with torch.device("meta"):  # the weights, when they are read, are all the memory it takes
         model = build_model(*definition)
-    if config.samples_negatives:
-        model.sampling = recorded(SamplingConfig, run.config.settings, run.path / CONFIG)
     weights = run.open_weights()
     check_weights(run, model, weights)
     model.load_state_dict(weights.tensors(), assign=True)

@@ -16,11 +16,10 @@ from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import (
     PRIOR_WEIGHT,
     ModelConfig,
-    SamplingConfig,
     Sharing,
     TrainingSize,
 )
-from foretaste.models.registry import MODELS, config_class, model_class
+from foretaste.models.registry import config_class, model_class
 from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG
@@ -62,21 +61,12 @@ class TrainingPlan(TrainingConfig):
         return {"learning_rate": self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))}
 
 
-def resolved_sampling(
-    model: ModelConfig, sampling: SamplingConfig | None, num_items: int
-) -> SamplingConfig | None:
-    """``sampling`` with its negatives as a number; None for a model that samples none."""
-    if not model.samples_negatives:
-        return None
-    return (sampling or SamplingConfig()).resolved(model, num_items)
-
-
 def resolve(
     config: TrainingConfig,
     model: type[IterativeModel],
     size: TrainingSize,
     *,
-    sampling: SamplingConfig | None,
+    model_config: ModelConfig,
     device: str,
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
@@ -84,7 +74,7 @@ def resolve(
     chosen: dict[str, Any] = {"parallel": parallel, "ema": 0.0}
     if config.batch_size != "auto":
         size = replace(size, batch_size=config.batch_size)
-    chosen |= model.auto_settings(size, sampling)
+    chosen |= model.auto_settings(size, model_config.resolved(size.num_items))
     if config.learning_rate_schedule == "cosine":
         chosen["patience"] = 0
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
@@ -128,9 +118,7 @@ def fitted_to(kind: type[ModelConfig], config: TrainingConfig) -> TrainingConfig
     return config
 
 
-def check_settings_act(
-    model: str, asked: TrainingConfig, sampling: SamplingConfig | None, by_name: Mapping[str, Any]
-) -> None:
+def check_settings_act(model: str, asked: TrainingConfig, by_name: Mapping[str, Any]) -> None:
     """SettingError for settings that would do nothing."""
     kind = config_class(model)
     if asked.precision != "fp32" and not kind.has_large_products:
@@ -148,12 +136,6 @@ def check_settings_act(
         raise SettingError(
             f"parallel is {asked.parallel}, and {model} is not shared out so; {able}"
         )
-    if sampling is not None and not kind.samples_negatives:
-        sampling_models = [name for name in MODELS if config_class(name).samples_negatives]
-        raise SettingError(
-            f"{model} samples no negatives: negatives, verified_negatives, shared_negatives and "
-            f"batch_layout belong to {', '.join(sampling_models)}"
-        )
     heeded = heeded_settings(kind)
     for name in by_name.keys() & ({field.name for field in fields(TrainingConfig)} - set(heeded)):
         raise SettingError(
@@ -166,7 +148,7 @@ def resolved_config(
     model: str,
     asked: TrainingConfig,
     dataset: Dataset,
-    sampling: SamplingConfig | None,
+    model_config: ModelConfig,
     device: str,
 ) -> TrainingConfig:
     """The settings with the device that was found; of a model with epochs, without any ``auto``."""
@@ -187,7 +169,7 @@ def resolved_config(
         num_items=manifest.num_items,
         protocol=manifest.protocol,
     )
-    return resolve(asked, kind, size, sampling=sampling, device=device)
+    return resolve(asked, kind, size, model_config=model_config, device=device)
 
 
 def followed_settings(model: RecommenderModel) -> dict[str, Any]:
@@ -204,23 +186,19 @@ def asked_settings(run: Run) -> TrainingConfig:
     return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
 
 
-def recorded_settings(
-    run: Run, device: str
-) -> tuple[ModelConfig, TrainingConfig, SamplingConfig | None]:
+def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfig]:
     """The settings that a run began with, of a device; RunError where its config lacks some."""
     record, path = run.config, run.path / CONFIG
     settings = recorded_model_config(record, path)
-    config, sampling = asked_settings(run), None
+    config = asked_settings(run)
     try:
         if settings.has_epochs:
             config = _settings_from(TrainingPlan, record.resolved)
-        if settings.samples_negatives:
-            sampling = _settings_from(SamplingConfig, record.settings)
     except (KeyError, SettingError) as error:
         raise RunError(
             f"{path} does not say what this foretaste needs to know ({error}); train again"
         ) from error
-    return settings, replace(config, device=device), sampling
+    return settings, replace(config, device=device)
 
 
 def rerun_settings(run: Run) -> dict[str, Any]:
@@ -251,12 +229,10 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
     names = heeded_settings(config_class(run.config.model))
     heeded = {name: value for name, value in chosen.items() if name in names}
-    sampling = fields_of(SamplingConfig, settings)
     return {
         "model": run.config.model,
         "model_config": model_config,
         "config": recorded(TrainingConfig, heeded, path),
-        "sampling": recorded(SamplingConfig, sampling, path) if sampling else None,
         **warm_start_arguments(run.config.start),
     }
 

@@ -17,13 +17,10 @@ from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.models.base import RecommenderModel, StateParts, UserState
 from foretaste.models.blend.config import BlendConfig, Member
 from foretaste.models.blend.model import Blend
-from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import free_on
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs.config import recorded
 from foretaste.runs.loading import dataset_of, load_model
-from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
 from foretaste.training.callbacks import Callback
@@ -222,7 +219,6 @@ def _config(runs: Sequence[Run], weights: Sequence[float]) -> BlendConfig:
             model=run.config.model,
             settings=run.config.model_config,
             weight=weight,
-            sampling=recorded(SamplingConfig, run.config.settings, run.path / CONFIG),
         )
         for number, (run, weight) in enumerate(zip(runs, weights, strict=True))
     }

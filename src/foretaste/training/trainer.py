@@ -20,7 +20,7 @@ from foretaste.models.base import (
     NeuralModel,
 )
 from foretaste.models.batches import Batches
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits, num_parameters
 from foretaste.models.registry import build_model
 from foretaste.models.share import Share
@@ -50,7 +50,6 @@ class Trainer:
 
     Args:
         config: the settings of the training, as a `TrainingPlan` for a model with epochs.
-        sampling: the negatives of a model that samples them.
         ranks: the processes that train it together.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
@@ -63,7 +62,6 @@ class Trainer:
         model: str,
         model_config: ModelConfig,
         config: TrainingConfig,
-        sampling: SamplingConfig | None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.dataset = dataset
@@ -87,7 +85,7 @@ class Trainer:
         """Origin of the first weights, as logged; empty for weights by seed."""
         if isinstance(self.model, IterativeModel):
             assert isinstance(config, TrainingPlan)
-            self.batches = make_batches(self.model, self.histories, sampling, config)
+            self.batches = make_batches(self.model, self.histories, config)
             self.step = make_step(self.model, self.batches, config)
             self.state = TrainingState.begin(
                 config,
@@ -286,17 +284,10 @@ class Trainer:
         )
 
 
-def make_batches(
-    model: IterativeModel,
-    histories: HistoryTensors,
-    sampling: SamplingConfig | None,
-    plan: TrainingPlan,
-) -> Batches:
+def make_batches(model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan) -> Batches:
     """The batches of a plan."""
     padded = is_recorded(model, plan, plan.batch_size)
-    return model.make_batches(
-        histories, batch_size=plan.batch_size, seed=plan.seed, sampling=sampling, padded=padded
-    )
+    return model.make_batches(histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded)
 
 
 def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:

@@ -19,7 +19,7 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
 from foretaste.errors import RunError, SettingError
 from foretaste.launch.joined import joined
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.config import DatasetReference, RunConfig
@@ -34,7 +34,6 @@ from foretaste.training.auto import (
     followed_settings,
     recorded_settings,
     resolved_config,
-    resolved_sampling,
 )
 from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.checkpoint import hardware_of
@@ -55,7 +54,6 @@ def train(
     *,
     model_config: ModelConfig | None = None,
     config: TrainingConfig | None = None,
-    sampling: SamplingConfig | None = None,
     start_from: Run | Path | str | None = None,
     pretraining: PretrainingConfig | None = None,
     run_path: Path | str | None = None,
@@ -79,7 +77,6 @@ def train(
         config: settings of the training. One may serve every model of a comparison: those
             fitted in one pass heed its device, candidates and evaluation_batch, and a note names
             what they ignore.
-        sampling: negatives and batch layout, for neumf, gmf and mlp only.
         start_from: a run of the same model whose weights to begin with, users and items matched by
             id; those that are new begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
@@ -105,12 +102,11 @@ def train(
         start_from = start_from if isinstance(start_from, Run) else Run.open(start_from)
         if model_config is None and start_from.config.model == model:
             model_config = recorded_model_config(start_from.config, start_from.path / CONFIG)
-    config, model_config, sampling, pretraining, logs, preparation = routed(
+    config, model_config, pretraining, logs, preparation = routed(
         train,
         {
             "config": (TrainingConfig, config),
             f"model_config of {model}": (kind, model_config),
-            "sampling": (SamplingConfig, sampling),
             "pretraining": (PretrainingConfig, pretraining),
             "logs": (LogConfig, logs),
             "preparation": (PrepareConfig, None),
@@ -120,7 +116,7 @@ def train(
     asked, logs = config or TrainingConfig(), logs or LogConfig()
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
-    check_settings_act(model, asked, sampling, settings)
+    check_settings_act(model, asked, settings)
     warm_start = WarmStart.of_arguments(model, start_from, pretraining)
     place: Path | None = checked("run_path", run_path, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
@@ -138,19 +134,20 @@ def train(
         path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
         device = ranks.device(asked.device)
         opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
-        drawn = resolved_sampling(architecture, sampling, opened.manifest.num_items)
-        chosen = resolved_config(model, asked, opened, drawn, str(device))
+        sized = architecture.resolved(opened.manifest.num_items)
+        chosen = resolved_config(model, asked, opened, sized, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
-        followed = {"negatives": drawn.num_negatives} if drawn else {}
-        own = asdict(architecture)
+        given, own = asdict(architecture), asdict(sized)
+        followed = {name: value for name, value in own.items() if value != given[name]}
         described = {"model": model} | own | asdict(chosen)
         _check_alike(device, described, ranks)
-        trainer = Trainer(opened, model, architecture, chosen, drawn, ranks)
+        trainer = Trainer(opened, model, sized, chosen, ranks)
+        asked_of_model = {name: given[name] for name in followed}
         followed |= followed_settings(trainer.model)
         run_config = RunConfig(
             model=model,
             model_config=own,
-            asked=asdict(asked) | (asdict(sampling or SamplingConfig()) if drawn else {}),
+            asked=asdict(asked) | asked_of_model,
             resolved=(asdict(chosen) if kind.has_epochs else resolved) | followed,
             seed=asked.seed,
             dataset=DatasetReference.of(opened),
@@ -247,9 +244,9 @@ def _resumed(
 def _recorded_trainer(run: Run, dataset: Dataset, ranks: Ranks) -> Trainer:
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
     device = _device_of(run, ranks)
-    settings, config, sampling = recorded_settings(run, str(device))
+    settings, config = recorded_settings(run, str(device))
     _check_alike(device, {"model": run.config.model} | asdict(config), ranks)
-    return Trainer(dataset, run.config.model, settings, config, sampling, ranks)
+    return Trainer(dataset, run.config.model, settings, config, ranks)
 
 
 def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:

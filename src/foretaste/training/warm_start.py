@@ -121,13 +121,10 @@ class Origin:
     def check_scores(self, model: IterativeModel, role: str) -> None:
         """SettingError where the weights would make other scores in the model than in the run.
 
-        Its halves are to be of its own loss, without cosines; biases are those of one of them.
+        Halves are to be of the loss of what they become, without cosines.
         """
         theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
-        expected = ours.scoring
-        if role != _SAME:
-            has_biases = ours.biases and "user_bias" in _prefixes(model, role)
-            expected = theirs.scoring | {"cosine": False, "biases": has_biases}
+        expected = ours.scoring if role == _SAME else dict.fromkeys(theirs.scoring, False)
         differing = [
             f"{name} {'on' if value else 'off'}"
             for name, value in theirs.scoring.items()
@@ -135,12 +132,9 @@ class Origin:
         ]
         advice = "give its settings, or none: --from (start_from=... in Python) takes them from it"
         if role != _SAME:
-            if theirs.resolved_loss != ours.resolved_loss:
-                differing.append(f"loss {theirs.resolved_loss}")
-            advice = (
-                f"train it again with the loss {ours.resolved_loss} and without cosines, and gmf "
-                f"with --biases where {model.name} has them"
-            )
+            if theirs.loss != ours.loss:
+                differing.append(f"loss {theirs.loss}")
+            advice = f"train it again with the loss {ours.loss} and without cosines"
         if differing:
             raise SettingError(
                 f"{self.run.path} was trained with {' and '.join(differing)}, which this "

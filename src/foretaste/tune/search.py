@@ -16,7 +16,7 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import parse_metric
-from foretaste.models.config import Between, ModelConfig, SamplingConfig, SearchSpace
+from foretaste.models.config import Between, ModelConfig, SearchSpace
 from foretaste.models.registry import MODELS, config_class
 from foretaste.ops.device import resolve_device
 from foretaste.report.evaluate_runs import evaluate_run
@@ -25,7 +25,6 @@ from foretaste.runs.run import Run
 from foretaste.training.auto import (
     check_settings_act,
     resolved_config,
-    resolved_sampling,
     selected_metric,
 )
 from foretaste.training.callbacks import Callback, Callbacks, displayed
@@ -46,7 +45,6 @@ def tune_model(
     time_s: float | None = None,
     model_config: ModelConfig | None = None,
     config: TrainingConfig | None = None,
-    sampling: SamplingConfig | None = None,
     output: Path | str | None = None,
     callback: Callback | None = None,
     **settings: Any,
@@ -63,7 +61,7 @@ def tune_model(
         dataset: as in `train`; with a validation part.
         trials: trainings in all.
         time_s: seconds after which no further trial begins.
-        model_config, config, sampling: as in `train`.
+        model_config, config: as in `train`.
         output: directory of the runs, the trials, and their table as Markdown, CSV and JSON; by
             default ``searches/MODEL-NAME`` with the dataset's name.
         callback: as in `train`; gets the events of every training.
@@ -79,18 +77,17 @@ def tune_model(
     time_s = checked("time_s", time_s, Annotated[float, Range(above=0)] | None)
     began = time.monotonic()
     place = checked("output", output, Path | None)
-    model_config, config, sampling, preparation = routed(
+    model_config, config, preparation = routed(
         tune_model,
         {
             f"model_config of {model}": (kind, model_config),
             "config": (TrainingConfig, config),
-            "sampling": (SamplingConfig, sampling),
             "preparation": (PrepareConfig, None),
         },
         settings,
     )
     config = config or TrainingConfig()
-    check_settings_act(model, config, sampling, settings)
+    check_settings_act(model, config, settings)
     data = open_or_prepare(dataset, preparation)
     check_validation(data)
     task = _Task(
@@ -98,7 +95,6 @@ def tune_model(
         dataset=data,
         model_config=model_config or kind(),
         config=config,
-        sampling=(sampling or SamplingConfig()) if kind.samples_negatives else None,
         select_by=selected_metric(config, data.manifest.protocol),
         path=place or SEARCHES / f"{model}-{data.path.name}",
         callback=callback,
@@ -152,22 +148,19 @@ class _Task:
     dataset: Dataset
     model_config: ModelConfig
     config: TrainingConfig
-    sampling: SamplingConfig | None
     select_by: str
     path: Path
     callback: Callback | None
 
     def values(self) -> dict[str, Any]:
         """Every setting of a training by name."""
-        sampling = {} if self.sampling is None else asdict(self.sampling)
-        return {**asdict(self.config), **sampling, **asdict(self.model_config)}
+        return {**asdict(self.config), **asdict(self.model_config)}
 
     def given(self) -> dict[str, Any]:
         """Those that act, with another value than their default."""
         heeded = heeded_settings(type(self.model_config))
         training = {name: one for name, one in changed(self.config).items() if name in heeded}
-        sampling = {} if self.sampling is None else changed(self.sampling)
-        return {**training, **sampling, **changed(self.model_config)}
+        return {**training, **changed(self.model_config)}
 
     def defaults(self, space: SearchSpace) -> dict[str, Any]:
         """The values that the searched settings have in a training that is given none.
@@ -180,12 +173,10 @@ class _Task:
             key=lambda one: sum(usual[name] == value for name, value in one.items()),
         )
         configs = self._arguments(nearest)
-        model, device = configs["model_config"], str(resolve_device(self.config.device))
-        num_items = self.dataset.manifest.num_items
-        sampling = resolved_sampling(model, configs["sampling"], num_items)
-        config = resolved_config(self.model, configs["config"], self.dataset, sampling, device)
+        model = configs["model_config"].resolved(self.dataset.manifest.num_items)
+        device = str(resolve_device(self.config.device))
+        config = resolved_config(self.model, configs["config"], self.dataset, model, device)
         values = asdict(config) | asdict(model) | model.resolved_settings
-        values |= {} if sampling is None else asdict(sampling)
         return {name: values[name] for name in space}
 
     def space(self, given: Mapping[str, Any]) -> SearchSpace:
@@ -277,14 +268,10 @@ class _Task:
         configs: dict[str, Any] = {
             "config": self.config,
             "model_config": self.model_config,
-            "sampling": self.sampling,
         }
         for name, config in configs.items():
-            if config is not None:
-                own = {one: searched[one] for one in searched if hasattr(config, one)}
-                configs[name] = replace(config, **own)
-        if self.sampling is not None:
-            configs["model_config"].check_sampling(configs["sampling"])
+            own = {one: searched[one] for one in searched if hasattr(config, one)}
+            configs[name] = replace(config, **own)
         return configs
 
     def _value(self, run: Run) -> float:

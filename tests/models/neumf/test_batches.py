@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.errors import SettingError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf import batches as neumf_batches
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
+from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key
-from tests.ops.cases import excess_chi_square, histories_of, random_histories
+from tests.ops.cases import histories_of, random_histories
 
 NUM_USERS, NUM_ITEMS = 23, 31
 LAYOUTS = ["grouped", "shuffled"]
@@ -47,7 +46,7 @@ def interaction_batches(
     **sampling: Any,
 ) -> InteractionBatches:
     settings = {"negatives": 4, "batch_layout": layout, **sampling}
-    config = SamplingConfig(**settings)
+    config = MLPConfig(**settings)
     return InteractionBatches(histories, config, batch_size, seed)
 
 
@@ -260,7 +259,7 @@ def in_parts(
         num_before.append(num_rows)
         return sum(num_before[:-1], start=torch.zeros_like(num_rows))
 
-    config = SamplingConfig(negatives=4, batch_layout=layout)  # type: ignore[arg-type]
+    config = MLPConfig(negatives=4, batch_layout=layout)  # type: ignore[arg-type]
     return [
         list(
             InteractionBatches(
@@ -343,7 +342,7 @@ def test_one_interaction_is_enough() -> None:
     assert whole.num_samples == 1
 
 
-@pytest.mark.parametrize("kind", [*LAYOUTS, "shared", "histories"])
+@pytest.mark.parametrize("kind", [*LAYOUTS, "histories"])
 @pytest.mark.parametrize("first_batch", [0, 1, 3, -1])
 def test_an_epoch_may_begin_at_any_batch(
     kind: str, first_batch: int, histories: HistoryTensors
@@ -351,8 +350,6 @@ def test_an_epoch_may_begin_at_any_batch(
     batches: InteractionBatches | HistoryBatches
     if kind == "histories":
         batches = HistoryBatches(histories, 4, seed=3)
-    elif kind == "shared":
-        batches = interaction_batches(histories, shared_negatives=True)
     else:
         batches = interaction_batches(histories, layout=kind)
     first_batch %= batches.num_batches + 1
@@ -361,42 +358,3 @@ def test_an_epoch_may_begin_at_any_batch(
     for one, other in zip(whole[first_batch:], rest, strict=True):
         pairs = zip(one.tensors(), other.tensors(), strict=True)
         assert all(torch.equal(expected, found) for expected, found in pairs)
-
-
-@pytest.mark.parametrize("verified", [True, False])
-def test_shared_negatives_are_drawn_once_for_a_batch(
-    histories: HistoryTensors, verified: bool
-) -> None:
-    """Those that a user has weigh nothing, and the others of the row as much as all together."""
-    owned, drawn = histories.to_dense().bool(), []
-    sampling = {"negatives": 6, "shared_negatives": True, "verified_negatives": verified}
-    batches = interaction_batches(histories, 70, **sampling)
-    for batch in batches.epoch(1):
-        items_BN = batch.item_index_BK[:, 1:].long()
-        assert (items_BN == items_BN[0]).all()
-        assert len(items_BN[0].unique()) == 6
-        drawn.append(tuple(items_BN[0].tolist()))
-        user_B = batch.user_index_B.long()
-        assert owned[user_B, batch.item_index_BK[:, 0].long()].all()
-        weight_BK = batch.weight_BK.expand(len(user_B), 7) * batch.num_samples
-        is_owned_BN = owned[user_B[:, None], items_BN]
-        counts_BN = ~is_owned_BN if verified else torch.ones_like(is_owned_BN)
-        assert torch.equal(weight_BK[:, 1:] > 0.0, counts_BN)
-        assert weight_BK[:, 0].sub(1.0).abs().max() < 1e-6
-        sums_B = torch.where(counts_BN.any(1), 6.0, 0.0)
-        torch.testing.assert_close(weight_BK[:, 1:].sum(1), sums_B)
-    assert len(set(drawn)) == len(drawn) == batches.num_batches
-
-
-def test_shared_negatives_are_uniform(ordinary: HistoryTensors) -> None:
-    batches = interaction_batches(ordinary, 4, negatives=3, shared_negatives=True)
-    drawn = [batch.item_index_BK[0, 1:] for epoch in range(3) for batch in batches.epoch(epoch)]
-    counts = torch.cat(drawn).bincount(minlength=ordinary.num_items).numpy()
-    assert abs(excess_chi_square(counts)) < 4.0
-
-
-def test_shared_negatives_are_refused_where_they_cannot_be(histories: HistoryTensors) -> None:
-    with pytest.raises(SettingError, match=r"shared_negatives is on .* shuffled"):
-        interaction_batches(histories, layout="shuffled", shared_negatives=True)
-    with pytest.raises(SettingError, match=r"negatives is 500, shared .* there are [0-9]+ items"):
-        interaction_batches(histories, negatives=500, shared_negatives=True)

@@ -60,10 +60,8 @@ def test_fitting_finds_a_taste_that_the_model_can_have(
     [
         (NeuMFConfig(factors=4, layers=(8, 4), loss="softmax"), 1.0),
         (GMFConfig(factors=4), 0.03),
-        (GMFConfig(factors=4, loss="bce", cosine=True), 0.03),
-        (GMFConfig(factors=4, dot_product=True), 1.0),
-        (GMFConfig(factors=4, loss="ccl"), 1.0),
-        (GMFConfig(factors=4, loss="ccl", negative_weight=20.0), 21 / 151),
+        (GMFConfig(factors=4, loss="bce"), 1.0),
+        (GMFConfig(factors=4, prior_weight=0.5), 0.5),
     ],
 )
 def test_the_prior_weighs_by_loss_and_scores(

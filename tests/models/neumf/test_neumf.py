@@ -11,7 +11,6 @@ import torch
 
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import scoring
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
@@ -46,10 +45,10 @@ def make_model(config: Config) -> NeuMF:
 
 
 def batches_of(
-    rng: np.random.Generator, sampling: SamplingConfig, batch_size: int
+    rng: np.random.Generator, config: NeuMFConfig, batch_size: int
 ) -> Iterator[InteractionBatch]:
     histories = random_histories(rng, NUM_USERS, NUM_ITEMS, share=0.2)
-    return InteractionBatches(histories, sampling, batch_size, seed=5).epoch(2)
+    return InteractionBatches(histories, config, batch_size, seed=5).epoch(2)
 
 
 @pytest.mark.parametrize("layout", ["grouped", "shuffled"])
@@ -66,9 +65,9 @@ def test_loss_and_gradients_are_those_of_the_plain_network(
     monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": samples_at_once})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 3 * samples_at_once})
     monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
-    sampling = SamplingConfig(negatives=3, batch_layout=layout)
+    config = NeuMFConfig(negatives=3, batch_layout=layout)
     plain = PlainNeuMF(model)
-    for _, batch in zip(range(4), batches_of(rng, sampling, batch_size), strict=False):
+    for _, batch in zip(range(4), batches_of(rng, config, batch_size), strict=False):
         assert (batch.num_samples < NUM_ITEMS) == (batch_size < NUM_ITEMS)
         model.zero_grad()
         plain.zero_grad()
@@ -86,7 +85,7 @@ def test_loss_and_gradients_are_those_of_the_plain_network(
 
 def test_users_with_every_item_have_weightless_negatives(rng: np.random.Generator) -> None:
     """The reason the comparison above covers them: such samples do occur."""
-    (batch,) = batches_of(rng, SamplingConfig(negatives=3), 10_000)
+    (batch,) = batches_of(rng, NeuMFConfig(negatives=3), 10_000)
     has_everything = batch.user_index_B == NUM_USERS - 1
     assert has_everything.sum() == NUM_ITEMS
     assert batch.weight_BK[has_everything][:, 1:].eq(0.0).all()
@@ -94,7 +93,7 @@ def test_users_with_every_item_have_weightless_negatives(rng: np.random.Generato
 
 
 def test_nothing_is_dropped_outside_training(model: NeuMF, rng: np.random.Generator) -> None:
-    (batch,) = batches_of(rng, SamplingConfig(negatives=3), 10_000)
+    (batch,) = batches_of(rng, NeuMFConfig(negatives=3), 10_000)
     torch.testing.assert_close(model.eval()(batch), PlainNeuMF(model).loss(batch, training=False))
 
 
@@ -135,7 +134,7 @@ def test_nothing_is_kept_of_weights_that_move(model: NeuMF, rng: np.random.Gener
 
 def test_float32_training_follows_float64(rng: np.random.Generator) -> None:
     model = make_model(CONFIGS["neumf"])
-    (batch,) = batches_of(rng, SamplingConfig(negatives=3), 10_000)
+    (batch,) = batches_of(rng, NeuMFConfig(negatives=3), 10_000)
     expected = model.train()(batch)
     torch.testing.assert_close(model.float()(batch).double(), expected, rtol=1e-5, atol=0.0)
 
@@ -209,11 +208,11 @@ def test_initial_weights_follow_the_seed() -> None:
             "dropout is nan; it must be a number of at least 0",
         ),
         (
-            lambda: SamplingConfig(negatives=0),
+            lambda: NeuMFConfig(negatives=0),
             "negatives is 0; it must be a whole number of at least 1",
         ),
         (
-            lambda: SamplingConfig(batch_layout="sorted"),  # type: ignore[arg-type]
+            lambda: NeuMFConfig(batch_layout="sorted"),  # type: ignore[arg-type]
             "batch_layout is 'sorted'; it must be grouped or shuffled",
         ),
     ],
@@ -228,7 +227,7 @@ def test_rows_of_a_batch_compute_on_their_own_as_among_others(
     model: NeuMF, rng: np.random.Generator, layout: str
 ) -> None:
     """Dropout goes by a sample's place in the whole batch, in slices of slices too."""
-    whole = next(batches_of(rng, SamplingConfig(negatives=3, batch_layout=layout), 40))
+    whole = next(batches_of(rng, NeuMFConfig(negatives=3, batch_layout=layout), 40))
     expected = model.train()(whole)
     gradients = torch.autograd.grad(expected, list(model.parameters()))
     parts = [whole[:1], whole[1:6], whole[4:][2:], whole[40:]]

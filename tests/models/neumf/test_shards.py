@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 from unittest import mock
@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.models.config import SamplingConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior
 from foretaste.models.neumf.model import NeuMF
@@ -32,13 +31,11 @@ CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=5, layers=(8, 7, 6)),
     "gmf": GMFConfig(factors=5, loss="bce"),
     "mlp": MLPConfig(layers=(10, 8, 4)),
-    "gmf by ccl": GMFConfig(factors=5, loss="ccl", l2_rows=0.01, embedding_dropout=0.25),
+    "gmf by softmax": GMFConfig(factors=5),
     "neumf by softmax": NeuMFConfig(
         factors=5,
         layers=(8, 7, 6),
         loss="softmax",
-        biases=True,
-        l2_rows=0.01,
         logit_adjustment=0.5,
     ),
 }
@@ -61,7 +58,6 @@ class Case:
     precision: str = "fp32"
     batch_size: int = 300
     verified: bool = True
-    shared: bool = False
     num_users: int = NUM_USERS
 
     def bounds(self, size: int) -> list[int]:
@@ -89,7 +85,13 @@ def whole_histories(num_users: int = NUM_USERS) -> HistoryTensors:
 
 def model_of(ranks: Ranks, case: Case) -> NeuMF:
     share = Share.of_users(case.num_users, NUM_ITEMS, ranks, case.bounds(ranks.size))
-    model = build_model(case.name.split()[0], CONFIGS[case.name], case.num_users, NUM_ITEMS, share)
+    config = replace(
+        CONFIGS[case.name],
+        negatives=4,
+        batch_layout=case.layout,
+        verified_negatives=case.verified,
+    )
+    model = build_model(case.name.split()[0], config, case.num_users, NUM_ITEMS, share)
     assert isinstance(model, NeuMF)
     model.reset_parameters(3)
     return model
@@ -103,14 +105,8 @@ def updates(
     users = model.share.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
     model.count_items(histories)
-    sampling = SamplingConfig(
-        negatives=4,
-        batch_layout=case.layout,  # type: ignore[arg-type]
-        verified_negatives=case.verified,
-        shared_negatives=case.shared,
-    )
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
-    batches = make_batches(model, histories, sampling, plan)
+    batches = make_batches(model, histories, plan)
     step = make_step(model.train(), batches, plan)
     found = []
     last = batches.num_batches - 1
@@ -197,7 +193,6 @@ OTHERS = [
 ]
 OTHERS += [Case(name="gmf", batch_size=batch_size) for batch_size in (1, 30, 10**6)]
 OTHERS += [Case(name=name, batch_size=30) for name in CONFIGS if " " in name]
-OTHERS += [Case(name=name, shared=True, shares="no user") for name in ("gmf by ccl", "neumf")]
 OTHERS += [Case(verified=False), Case(verified=False, layout="shuffled", shares="no user")]
 
 
@@ -262,9 +257,7 @@ def overflowing(ranks: Ranks) -> tuple[float, bool]:
     model = model_of(ranks, Case())
     users = model.share.users
     plan = make_plan(batch_size=300, precision="fp16")
-    batches = make_batches(
-        model, whole_histories()[users.start : users.stop], SamplingConfig(negatives=4), plan
-    )
+    batches = make_batches(model, whole_histories()[users.start : users.stop], plan)
     step = make_step(model.train(), batches, plan)
     if ranks.rank == ranks.size - 1:
         with torch.no_grad():
@@ -289,7 +282,7 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
     users = model.share.users
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
     histories = whole_histories()[users.start : users.stop]
-    batches = make_batches(model, histories, SamplingConfig(negatives=4), plan)
+    batches = make_batches(model, histories, plan)
     step = make_step(model.train(), batches, plan)
     wait, events, num_bytes = Pending.wait, [], []
 

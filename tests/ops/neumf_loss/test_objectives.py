@@ -13,7 +13,6 @@ from foretaste.ops.neumf_loss import chunked, product, reference
 from foretaste.ops.neumf_loss.inputs import BCE, Objective, Samples
 from tests.ops.neumf_loss.test_chunked import Shape, gradients, make_inputs, make_samples
 
-CCL = Objective("ccl", margin=0.3, negative_weight=20.0)
 SOFTMAX = Objective("softmax")
 LABEL = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
 
@@ -37,20 +36,7 @@ def test_softmax_is_the_cross_entropy_of_the_positive(generator: torch.Generator
     torch.testing.assert_close(SOFTMAX.loss(logits_BK, LABEL, weights("one for all")), expected)
 
 
-def test_ccl_by_hand() -> None:
-    cosines = torch.tensor([[0.9, 0.5, -0.2, 0.3], [0.1, 0.4, 0.2, 1.0]], dtype=torch.float64)
-    expected = 0.1 + 20.0 / 3 * 0.2 + 0.9 + 20.0 / 3 * (0.1 + 0.7)
-    found = CCL.loss(cosines, LABEL, weights("one for all"))
-    assert found.item() == pytest.approx(expected)
-
-
-def test_ccl_is_a_mean_over_the_negatives_that_count() -> None:
-    cosines = torch.tensor([[0.9, 0.5, 0.8, 0.3]], dtype=torch.float64)
-    weight_BK = torch.tensor([[0.4, 0.3, 0.0, 0.3]], dtype=torch.float64)
-    assert CCL.loss(cosines, LABEL, weight_BK).item() == pytest.approx(0.1 + 20.0 / 2 * 0.2)
-
-
-@pytest.mark.parametrize("objective", [BCE, SOFTMAX, CCL], ids=lambda each: each.name)
+@pytest.mark.parametrize("objective", [BCE, SOFTMAX], ids=lambda each: each.name)
 @pytest.mark.parametrize("kind", ["one for all", "some zero"])
 def test_slopes_are_the_gradient(
     objective: Objective, kind: str, generator: torch.Generator
@@ -68,8 +54,7 @@ def test_slopes_are_the_gradient(
         assert slope_BK[4].eq(0.0).all()
 
 
-@pytest.mark.parametrize("shares", [False, True])
-@pytest.mark.parametrize("objective", [BCE, SOFTMAX, CCL], ids=lambda each: each.name)
+@pytest.mark.parametrize("objective", [BCE, SOFTMAX], ids=lambda each: each.name)
 @pytest.mark.parametrize(
     "shape",
     [Shape(), *(Shape(widths=(0,), candidates=k) for k in (1, 2, 5)), Shape(candidates=1)],
@@ -79,7 +64,6 @@ def test_slopes_are_the_gradient(
 def test_chunks_have_the_plain_loss_and_gradients(
     objective: Objective,
     shape: Shape,
-    shares: bool,
     dense_items: int,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,10 +75,7 @@ def test_chunks_have_the_plain_loss_and_gradients(
     monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
     inputs = make_inputs(shape, generator, dtype=torch.float64)
     made = make_samples(shape, generator)
-    index_BK = made.item_index_BK
-    if shares:
-        index_BK[:, 1:] = torch.randperm(shape.items, generator=generator)[: shape.candidates - 1]
-    samples = Samples(index_BK, made.label_BK, made.weight_BK, objective, shares)
+    samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, objective)
     expected, found = reference.loss(inputs, samples), neumf_loss.loss(inputs, samples)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
@@ -103,6 +84,6 @@ def test_chunks_have_the_plain_loss_and_gradients(
 def test_kernels_insisted_on_have_one_loss(generator: torch.Generator) -> None:
     inputs = make_inputs(Shape(), generator, dtype=torch.float32)
     made = make_samples(Shape(), generator)
-    samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, CCL)
-    with pytest.raises(UnsupportedError, match="no kernel has the loss ccl"):
+    samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, SOFTMAX)
+    with pytest.raises(UnsupportedError, match="no kernel has the loss softmax"):
         neumf_loss.loss(inputs, samples, implementation="triton")

@@ -16,7 +16,7 @@ from foretaste.models.base import SweepModel, UserState
 from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.baselines.ials_scorer import FoldInScorer, VectorScorer
 from foretaste.models.batches import WholeData
-from foretaste.models.config import SamplingConfig, TrainingSize
+from foretaste.models.config import TrainingSize
 from foretaste.models.scorer import Scorer
 from foretaste.models.share import Share
 from foretaste.ops.dense import candidate_products, linear
@@ -81,7 +81,7 @@ class IALS(SweepModel):
         self._frozen: tuple[FixedVectors, float, float] | None = None
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         settings = {"epochs": 20, "batch_size": size.num_users, "eval_every": 1, "patience": 3}
         # Of steps, which a sweep has none of.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}

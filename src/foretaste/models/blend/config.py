@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from foretaste._util.settings import Range, check_settings, from_document
 from foretaste.errors import SettingError
-from foretaste.models.config import ModelConfig, SamplingConfig
+from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 
 
@@ -27,9 +27,6 @@ class Member:
 
     weight: Annotated[float, Range(at_least=0)]
     """Of its scores in the sum."""
-
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    """Negatives of its training, with which it fits new users too."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -43,7 +43,6 @@ class Blend(ComposedModel):
         self.members = nn.ModuleList()
         for member in config.members.values():
             model = build_model(member.model, member.model_config(), num_users, num_items)
-            model.sampling = member.sampling
             self.members.append(model)
 
     def run_paths(self) -> Sequence[str]:

@@ -6,17 +6,15 @@ negatives, or one sample), K candidates per row, S samples, I items, D the width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from foretaste._util.memory import require_memory
-from foretaste.errors import SettingError
-from foretaste.models.config import SamplingConfig
 from foretaste.models.memory import free_on
-from foretaste.ops.dropout import keep_mask, keep_rate
+from foretaste.models.neumf.config import NegativesConfig
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import (
     ITEMS_PER_DRAW,
@@ -24,7 +22,7 @@ from foretaste.ops.negatives import (
     sample_items,
     sample_negatives,
 )
-from foretaste.ops.random import Permutation, Purpose, from_row, stream_key, stream_keys
+from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 from foretaste.ops.ranks import Ranks
 
 _ROWS_AT_ONCE = 1 << 18
@@ -59,16 +57,13 @@ class InteractionBatch:
     first_row: Tensor
     """Rows of the whole batch before this one's, int64 []."""
 
-    shares_negatives: bool = field(default=False, kw_only=True)
-    """All rows have the same candidates, but for the first."""
-
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in the order of the fields."""
         return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
         """Such a batch of other `tensors`."""
-        return InteractionBatch(self.num_samples, *tensors, shares_negatives=self.shares_negatives)
+        return InteractionBatch(self.num_samples, *tensors)
 
     def __getitem__(self, rows: slice) -> InteractionBatch:
         """Some rows, to compute on their own: losses of the slices of a batch add up to its own."""
@@ -100,7 +95,7 @@ class InteractionBatches:
     def __init__(
         self,
         histories: HistoryTensors,
-        sampling: SamplingConfig,
+        config: NegativesConfig,
         batch_size: int,
         seed: int,
         *,
@@ -108,8 +103,8 @@ class InteractionBatches:
         num_interactions: int | None = None,
         rows_before: Callable[[Tensor], Tensor] = torch.zeros_like,
     ) -> None:
-        num_here, num_negatives = histories.item_index.numel(), sampling.num_negatives
-        self.sampling = sampling
+        num_here, num_negatives = histories.item_index.numel(), config.num_negatives
+        self.config = config
         self.seed = seed
         self.first_interaction = first_interaction
         self.rows_before = rows_before
@@ -119,18 +114,13 @@ class InteractionBatches:
         self.complement = Complement.of(histories)
         self.has_negatives_U = self.complement.sizes() > 0
         self.all_have_negatives = bool(self.has_negatives_U.all())
-        if sampling.shared_negatives and num_negatives > histories.num_items:
-            raise SettingError(
-                f"negatives is {num_negatives:,}, shared by all interactions of a batch and "
-                f"no two alike, and there are {histories.num_items:,} items; give as many at most"
-            )
         is_small = histories.num_items <= ITEMS_PER_DRAW * num_negatives
         self.draws_items = is_small and num_negatives >= _MANY_NEGATIVES
         self.group_size = 1 + num_negatives
         if num_interactions is None:
             num_interactions = num_here
         self.num_samples = num_interactions * self.group_size
-        self.samples_per_row = self.group_size if sampling.batch_layout == "grouped" else 1
+        self.samples_per_row = self.group_size if config.batch_layout == "grouped" else 1
         self.num_rows = self.num_samples // self.samples_per_row
         self.rows_per_batch = max(1, batch_size // self.samples_per_row)
         self.samples_per_batch = min(self.rows_per_batch, self.num_rows) * self.samples_per_row
@@ -149,7 +139,7 @@ class InteractionBatches:
         cls,
         ranks: Ranks,
         histories: HistoryTensors,
-        sampling: SamplingConfig,
+        config: NegativesConfig,
         batch_size: int,
         seed: int,
     ) -> InteractionBatches:
@@ -162,7 +152,7 @@ class InteractionBatches:
 
         return cls(
             histories,
-            sampling,
+            config,
             batch_size,
             seed,
             first_interaction=sum(nums[: ranks.rank]),
@@ -182,26 +172,18 @@ class InteractionBatches:
         first_update = number * self.num_batches
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
-        shares = self.sampling.shared_negatives
         drawn = self._drawn(rows[first_batch:], key)
         for batch in range(first_batch, self.num_batches):
             num_left = self.num_samples - batch * self.samples_per_batch
             num_samples = min(self.samples_per_batch, num_left)
-            if shares:
-                user_index_B, item_index_BK, weight_BK = self._shared(
-                    rows[batch], stream_key(self.seed, Purpose.NEGATIVES, number, batch)
-                )
-                label_BK, weight_BK = self.label_K, weight_BK / num_samples
-            else:
-                user_index_B, item_index_BK, label_BK = next(drawn)
-                weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
+            user_index_B, item_index_BK, label_BK = next(drawn)
+            weight_BK = self._weights(user_index_B[:, None], label_BK, num_samples)
             samples = user_index_B, item_index_BK, label_BK, weight_BK
-            place = keys[batch], first_rows[batch]
-            yield InteractionBatch(num_samples, *samples, *place, shares_negatives=shares)
+            yield InteractionBatch(num_samples, *samples, keys[batch], first_rows[batch])
 
     def _drawn(self, rows: tuple[Tensor, ...], key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Users, items and labels of each batch of an epoch, whose negatives are its rows' own."""
-        is_grouped = self.sampling.batch_layout == "grouped"
+        is_grouped = self.config.batch_layout == "grouped"
         make = self._grouped if is_grouped else self._shuffled
         is_cpu = self.item_index_N.device.type == "cpu"
         batches_at_once = max(1, is_cpu * _SAMPLES_AT_ONCE // self.samples_per_batch)
@@ -236,49 +218,22 @@ class InteractionBatches:
     def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
         """Draws of some rows, int32 [B, num_each], by their numbers among all ranks'."""
         drawn = user_B, num_each, key, number_B
-        if self.sampling.verified_negatives:
+        if self.config.verified_negatives:
             return sample_negatives(self.complement, *drawn, by_item=self.draws_items)
         return sample_items(self.complement.num_items, *drawn)
 
     def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Users, items and labels: an interaction in column 0, its negatives beside it."""
         user_B, number_B = self.user_index_N[row_B], self.first_interaction + row_B
-        negatives_BK = self._negatives(user_B, key, number_B, self.sampling.num_negatives)
+        negatives_BK = self._negatives(user_B, key, number_B, self.config.num_negatives)
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_BK], dim=1)
         return user_B, items_BK, self.label_K
-
-    def _shared(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Users, items and weights: an interaction in column 0, then items drawn for all rows.
-
-        These differ from one another. Where they are verified, those that a user has weigh nothing
-        and the others as much as all.
-        """
-        num_items, num_drawn = self.complement.num_items, self.sampling.num_negatives
-        user_B, device = self.user_index_N[row_B], row_B.device
-        draw_N = torch.arange(num_drawn, device=device)
-        item_N = Permutation.keyed(key, num_items, device)(draw_N)
-        shared_BN = item_N.int().expand(len(row_B), -1)
-        items_BK = torch.cat([self.item_index_N[row_B, None], shared_BN], dim=1)
-        if not self.sampling.verified_negatives:
-            return user_B, items_BK, torch.ones(1, 1, device=device)
-        column_I = torch.zeros(num_items, dtype=torch.int64, device=device)
-        column_I.index_copy_(0, item_N, draw_N + 1)
-        own = self.histories.rows(user_B)  # sync: their number
-        column_M = column_I.index_select(0, own.item_index)
-        is_drawn_M = column_M > 0
-        row_M, column_M = own.row_index()[is_drawn_M], column_M[is_drawn_M]  # sync
-        num_left_B = num_drawn - torch.bincount(row_M, minlength=len(row_B))
-        count_B1 = num_drawn / num_left_B.clamp_(min=1)[:, None]
-        counts_BK = count_B1.expand(-1, 1 + num_drawn).contiguous()
-        counts_BK[:, 0] = 1.0
-        counts_BK.view(-1).index_fill_(0, row_M * (1 + num_drawn) + column_M, 0.0)
-        return user_B, items_BK, counts_BK
 
     def _shuffled(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
-        number_B = number_B * self.sampling.num_negatives + (candidate_B - 1).clamp_(min=0)
+        number_B = number_B * self.config.num_negatives + (candidate_B - 1).clamp_(min=0)
         negative_B = self._negatives(user_B, key, number_B, 1).squeeze(1)
         positive_B = candidate_B == 0
         item_B = torch.where(positive_B, self.item_index_N[interaction_B], negative_B)
@@ -286,43 +241,10 @@ class InteractionBatches:
 
     def _weights(self, user_index_B1: Tensor, label: Tensor, num_samples: int) -> Tensor:
         """1 / count for the batch's mean; 0 for the negatives of users who have every item."""
-        if self.all_have_negatives or not self.sampling.verified_negatives:
+        if self.all_have_negatives or not self.config.verified_negatives:
             return torch.full((1, 1), 1.0 / num_samples, device=label.device)
         counts = (label > 0) | self.has_negatives_U[user_index_B1]
         return counts.float() / num_samples
-
-
-def squares_of_samples(
-    user_rows: Sequence[Tensor], item_rows: Sequence[Tensor], item_index_BK: Tensor
-) -> Tensor:
-    """The squared norms of the rows of every sample's user and item, added up over samples.
-
-    Counted before they are multiplied: integers add up the same in any order.
-    """
-    index_S = item_index_BK.flatten().long()
-    count_I = torch.zeros(len(item_rows[0]), dtype=torch.int64, device=index_S.device)
-    count_I.scatter_add_(0, index_S, torch.ones_like(index_S))
-    users = torch.stack([row_BD.square().sum() for row_BD in user_rows]).sum()
-    items = [count_I.to(row_ID.dtype) @ row_ID.square().sum(1) for row_ID in item_rows]
-    return item_index_BK.shape[1] * users + torch.stack(items).sum()
-
-
-def dropped(rows: Sequence[Tensor], rate: float, key: Tensor, first_row: Tensor) -> list[Tensor]:
-    """Rows of a batch with a share ``rate`` of their entries dropped, the others scaled.
-
-    Biases, the third table's, stay. ``first_row`` is the number of the first row in the whole
-    batch, whose dropout has the ``key``.
-    """
-    tables = torch.arange(2, device=key.device)
-    keys = from_row(stream_keys(key, Purpose.EMBEDDING_DROPOUT, tables), first_row)
-    scale = 1.0 / keep_rate(rate)
-    kept = [
-        row_BD * keep_mask(table_key, len(row_BD), row_BD.shape[1], rate, row_BD.device) * scale
-        if row_BD.numel()
-        else row_BD
-        for row_BD, table_key in zip(rows, keys, strict=False)
-    ]
-    return kept + list(rows[2:])
 
 
 def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:

@@ -4,19 +4,14 @@ Annotations are evaluated here: the benchmarks inherit from these settings in an
 does not have their names.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
 
 from foretaste._util.settings import Count, Range, wrong
 from foretaste.errors import SettingError
-from foretaste.models.config import (
-    Between,
-    Dropout,
-    ModelConfig,
-    SamplingConfig,
-    SearchSpace,
-    Widths,
-)
+from foretaste.models.config import Auto, Between, Dropout, ModelConfig, SearchSpace, Widths
+
+BatchLayout = Literal["grouped", "shuffled"]
 
 _STEPS: SearchSpace = {
     "learning_rate": Between(1e-4, 1e-2, log=True),
@@ -29,35 +24,26 @@ _TOWERS: SearchSpace = {
     "dropout": Between(0.0, 0.7),
 }
 
-# Cosines follow unless given: softmax has them, and bce, the dot product and biases have none. The
-# other loss, ccl, wants more negatives than are searched.
 _SCORES: SearchSpace = {
     "learning_rate": Between(1e-4, 5e-2, log=True),
     "learning_rate_schedule": ("constant", "cosine"),
     "negatives": Between(2, 128, log=True),
     "factors": Between(8, 256, log=True),
     "loss": ("softmax", "bce"),
-    "dot_product": (False, True),
-    "biases": (False, True),
-    "l2_rows": Between(1e-4, 2e-2, log=True, only="dot_product"),
-    "temperature": Between(0.05, 0.5, log=True, only="has_temperature"),
+    "temperature": Between(0.05, 0.5, log=True, only="is_softmax"),
     "logit_adjustment": Between(0.0, 0.8, only="is_softmax"),
 }
 
-_MARGIN = 0.4
-_NEGATIVE_WEIGHT = 150.0
 _TEMPERATURE = 0.15
 
 _PRIOR_OF_COSINES = 0.03
-"""Weight of the prior for cosines in bce and softmax: docs/results.md has what others give."""
-
-_SLOPES_OF_CCL = 151.0
-"""``1 + negative_weight`` at which a ccl loss is weighed against the prior like a log-likelihood;
-the prior's weight grows in proportion. Found by what refitted rows keep."""
+"""Weight of the prior for cosines: docs/results.md has what others give."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FromNegatives(ModelConfig):
+class NegativesConfig(ModelConfig):
+    """Settings of a model that tells interactions from sampled negatives."""
+
     # First among the bases, so that its settings come last.
     samples_negatives = True
     parallel = ("users",)
@@ -65,16 +51,6 @@ class _FromNegatives(ModelConfig):
     loss: Literal["bce", "softmax"] = "bce"
     """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its
     negatives, which are to be many."""
-
-    biases: bool = False
-    """Add a learned number of the user and one of the item to every score."""
-
-    l2_rows: Annotated[float, Range(at_least=0)] = 0.0
-    """Weight of half the squared norm of each sample's user and item rows; rows that a batch does
-    not have are left alone."""
-
-    embedding_dropout: Dropout = 0.0
-    """Share of user vectors' numbers dropped in training, in steps of 1/256."""
 
     logit_adjustment: Annotated[float, Range(at_least=0)] = 0.0
     """Weight of the logarithm of popularity, added to scores within the loss softmax alone: lists
@@ -84,25 +60,25 @@ class _FromNegatives(ModelConfig):
     """Weight of the prior that new users are fitted with. Unless given it goes by the loss, and the
     validation part may choose another."""
 
-    @property
-    def resolved_loss(self) -> str:
-        """The loss by name, never ``auto``."""
-        return self.loss
+    negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
+    """Items sampled per interaction; auto goes by loss."""
+
+    verified_negatives: bool = True
+    """Check that sampled items are not among the user's own; False is the reference's shortcut."""
+
+    batch_layout: BatchLayout = "grouped"
+    """`grouped`: an interaction stays with its negatives in one batch, which is faster;
+    `shuffled`: every sample is drawn on its own."""
 
     @property
     def is_softmax(self) -> bool:
         """True where the loss is softmax."""
-        return self.resolved_loss == "softmax"
+        return self.loss == "softmax"
 
     @property
     def scores_cosines(self) -> bool:
-        """True where scores are cosines, by choice or by the loss."""
+        """True where scores are cosines, divided by the temperature."""
         return False
-
-    @property
-    def has_unit_output(self) -> bool:
-        """True where the output weights are one and are not learned."""
-        return self.scores_cosines
 
     @property
     def divisor(self) -> float:
@@ -111,40 +87,40 @@ class _FromNegatives(ModelConfig):
 
     @property
     def resolved_prior_weight(self) -> float:
-        """The weight of the prior in training; that of its loss and scores unless given."""
-        return self.prior_weight_by_loss if self.prior_weight is None else self.prior_weight
-
-    @property
-    def prior_weight_by_loss(self) -> float:
-        """The weight of the prior where none is given: that of a log-likelihood, one."""
-        return 1.0
-
-    @property
-    def objective(self) -> dict[str, Any]:
-        """The loss by name, with its settings."""
-        return {"name": self.resolved_loss}
+        """The weight of the prior in training; that of its scores unless given."""
+        if self.prior_weight is not None:
+            return self.prior_weight
+        return _PRIOR_OF_COSINES if self.scores_cosines else 1.0
 
     @property
     def scoring(self) -> dict[str, bool]:
-        return {"cosine": self.scores_cosines, "biases": self.biases}
+        return {"cosine": self.scores_cosines}
 
-    def auto_negatives(self, num_items: int) -> int:
-        return 4 if self.resolved_loss == "bce" else min(64, max(4, num_items // 8))
+    @property
+    def num_negatives(self) -> int:
+        """``negatives`` once they are a number, as `resolved` makes them."""
+        assert isinstance(self.negatives, int)
+        return self.negatives
+
+    def resolved(self, num_items: int) -> Self:
+        if self.negatives != "auto":
+            return self
+        # Softmax compares an interaction with its negatives, and wants many of them.
+        number = min(64, max(4, num_items // 8)) if self.is_softmax else 4
+        return replace(self, negatives=number)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.logit_adjustment and not self.is_softmax:
             raise SettingError(
                 f"logit_adjustment is {self.logit_adjustment}, which only the loss softmax has, "
-                f"and loss is {self.resolved_loss}; leave it out (--logit-adjustment 0, where "
-                "--from has it), or use --loss softmax"
+                f"and loss is {self.loss}; leave it out (--logit-adjustment 0, where --from has "
+                "it), or use --loss softmax"
             )
-
-    def check_sampling(self, sampling: SamplingConfig) -> None:
-        if self.resolved_loss != "bce" and sampling.batch_layout == "shuffled":
+        if self.is_softmax and self.batch_layout == "shuffled":
             raise SettingError(
-                f"loss is {self.resolved_loss}, which compares an interaction with its negatives, "
-                "and batch_layout is shuffled, which parts them; use grouped or the loss bce"
+                "loss is softmax, which compares an interaction with its negatives, and "
+                "batch_layout is shuffled, which parts them; use grouped or the loss bce"
             )
 
 
@@ -174,123 +150,43 @@ class _Tower(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GMFConfig(_FromNegatives, _Factors):
+class GMFConfig(NegativesConfig, _Factors):
     """A matrix factorisation, scored by cosines; with bce the factorisation half of NeuMF."""
 
     has_large_products = False
     search_space = _SCORES
 
-    loss: Literal["auto", "bce", "softmax", "ccl"] = "auto"  # type: ignore[assignment]
-    """softmax: cross-entropy of an interaction among its negatives, which are to be many. bce:
-    binary cross-entropy of every sample. ccl: cosine contrastive loss, for hundreds of negatives
-    (Mao et al. 2021, arXiv 2109.12613). auto: bce with dot_product or biases, else softmax."""
-
-    margin: Annotated[float | None, Range(at_least=-1, at_most=1)] = None
-    """Cosine up to which ccl lets a negative be; 0.4 unless given."""
-
-    negative_weight: Annotated[float | None, Range(above=0)] = None
-    """Weight of the mean over an interaction's negatives in ccl; 150 unless given."""
-
-    dot_product: bool = False
-    """Score by the plain dot product of the factors; output weights are one, so that l2_rows holds
-    scores back and not only factors (Rendle et al. 2020, arXiv 2005.09683)."""
-
-    cosine: bool | None = None
-    """Score by the cosine of the factors, divided by the temperature; output weights are one. ccl
-    implies it; unless given, softmax has it too where there is no dot_product and no biases."""
+    loss: Literal["softmax", "bce"] = "softmax"
+    """softmax: cross-entropy of an interaction among its negatives, which are to be many, by
+    cosines. bce: binary cross-entropy of every sample, by a learned product, as in the paper."""
 
     temperature: Annotated[float | None, Range(above=0)] = None
-    """Divisor of cosine scores in bce and softmax; 0.15 unless given."""
-
-    @property
-    def resolved_loss(self) -> str:
-        if self.loss != "auto":
-            return self.loss
-        return "bce" if self.dot_product or self.biases else "softmax"
+    """Divisor of the cosines of softmax; 0.15 unless given."""
 
     @property
     def scores_cosines(self) -> bool:
-        if self.cosine is None and self.is_softmax:
-            return not (self.dot_product or self.biases)
-        return bool(self.cosine) or self.loss == "ccl"
-
-    @property
-    def has_temperature(self) -> bool:
-        """True where scores are divided by the temperature."""
-        return self.scores_cosines and self.loss != "ccl"
-
-    @property
-    def has_unit_output(self) -> bool:
-        return self.dot_product or self.scores_cosines
+        return self.is_softmax
 
     @property
     def divisor(self) -> float:
-        return (self.temperature or _TEMPERATURE) if self.has_temperature else 1.0
-
-    @property
-    def prior_weight_by_loss(self) -> float:
-        if self.loss == "ccl":
-            return float((1.0 + self.objective["negative_weight"]) / _SLOPES_OF_CCL)
-        return _PRIOR_OF_COSINES if self.scores_cosines else 1.0
+        return (self.temperature or _TEMPERATURE) if self.scores_cosines else 1.0
 
     @property
     def resolved_settings(self) -> dict[str, Any]:
-        return {
-            "loss": self.resolved_loss,
-            "cosine": self.scores_cosines,
-            "temperature": self.divisor if self.has_temperature else None,
-            "margin": self.objective.get("margin"),
-            "negative_weight": self.objective.get("negative_weight"),
-        }
-
-    @property
-    def scoring(self) -> dict[str, bool]:
-        return {**super().scoring, "dot_product": self.dot_product}
-
-    @property
-    def objective(self) -> dict[str, Any]:
-        if self.loss != "ccl":
-            return super().objective
-        margin = _MARGIN if self.margin is None else self.margin
-        weight = self.negative_weight or _NEGATIVE_WEIGHT
-        return {"name": self.loss, "margin": margin, "negative_weight": weight}
+        return {"temperature": self.divisor if self.scores_cosines else None}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.loss != "ccl":
-            for name in ("margin", "negative_weight"):
-                if (value := getattr(self, name)) is not None:
-                    raise SettingError(
-                        f"{name} is {value}, which only the loss ccl has, and loss is "
-                        f"{self.resolved_loss}; leave it out (--{name.replace('_', '-')} none, "
-                        "where --from has it), or use --loss ccl"
-                    )
-        elif self.cosine is False:
+        if self.temperature is not None and not self.scores_cosines:
             raise SettingError(
-                "cosine is off, and the loss ccl is one of cosines; leave out --no-cosine "
-                "(or --from of a run that has it), or use another loss"
-            )
-        if self.temperature is not None and not self.has_temperature:
-            raise SettingError(
-                f"temperature is {self.temperature}, and only cosine scores by the loss bce or "
-                "softmax are divided by one; leave it out (--temperature none, where --from has "
-                "it), or use --cosine with --loss bce or softmax, without --dot-product and "
-                "--biases"
-            )
-        if self.dot_product and self.scores_cosines:
-            raise SettingError(
-                "dot_product is on, and scores are cosines, by --cosine or the loss ccl; leave out "
-                "one of them"
-            )
-        if self.biases and self.scores_cosines:
-            raise SettingError(
-                "biases are on, and cosine scores have none; leave out --biases, or --cosine and "
-                "the loss ccl"
+                f"temperature is {self.temperature}, which only the cosines of softmax are divided "
+                f"by, and loss is {self.loss}; leave it out (--temperature none, where --from has "
+                "it), or use --loss softmax"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPConfig(_FromNegatives, _Tower):
+class MLPConfig(NegativesConfig, _Tower):
     """The tower half of NeuMF alone."""
 
     dropout: Dropout = 0.0
@@ -301,7 +197,7 @@ class MLPConfig(_FromNegatives, _Tower):
 
 # The settings of both halves, but none of them: a NeuMFConfig is no GMFConfig.
 @dataclass(frozen=True, kw_only=True)
-class NeuMFConfig(_FromNegatives, _Tower, _Factors):
+class NeuMFConfig(NegativesConfig, _Tower, _Factors):
     """NeuMF: a matrix factorisation and a multilayer tower, joined.
 
     He et al. 2017, arXiv 1708.05031. The widths are NVIDIA's, made for a GPU; on a few cores
@@ -310,6 +206,6 @@ class NeuMFConfig(_FromNegatives, _Tower, _Factors):
 
     search_space = {**_STEPS, **_WIDTHS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
     pretrained_parts = {  # noqa: RUF012 (a ClassVar of the parent)
-        "gmf": ("user_factors", "item_factors", "user_bias", "item_bias"),
+        "gmf": ("user_factors", "item_factors"),
         "mlp": ("user_embedding", "item_embedding", "tower."),
     }

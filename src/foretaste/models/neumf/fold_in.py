@@ -157,8 +157,7 @@ def _fit(
         samples.weight_BK[:, 1:] *= num_negatives / num_drawn
         samples.weight_BK.mul_((1 + num_drawn) / (1 + num_negatives))
     strength_B1 = 0.5 * prior.weight / num_losses_B1
-    learned = standardized if objective.tells_users else standardized[:2]  # the third is the bias
-    fitted = [row.requires_grad_() for row in learned if row.numel()]
+    fitted = [row.requires_grad_() for row in standardized if row.numel()]
     optimizer = Adam(fitted, lr=LEARNING_RATE, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, NUM_STEPS)
     for _ in range(NUM_STEPS):

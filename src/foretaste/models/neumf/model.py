@@ -17,13 +17,8 @@ from torch.nn import functional as F
 
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
-from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, SamplingConfig, TrainingSize
-from foretaste.models.neumf.batches import (
-    InteractionBatch,
-    InteractionBatches,
-    dropped,
-    squares_of_samples,
-)
+from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, TrainingSize
+from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.models.share import Share
@@ -35,7 +30,6 @@ from foretaste.ops.neumf_loss.inputs import (
     Samples,
     TowerDropout,
     linear,
-    product_side,
     with_item_scores,
     with_users,
 )
@@ -68,7 +62,7 @@ class NeuMF(NeuralModel):
         num_items: int,
         share: Share | None = None,
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
+        super().__init__(config.resolved(num_items), num_users, num_items, share)
         num_rows = len(self.share.users)
         factors: int = getattr(config, "factors", 0)
         layers: tuple[int, ...] = getattr(config, "layers", ())
@@ -82,26 +76,21 @@ class NeuMF(NeuralModel):
             nn.Linear(width, next_width) for width, next_width in pairwise(layers)
         )
         self.output = nn.Linear(factors + widths[1], 1)
-        self.objective = Objective(**config.objective)
-        if config.biases:
-            self.user_bias = nn.Parameter(torch.empty(num_rows, 1), self.objective.tells_users)
-            self.item_bias = nn.Parameter(torch.empty(num_items, 1))
-            self.user_rows += ("user_bias",)
-            self.item_rows += ("item_bias",)
-        self.output.weight.requires_grad_(not config.has_unit_output)
-        self.output.bias.requires_grad_(self.objective.name == "bce" and not config.scores_cosines)
+        self.objective = Objective(config.loss)
+        self.output.weight.requires_grad_(not config.scores_cosines)
+        # Softmax compares scores of one user, to all of which a bias adds the same.
+        self.output.bias.requires_grad_(not config.is_softmax)
         prior_weight = torch.tensor(config.resolved_prior_weight, dtype=torch.float64)
         self.register_buffer(PRIOR_WEIGHT, prior_weight)
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """NVIDIA's settings for large batches of few negatives, from 10 M interactions on; else
         smaller steps and batches that grow with the negatives. Steps are smaller still for many
         negatives and few interactions a user: found with GMF's cosines, not tried with a tower."""
-        assert sampling is not None
-        samples_each = 1 + sampling.num_negatives
+        samples_each: int = 1 + config.num_negatives
         every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
         settings = {"epochs": 40, "eval_every": every, "patience": 5}
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
@@ -123,38 +112,32 @@ class NeuMF(NeuralModel):
         *,
         batch_size: int,
         seed: int,
-        sampling: SamplingConfig | None = None,
         padded: bool = False,
     ) -> InteractionBatches:
-        assert sampling is not None
-        self.config.check_sampling(sampling)
-        self.sampling = sampling
         if self.share.shards_users:
-            return InteractionBatches.among(self.share.ranks, histories, sampling, batch_size, seed)
-        return InteractionBatches(histories, sampling, batch_size, seed)
+            ranks = self.share.ranks
+            return InteractionBatches.among(ranks, histories, self.config, batch_size, seed)
+        return InteractionBatches(histories, self.config, batch_size, seed)
 
     @torch.no_grad()
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
         """Set the output layer to ``[alpha h_GMF ; (1 - alpha) h_MLP]``, its bias alike.
 
-        A user's and item's logit is then ``alpha`` times GMF's, with its biases, and ``1 - alpha``
-        times the tower's (He et al. 2017, section 3.4.1).
+        A user's and item's logit is then ``alpha`` times GMF's and ``1 - alpha`` times the tower's
+        (He et al. 2017, section 3.4.1).
         """
         gmf, mlp = parts["gmf"], parts["mlp"]
         for name, parameter in self.output.named_parameters():
             halves = (alpha * gmf[f"output.{name}"], (1.0 - alpha) * mlp[f"output.{name}"])
             joined = torch.cat(halves, dim=1) if name == "weight" else halves[0] + halves[1]
             parameter.copy_(joined)
-        if self.config.biases:
-            self.user_bias.mul_(alpha)
-            self.item_bias.mul_(alpha)
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
         self.forget()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
-            if name == "output.weight" and self.config.has_unit_output:
+            if name == "output.weight" and self.config.scores_cosines:
                 nn.init.ones_(parameter)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -175,28 +158,19 @@ class NeuMF(NeuralModel):
         tables = self._user_tables()
         user_rows = gather(batch.user_index_B, *tables, buffers=self._memory, name="user gradient")
         item_rows = self._item_rows(items)
-        kept_rows, dropout = user_rows, None
+        dropout = None
         if self.training:
             first_sample = batch.first_row * batch.item_index_BK.shape[1]
             dropout = TowerDropout(self.dropout, batch.dropout_key, first_sample)
-            if rate := self.config.embedding_dropout:
-                kept_rows = dropped(user_rows, rate, batch.dropout_key, batch.first_row)
-        inputs = self._inputs(kept_rows, item_rows, self.compute_dtype)
-        inputs = self._adjusted(inputs, items)
-        labelled = item_index_BK, batch.label_BK, batch.weight_BK
-        samples = Samples(*labelled, self.objective, batch.shares_negatives)
-        loss = neumf_loss.loss(
-            inputs,
-            samples,
+        inputs = self._inputs(user_rows, item_rows, self.compute_dtype)
+        return neumf_loss.loss(
+            self._adjusted(inputs, items),
+            Samples(item_index_BK, batch.label_BK, batch.weight_BK, self.objective),
             dropout,
             compute_dtype=self.compute_dtype,
             buffers=self._memory,
             implementation=self.implementation,
         )
-        if l2 := self.config.l2_rows:
-            squares = squares_of_samples(user_rows, item_rows, item_index_BK)
-            loss = loss + squares * (0.5 * l2 / batch.num_samples)
-        return loss
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True for fewer samples than items: only the distinct items among them are projected."""
@@ -207,7 +181,7 @@ class NeuMF(NeuralModel):
         return batch.item_index_BK.flatten()
 
     def item_vectors(self) -> Tensor:
-        return torch.cat(self._item_rows(None)[:2], dim=1)
+        return torch.cat(self._item_rows(None), dim=1)
 
     @torch.no_grad()
     def scorer(self, *, known_users: bool) -> Scorer:
@@ -231,19 +205,18 @@ class NeuMF(NeuralModel):
         """Gathered rows to what the operations take: the tower's first layer, split in two."""
         # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
         user_product_BF, user_tower_BH = self._projected_users(user_rows, dtype)
-        item_product_IF = product_side(item_rows, cosine=self.config.scores_cosines, of_users=False)
+        item_product_IF = self._factors(item_rows[0])
         item_tower_IH = item_rows[1]
         if self.tower:
             first, width = self._layers()[0], item_rows[1].shape[1]
             item_tower_IH = linear(item_rows[1], first.weight[:, width:], first.bias, dtype)
         factors = user_rows[0].shape[1]
-        weight_F = self.output.weight[0, :factors] / self.config.divisor
         return InteractionInputs(
             user_product_BF=user_product_BF,
             item_product_IF=item_product_IF,
             user_tower_BH=user_tower_BH,
             item_tower_IH=item_tower_IH,
-            output_product_F=F.pad(weight_F, (0, 2), value=1.0) if self.config.biases else weight_F,
+            output_product_F=self.output.weight[0, :factors] / self.config.divisor,
             output_tower_D=self.output.weight[0, factors:],
             output_bias_1=self.output.bias,
             hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
@@ -263,11 +236,15 @@ class NeuMF(NeuralModel):
         self, rows: Sequence[Tensor], dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
         """Rows of the user tables to the users' sides of the product and of the tower."""
-        product_BF = product_side(rows, cosine=self.config.scores_cosines, of_users=True)
+        product_BF = self._factors(rows[0])
         if not self.tower:
             return product_BF, rows[1]
         weight_HE = self._layers()[0].weight[:, : rows[1].shape[1]]
         return product_BF, linear(rows[1], weight_HE, None, dtype)
+
+    def _factors(self, rows_BF: Tensor) -> Tensor:
+        """Rows of factors as they are multiplied: of length one for cosines."""
+        return F.normalize(rows_BF) if self.config.scores_cosines else rows_BF
 
     def _layers(self) -> list[nn.Linear]:
         return [layer for layer in self.tower if isinstance(layer, nn.Linear)]
@@ -277,14 +254,13 @@ class NeuMF(NeuralModel):
         return tuple(self.share.user_rows(table.detach(), user_index_B) for table in tables)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        sampling = (self.sampling or SamplingConfig()).resolved(self.config, self.num_items)
         return fit_users(
             self._prior(),
             self._projected_users,
             self._adjusted(self._frozen()),
             histories,
             self.objective,
-            sampling.num_negatives,
+            self.config.num_negatives,
         )
 
     def _prior(self) -> UserPrior:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from foretaste.models.base import NeuralModel, UserState
 from foretaste.models.batches import Batches
-from foretaste.models.config import SamplingConfig
 from foretaste.models.scorer import Scorer
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.ops import embedding_bag, softmax_loss
@@ -53,7 +52,6 @@ class HistoryAutoencoder(NeuralModel):
         *,
         batch_size: int,
         seed: int,
-        sampling: SamplingConfig | None = None,
         padded: bool = False,
     ) -> Batches:
         return self._whole_batches(histories, batch_size, seed, padded=padded)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foretaste.models.batches import power_of_two
-from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
+from foretaste.models.config import ModelConfig, Sharing, TrainingSize
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import HistoryBatch
@@ -56,7 +56,7 @@ class MultVAE(HistoryAutoencoder):
         self.output = Layer(decoder[-1], num_rows)
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """NVIDIA's settings from 100,000 users on; smaller batches and steps, and averaged weights,
         below.
 

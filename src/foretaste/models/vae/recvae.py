@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.models.batches import Batch, Batches, power_of_two
-from foretaste.models.config import ModelConfig, SamplingConfig, Sharing, TrainingSize
+from foretaste.models.config import ModelConfig, Sharing, TrainingSize
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import AlternatingBatches, PhaseBatch
@@ -52,7 +52,7 @@ class RecVAE(HistoryAutoencoder):
         self.output = Layer(config.latent, num_rows)
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, sampling: SamplingConfig | None) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """The authors' batches and steps; smaller batches, larger steps and averaged weights below
         50,000 users.
         """
@@ -76,7 +76,6 @@ class RecVAE(HistoryAutoencoder):
         *,
         batch_size: int,
         seed: int,
-        sampling: SamplingConfig | None = None,
         padded: bool = False,
     ) -> Batches:
         one_pass = self._whole_batches(histories, batch_size, seed, padded=padded)

@@ -7,7 +7,6 @@ last layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -82,18 +81,6 @@ class InteractionInputs:
         return cls(users, items, user_tower, item_tower, product, tower, bias, tuple(hidden))
 
 
-def product_side(rows: Sequence[Tensor], *, cosine: bool, of_users: bool) -> Tensor:
-    """Factors of the product [rows, F]: the first table's, of length one for cosines.
-
-    A third table is of biases. Each is a factor beside a one, so that products add both up.
-    """
-    factors = F.normalize(rows[0]) if cosine else rows[0]
-    if len(rows) < 3:
-        return factors
-    one = torch.ones_like(rows[2])
-    return torch.cat([factors, *((rows[2], one) if of_users else (one, rows[2]))], dim=1)
-
-
 def with_item_scores(inputs: InteractionInputs, score_I: Tensor) -> InteractionInputs:
     """The inputs whose logits have ``score_I`` of the items in them: one more factor."""
     items_IF = torch.cat([inputs.item_product_IF, score_I[:, None]], dim=1)
@@ -125,22 +112,12 @@ def linear(
 class Objective:
     """A loss of logits.
 
-    ``bce`` is every sample's binary cross-entropy (He et al. 2017, eq. 7). The others compare a
-    row's positive with its negatives, and the weights of a row add up to that of its loss:
-    ``softmax`` is the cross-entropy of the positive among the row's candidates, ``ccl`` the cosine
-    contrastive loss ``1 - s + negative_weight * mean(max(0, s_negative - margin))`` of logits that
-    are cosines (Mao et al. 2021, arXiv 2109.12613). Negatives of weight zero are left out, of the
-    mean too.
+    ``bce`` is every sample's binary cross-entropy (He et al. 2017, eq. 7). ``softmax`` is the
+    cross-entropy of a row's positive among the row's candidates. The weights of a row add up to
+    that of its loss, and negatives of weight zero are left out.
     """
 
-    name: Literal["bce", "softmax", "ccl"] = "bce"
-    margin: float = 0.0
-    negative_weight: float = 1.0
-
-    @property
-    def tells_users(self) -> bool:
-        """A number added to all logits of a row has a gradient, of more than rounding."""
-        return self.name != "softmax"
+    name: Literal["bce", "softmax"] = "bce"
 
     def loss(self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
         """The weighted sum over rows, a differentiable scalar: the plain definition."""
@@ -150,15 +127,9 @@ class Objective:
             losses_BK = F.binary_cross_entropy_with_logits(logits_BK, label_BK, reduction="none")
             return (weight_BK * losses_BK).sum()
         positive_B, negative_BN = logits_BK[:, 0], logits_BK[:, 1:]
-        is_left_out_BN = weight_BK[:, 1:] == 0.0
-        if self.name == "softmax":
-            negative_BN = negative_BN.masked_fill(is_left_out_BN, float("-inf"))
-            logits_BK = torch.cat([positive_B[:, None], negative_BN], dim=1)
-            loss_B = torch.logsumexp(logits_BK, dim=1) - positive_B
-        else:
-            excess_BN = F.relu(negative_BN - self.margin).masked_fill(is_left_out_BN, 0.0)
-            num_negatives_B = (~is_left_out_BN).sum(1).clamp(min=1)
-            loss_B = 1.0 - positive_B + excess_BN.sum(1) * (self.negative_weight / num_negatives_B)
+        negative_BN = negative_BN.masked_fill(weight_BK[:, 1:] == 0.0, float("-inf"))
+        logits_BK = torch.cat([positive_B[:, None], negative_BN], dim=1)
+        loss_B = torch.logsumexp(logits_BK, dim=1) - positive_B
         return (weight_BK.sum(1) * loss_B).sum()
 
     def with_slopes(
@@ -170,22 +141,11 @@ class Objective:
             slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
             return (weight_BK * losses_BK).sum(), slope_BK
         row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
-        negative_BN = logits_BK[:, 1:]
-        if self.name == "softmax":
-            if weight_BK.stride(1):  # else a row's weights are all alike, and only count together
-                negative_BN.masked_fill_(weight_BK[:, 1:] == 0.0, float("-inf"))
-            logits_BK = torch.log_softmax(logits_BK, dim=1)
-            loss_B = -logits_BK[:, 0]
-            logits_BK.exp_()[:, 0] -= 1.0
-        else:
-            is_left_out_BN = weight_BK[:, 1:] == 0.0
-            num_negatives_B1 = (~is_left_out_BN).sum(1, keepdim=True).clamp_(min=1)
-            share_B1 = self.negative_weight / num_negatives_B1
-            excess_BN = negative_BN.sub_(self.margin).clamp_(min=0.0)
-            excess_BN.masked_fill_(is_left_out_BN, 0.0)
-            loss_B = 1.0 - logits_BK[:, 0] + (excess_BN * share_B1).sum(1)
-            excess_BN.sign_().mul_(share_B1)
-            logits_BK[:, 0] = -1.0
+        if weight_BK.stride(1):  # else a row's weights are all alike, and only count together
+            logits_BK[:, 1:].masked_fill_(weight_BK[:, 1:] == 0.0, float("-inf"))
+        logits_BK = torch.log_softmax(logits_BK, dim=1)
+        loss_B = -logits_BK[:, 0]
+        logits_BK.exp_()[:, 0] -= 1.0
         return (row_weight_B * loss_B).sum(), logits_BK.mul_(row_weight_B[:, None])
 
 
@@ -198,15 +158,13 @@ class Samples:
 
     ``item_index_BK`` integer; ``label_BK`` in {0, 1} and ``weight_BK`` float32, both of that shape
     or broadcast to it. The loss is the weighted *sum* over samples: give 1 / count for a mean.
-    ``objective`` is what is made of their logits. ``shares_negatives`` promises that all rows have
-    the same items, no two alike, in all columns but the first.
+    ``objective`` is what is made of their logits.
     """
 
     item_index_BK: Tensor
     label_BK: Tensor
     weight_BK: Tensor
     objective: Objective = BCE
-    shares_negatives: bool = False
 
 
 @dataclass(frozen=True)
