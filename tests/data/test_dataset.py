@@ -27,7 +27,8 @@ from foretaste.data import (
 )
 from foretaste.data.content import content_digest
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.errors import DatasetError
+from foretaste.errors import DatasetError, ForetasteError
+from foretaste.runs import Run
 from foretaste.runs.verification import verify
 from tests.data.conftest import WriteFile
 
@@ -174,26 +175,16 @@ def test_a_dataset_replaced_after_it_was_opened_is_refused(
         use(opened)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [open_dataset, open_or_prepare, lambda path: Dataset(verify(path).path, Manifest.read(path))],
-)
-def test_a_dataset_that_a_killed_preparation_put_aside_comes_back(
-    dataset: Dataset, use: Callable[[Path], Dataset]
+@pytest.mark.parametrize("use", [open_dataset, open_or_prepare, verify, Run.open])
+def test_what_a_killed_writer_put_aside_is_named_by_readers_and_put_back_by_writers(
+    dataset: Dataset, write: WriteFile, use: Callable[[Path], object]
 ) -> None:
     holder = dataset.path.with_name(f".abcd1234.tmp.{dataset.path.name}")
     holder.mkdir()
-    dataset.path.rename(holder / f"{dataset.path.name}.previous")
-    assert use(dataset.path).manifest == dataset.manifest
-    assert not holder.exists()
-
-
-def test_what_a_killed_preparation_put_aside_is_not_replaced_unasked(
-    dataset: Dataset, write: WriteFile
-) -> None:
-    holder = dataset.path.with_name(f".abcd1234.tmp.{dataset.path.name}")
-    holder.mkdir()
-    dataset.path.rename(holder / f"{dataset.path.name}.previous")
+    previous = dataset.path.rename(holder / f"{dataset.path.name}.previous")
+    with pytest.raises(ForetasteError, match=f"; what was there is {previous}, where a writer "):
+        use(dataset.path)
+    assert previous.is_dir()
     with pytest.raises(DatasetError, match="holds a prepared dataset; replace it with --overwrite"):
         prepare(write("user_id,item_id\n1,1\n"), dataset.path)
 

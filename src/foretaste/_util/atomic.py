@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from foretaste._util.files import followed, locked_file
@@ -122,10 +123,17 @@ def remove_leftovers(path: Path) -> None:
                     _remove(holder, lock)
 
 
-def bring_back(path: Path) -> None:
-    """Put back, where nothing is at ``path``, what a killed writer had moved away to replace it."""
-    if not os.path.lexists(path):
-        remove_leftovers(path)
+def moved_away(path: Path) -> str:
+    """``; what was there is ...``, where a writer was killed as it replaced a directory; else
+    nothing. The next writer puts it back."""
+    name = escape(path.name)
+    with suppress(OSError, ValueError):  # no such folder, or no such name
+        for previous in path.parent.glob(f".*.tmp.{name}/{_previous_name(Path(name))}"):
+            return (
+                f"; what was there is {previous}, where a writer that was killed left it: rename "
+                f"it to {path}"
+            )
+    return ""
 
 
 def flush(path: Path) -> None:

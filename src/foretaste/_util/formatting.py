@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.atomic import moved_away
+
 _LONGEST_SHOWN = 200
 
 _NUM_ENTRIES_READ = 10_000
@@ -100,10 +102,13 @@ def did_you_mean(path: Path, *, holding: str = "") -> str:
     """``; did you mean runs/vae?``, by the names beside a path that is not there, and beside the
     folders on the way to it that are not; else nothing.
 
-    With ``holding``, only directories that have a file of this name are suggested.
+    With ``holding``, only directories that have a file of this name are suggested. Where a killed
+    writer had moved away what was there, that is named.
     """
     if any(sign in path.name for sign in "*?["):
         return ""
+    if moved := moved_away(path):
+        return moved
     # A folder that cannot be read, or a path that the system has no words for, has no names.
     with suppress(OSError, ValueError):
         for meant in _paths_like(path):

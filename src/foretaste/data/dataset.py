@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import bring_back
 from foretaste._util.formatting import did_you_mean, labelled_lines
 from foretaste._util.settings import AnyPath, checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
@@ -277,7 +276,6 @@ def open_dataset(path: Path | str) -> Dataset:
     Raises DatasetError naming the file that is missing, foreign or damaged.
     """
     path = checked("path", path, AnyPath)
-    bring_back(path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if not os.path.isdir(path):  # noqa: PTH112
         meant = did_you_mean(path, holding=FILE_NAME)
@@ -325,9 +323,7 @@ def open_or_prepare(
 
 def prepared_dataset(source: Any) -> Dataset | None:
     """The dataset that ``source`` is or whose directory it names; None for raw interactions."""
-    if isinstance(source, str | Path):
-        bring_back(Path(source))
-        # Unlike Path's, this raises nothing, however odd or long a name is.
-        if os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
-            return open_dataset(source)
+    # Unlike Path's, this raises nothing, however odd or long a name is.
+    if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+        return open_dataset(source)
     return source if isinstance(source, Dataset) else None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from foretaste._util.atomic import bring_back
+from foretaste._util.atomic import moved_away
 from foretaste._util.files import file_sha256
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
@@ -92,11 +92,10 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
     reference = run.config.dataset
     if not isinstance(dataset, Dataset):
         path = Path(reference.path) if dataset is None else checked("dataset", dataset, Path)
-        bring_back(path)
         if dataset is None and not path.is_dir():
             raise DatasetError(
                 f"{run.path} was trained on {path}, which is not there any more; "
-                "say where it is now with --dataset"
+                f"say where it is now with --dataset{moved_away(path)}"
             )
         dataset = open_dataset(path)
     if dataset.manifest.digest != reference.digest:

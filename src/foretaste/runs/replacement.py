@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from foretaste._util.atomic import is_empty_directory, replace_directory
+from foretaste._util.atomic import is_empty_directory, remove_leftovers, replace_directory
 from foretaste._util.files import followed
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT
@@ -50,6 +50,7 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
         raise RunError(
             f"{path} is named as what replaces {place_to_take(path)} in the end; name another"
         )
+    remove_leftovers(path)
     if not overwrite or not path.exists() or is_empty_directory(path):
         check_is_new(path)
         return path

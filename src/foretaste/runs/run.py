@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import bring_back, remove_leftovers
+from foretaste._util.atomic import remove_leftovers
 from foretaste._util.files import open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
@@ -104,7 +104,6 @@ class Run:
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError names the file that is missing, torn, changed or foreign."""
         path = checked("run", path, Path)
-        bring_back(path)
         if not path.is_dir():
             meant = did_you_mean(path, holding=CONFIG)
             raise RunError(f"{path} is not a run: there is no such directory{meant}")

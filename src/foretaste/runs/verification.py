@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from foretaste._util.atomic import bring_back
 from foretaste._util.files import open_own
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
@@ -24,7 +23,6 @@ from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
 def verify(path: Path | str) -> Verification:
     """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
     path = checked("path", path, Path)
-    bring_back(path)
     if os.path.lexists(path / FILE_NAME):
         return verify_dataset(path)
     if os.path.lexists(path / CONFIG):
