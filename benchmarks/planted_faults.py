@@ -649,6 +649,8 @@ def tests_pass(area: str, fault: Fault | None) -> bool:
         )
     # 1 is failed tests, 4 a conftest that could not be imported
     assert done.returncode in (0, 1, 2, 4), done.stdout[-2000:] + done.stderr[-2000:]
+    if fault is None and done.returncode:
+        print(done.stdout[-3000:])
     return done.returncode == 0
 
 

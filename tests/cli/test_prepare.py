@@ -26,7 +26,7 @@ def test_prepare_says_what_it_made_and_what_is_next(foretaste: Foretaste, tmp_pa
     commands = done.out.partition("Next (popularity is what the others must beat):\n")[2]
     assert commands == "".join(
         f"  foretaste train {model} {tmp_path / 'made'}\n"
-        for model in ("popularity", "ease", "vae", "neumf")
+        for model in ("popularity", "ease", "ials", "vae")
     ) + (
         "The next item of each user is held out: models that read the order of interactions, which "
         "are not among these, find about three times as many of them.\n"
@@ -40,7 +40,7 @@ def test_ease_is_not_advised_for_a_huge_catalogue(foretaste: Foretaste, tmp_path
     done = foretaste(f"prepare {tmp_path}/many.csv --protocol none -o {tmp_path}/made")
     assert done.status == 0, done.err
     assert re.findall("foretaste train ([a-z]+) ", done.out) == [
-        *("popularity", "ials", "vae", "neumf")
+        *("popularity", "itemknn", "ials", "vae")
     ]
     assert "order of interactions" not in done.out, "nothing is held out"
 

@@ -125,8 +125,9 @@ def prepare(
         print_data(str(dataset.path))
         return
     say(console, str(dataset))
-    linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "ials"
-    models = ["popularity", linear, "vae", "neumf"]
+    # What docs/which-model.md begins with.
+    linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "itemknn"
+    models = ["popularity", linear, "ials", "vae"]
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(
