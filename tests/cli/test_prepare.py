@@ -131,7 +131,7 @@ def test_the_triple_is_prepared_trained_and_evaluated(foretaste: Foretaste, tmp_
     assert "given, no validation part" in done.out
     assert re.search(r"test users with target among candidates +3\n", done.out)
     assert f"  foretaste train popularity {tmp_path}/made --candidates fixed\n" in done.out
-    assert f"  foretaste train neumf {tmp_path}/made --candidates fixed\n" in done.out
+    assert f"  foretaste train ials {tmp_path}/made --candidates fixed\n" in done.out
     done = foretaste(f"train popularity {source} --candidates fixed --run {run}")
     assert done.status == 0, done.err
     assert done.out.startswith(f"Prepared {source}: datasets/tiny-")
@@ -171,7 +171,7 @@ def test_validation_is_a_choice_without_a_split(foretaste: Foretaste, tmp_path: 
             "prepare ratings.csv --columns a",
             "columns is 'a'; it must be two or more different names",
         ),
-        ("prepare ratings.csv --encoding cp1252", 'Invalid value "cp1252" for --encoding'),
+        ("prepare ratings.csv --encoding klingon", "encoding is 'klingon'; it must be an encoding"),
     ],
 )
 def test_what_cannot_be_prepared(foretaste: Foretaste, line: str, message: str) -> None:
