@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -659,6 +660,8 @@ def main() -> None:
     parser.add_argument("--areas", nargs="*", default=[*AREAS])
     parser.add_argument("--output", type=Path, help="rows already there are not run again")
     arguments = parser.parse_args()
+    # What a shell puts into the background ignores Ctrl-C, and so would what the tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     output: Path | None = arguments.output
     done: dict[tuple[str, str, str], bool] = {}
     if output is not None and output.exists():
