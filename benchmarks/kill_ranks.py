@@ -33,12 +33,12 @@ from foretaste.runs import Run
 SHAPE = GenerateConfig(num_users=300, num_items=200, num_interactions=9000, num_genres=4)
 SETTINGS = "--patience 0 --eval-every 2 --device cpu --checkpoint-every-s 0.2"
 CASES = (
-    (2, "vae --hidden 64 --latent 16 --batch-size 32 --epochs 40 --parallel data"),
+    (2, "vae --hidden 64 --latent 16 --batch-size 32 --epochs 40"),
     (2, "neumf --factors 8 --layers 16 8 --batch-size 2000 --epochs 25"),
-    (3, "vae --hidden 64 --latent 16 --batch-size 32 --epochs 40 --parallel items"),
+    (3, "vae --hidden 64 --latent 16 --batch-size 32 --epochs 40"),
     (3, "gmf --factors 8 --batch-size 2000 --epochs 30"),
     (2, "ease"),
-    (3, "recvae --width 32 --latent 16 --batch-size 32 --epochs 12 --parallel data"),
+    (3, "recvae --width 32 --latent 16 --batch-size 32 --epochs 12"),
     (2, "ials --factors 16 --epochs 40"),
 )
 KILLS_OF_A_TRAINING = 6

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from foretaste.bench.config import BenchConfig, VAETrainBench
+from foretaste.bench.config import BenchConfig, TrainBench
 from foretaste.bench.measure import Spread
 from foretaste.bench.rows import OURS, table_of
 from foretaste.bench.session import Session
@@ -38,28 +38,19 @@ class Case:
     shape: str
     batch_size: int
     steps: int | None = None
-    parallel: Any = "auto"
 
 
 CASES = {
     "neumf": Case(model=NeuMFConfig(), shape="ml-20m", batch_size=1_048_576, steps=4),
-    "vae": Case(model=VAEConfig(), shape="ml-20m", batch_size=24_576, steps=1, parallel="data"),
+    "vae": Case(model=VAEConfig(), shape="ml-20m", batch_size=24_576, steps=1),
     "user table": Case(
         model=NeuMFConfig(layers=(128, 64)),
         shape="1000000x2000x4000000",
         batch_size=1 << 18,
         steps=2,
     ),
-    "items": Case(
-        model=VAEConfig(),
-        shape="4000x500000x400000",
-        batch_size=500,
-        steps=2,
-        parallel="items",
-    ),
 }
-"""NeuMF by users and Mult-VAE by data at the reference's sizes; a large user table; Mult-VAE by
-items, of which there are 500,000."""
+"""NeuMF by users and Mult-VAE by data at the reference's sizes; a large user table."""
 
 _NEUMF, _VAE = NeuMFConfig(factors=4, layers=(8, 8, 4)), VAEConfig(hidden=(8,), latent=4)
 TINY = {
@@ -68,7 +59,6 @@ TINY = {
         shape="60x50x600",
         batch_size=20,
         steps=2,
-        parallel=case.parallel,
     )
     for name, case in CASES.items()
 }
@@ -101,7 +91,7 @@ def measure_one(arguments: argparse.Namespace) -> None:
     """Train a case on the ranks that torchrun started, or alone; the first prints its numbers."""
     (name,), (precision,) = arguments.cases, arguments.precision
     case = _case(name, arguments)
-    config = VAETrainBench(
+    config = TrainBench(
         shape=case.shape,
         device="cpu",
         threads=arguments.threads,
@@ -109,7 +99,6 @@ def measure_one(arguments: argparse.Namespace) -> None:
         precision=(precision,),
         batch_size=(case.batch_size,),
         steps=case.steps,
-        parallel=case.parallel,
         data_cache=arguments.data_cache,
     )
     with Session.of_ranks("ranks", case.model, config) as session:

@@ -35,8 +35,6 @@ LATENCY_S = {"box": 20e-6, "network": 60e-6}
 """Assumption: of one collective."""
 HOST_S = 1.2e-3
 """Assumption: to start the some 200 operations of a step, which are no CUDA graph among ranks."""
-LOGITS_BYTES = 1 << 30
-"""Logits of Mult-VAE that a GPU holds at once."""
 
 SAMPLES_PER_S = {
     "neumf": {"today": 125e6, "floor": 1_048_576 / 1.25e-3},
@@ -51,7 +49,6 @@ class Training:
     """A training, and the way it is shared out."""
 
     model: str
-    parallel: Sharing
     num_users: int
     num_items: int
     num_interactions: int
@@ -76,17 +73,11 @@ class Training:
         return users, items, rest
 
     @property
-    def width(self) -> int:
-        """Of Mult-VAE's first hidden layer, which is that of its last one too."""
-        config: Any = self.config or config_class(self.model)()
-        width: int = config.hidden[0]
-        return width
-
-    def held(self, ranks: int) -> tuple[float, float]:
-        """Users and items whose table rows a rank has, in equal parts."""
-        users = self.num_users / (ranks if self.parallel == "users" else 1)
-        items = self.num_items / (ranks if self.parallel == "items" else 1)
-        return users, items
+    def parallel(self) -> Sharing:
+        """The way it is shared out."""
+        found = config_class(self.model).parallel
+        assert found is not None
+        return found
 
     def update_bytes(self, touched: tuple[int, int] | None = None, ranks: int = 8) -> int:
         """Payload of a rank's collectives in one update; nothing alone.
@@ -97,9 +88,6 @@ class Training:
         users, items, rest = self.parameters
         if self.parallel == "data":
             return 4 * (users + items + rest)
-        if self.parallel == "items":
-            # first layer's sums, gradients of the last hidden layer; per row a maximum and a sum
-            return 4 * self.batch_size * (2 * self.width + 2)
         num_bytes, per_row = 4 * items, 4 * items // self.num_items
         index_bytes = union_bytes(self.num_items, self.batch_size)
         if per_row * self.batch_size + index_bytes > num_bytes:
@@ -118,12 +106,9 @@ class Training:
     def setup_bytes(self, ranks: int) -> int:
         """Payload once a training: how many users each item has, and where a rank's part lies.
 
-        By users that is its number of interactions, by items each user's.
+        The latter is its number of interactions.
         """
-        if self.parallel == "data":
-            return 0
-        of_each = 8 if self.parallel == "users" else 4 * self.num_users
-        return 4 * self.num_items + of_each + 8 * ranks
+        return 0 if self.parallel == "data" else 4 * self.num_items + 8 + 8 * ranks
 
     @property
     def num_samples(self) -> int:
@@ -137,25 +122,24 @@ class Training:
         """Of an epoch."""
         return -(-self.num_samples // self.batch_size)
 
-    def state_bytes(self, users: float, items: float) -> float:
-        """Weights, gradients and moments of a rank with so many users' and items' rows."""
+    def state_bytes(self, users: float) -> float:
+        """Weights, gradients and moments of a rank with so many users' rows."""
         of_users, of_items, rest = self.parameters
-        held = of_users * users / self.num_users + of_items * items / self.num_items + rest
-        return BYTES_PER_PARAMETER * held
+        return BYTES_PER_PARAMETER * (of_users * users / self.num_users + of_items + rest)
 
     def data_bytes(self, users: float, interactions: float) -> float:
         """Training data of so many users and interactions in an epoch."""
         if self.parallel == "users":
             # item, user, key of the search for negatives, order, negatives; offset, a flag
             return (4 + 4 + 8 + 8 + 4 * self.negatives) * interactions + (8 + 1) * users
-        # item; offset, length, order, and the place among the items of all ranks
-        return 4 * interactions + (24 + (8 if self.parallel == "items" else 0)) * users
+        # item; offset, length, order
+        return 4 * interactions + 24 * users
 
     def rank_bytes(self, ranks: int) -> tuple[float, float]:
         """State and data of a rank that has an equal part."""
-        users, items = self.held(ranks)
-        interactions = self.num_interactions / (1 if self.parallel == "data" else ranks)
-        return self.state_bytes(users, items), self.data_bytes(users, interactions)
+        parts = 1 if self.parallel == "data" else ranks
+        users, interactions = self.num_users / parts, self.num_interactions / parts
+        return self.state_bytes(users), self.data_bytes(users, interactions)
 
 
 def all_reduce_s(num_bytes: float, ranks: int) -> float:
@@ -183,24 +167,12 @@ def update_s(training: Training, ranks: int, speed: str) -> tuple[float, float]:
         same_s = adam_s * (items + rest)
         hidden_s = adam_s * users / ranks
         waits_s = max(0.0, all_reduce_s(training.update_bytes(), ranks) - hidden_s)
-    elif training.parallel == "data":
+    else:
         same_s = adam_s * (users + items + rest)
         waits_s = all_reduce_s(training.update_bytes(), ranks)
-    else:
-        same_s = adam_s * rest
-        num_chunks = _num_chunks(training, ranks)
-        # the sums of hidden rows' gradients go on beside the next chunk, but for the last
-        waits_s = all_reduce_s(4 * training.batch_size * training.width, ranks)
-        waits_s += all_reduce_s(4 * training.batch_size * training.width / num_chunks, ranks)
-        waits_s += num_chunks * all_reduce_s(4 * training.batch_size / num_chunks, ranks)
     if ranks == 1:
         return alone_s, 0.0
     return max(HOST_S, (alone_s - same_s) / ranks + same_s + waits_s), waits_s
-
-
-def _num_chunks(training: Training, ranks: int) -> int:
-    row_bytes = 2 * -(-training.num_items // ranks)
-    return max(1, -(-training.batch_size * row_bytes // LOGITS_BYTES))
 
 
 def speedup(training: Training, ranks: int, speed: str, *, weak: bool = False) -> float:
@@ -214,7 +186,6 @@ def speedup(training: Training, ranks: int, speed: str, *, weak: bool = False) -
 
 NEUMF = Training(
     model="neumf",
-    parallel="users",
     num_users=138_493,
     num_items=26_744,
     num_interactions=20_000_263,
@@ -223,7 +194,6 @@ NEUMF = Training(
 )
 VAE = Training(
     model="vae",
-    parallel="data",
     num_users=116_677,
     num_items=20_108,
     num_interactions=8_528_759,
@@ -233,18 +203,13 @@ VAE = Training(
 CASES = {
     "NeuMF, users": NEUMF,
     "Mult-VAE, data": VAE,
-    "Mult-VAE, items": replace(VAE, parallel="items"),
 }
 LARGE = {
     "Mult-VAE, data, 500,000 items": replace(VAE, num_items=500_000),
-    "Mult-VAE, items, 500,000 items": replace(VAE, parallel="items", num_items=500_000),
 }
 HUGE = {
     "NeuMF, users": replace(NEUMF, num_users=10**9, num_items=10**7, num_interactions=5 * 10**10),
     "Mult-VAE, data": replace(VAE, num_users=10**9, num_items=10**7, num_interactions=5 * 10**10),
-    "Mult-VAE, items": replace(
-        VAE, parallel="items", num_users=10**9, num_items=10**7, num_interactions=5 * 10**10
-    ),
 }
 
 

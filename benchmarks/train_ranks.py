@@ -6,11 +6,11 @@ torchrun --nproc-per-node 8 -m -- benchmarks.train_ranks neumf --precision bf16 
 from __future__ import annotations
 
 from benchmarks.command import run
-from foretaste.bench.config import TrainBench, VAETrainBench
+from foretaste.bench.config import TrainBench
 from foretaste.bench.train import bench_train
 
 NAME = "train-ranks"
-OPTIONS: dict[str, type[TrainBench]] = {"neumf": TrainBench, "vae": VAETrainBench}
+OPTIONS: dict[str, type[TrainBench]] = {"neumf": TrainBench, "vae": TrainBench}
 measure = bench_train
 
 

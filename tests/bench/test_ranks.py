@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretaste.bench.config import InferenceBench, TrainBench, VAETrainBench
+from foretaste.bench.config import InferenceBench, TrainBench
 from foretaste.bench.inference import bench_inference
 from foretaste.bench.rows import Row, table_of
 from foretaste.bench.session import Session
@@ -23,8 +23,7 @@ COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
 
 
 def trained(ranks: Ranks, model: str, output: Path, options: dict[str, Any]) -> list[Row]:
-    kind = VAETrainBench if model == "vae" else TrainBench
-    config = kind(**COMMON, output=output, **options)
+    config = TrainBench(**COMMON, output=output, **options)
     session = Session("train", MODELS[model], config, ranks=ranks)
     bench_train(session, config)
     return session.rows
@@ -54,12 +53,6 @@ def test_training_is_measured_on_one_rank_and_on_all(model: str, tmp_path: Path)
     assert {"ranks", "batch a rank", "strong scaling", "weak scaling", "sent"} <= {*headings}
 
 
-def test_a_way_to_share_out_is_taken(tmp_path: Path) -> None:
-    options = {"batch_size": (20,), "steps": 1, "parallel": "data"}
-    rows, _ = run_ranks(trained, 2, "vae", tmp_path / "rows.jsonl", options)
-    assert [row.case.get("parallel") for row in rows] == [None, "data", "data"]
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_rates_of_inference_add_up_over_ranks(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
@@ -73,7 +66,7 @@ def test_rates_of_inference_add_up_over_ranks(model: str, tmp_path: Path) -> Non
 
 def test_one_process_has_the_table_it_had(tmp_path: Path) -> None:
     (row,) = trained(Ranks(), "vae", tmp_path / "rows.jsonl", {"batch_size": (20,), "steps": 1})
-    assert not row.case.keys() & {"ranks", "batch_per_rank", "parallel"}
+    assert not row.case.keys() & {"ranks", "batch_per_rank"}
     assert not row.measured.keys() & {"strong_scaling", "weak_scaling", "sent_mib"}
 
 

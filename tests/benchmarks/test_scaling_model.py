@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.scaling_model import Training, all_reduce_s, speedup, tables, update_s
 from foretaste.bench import train as bench_train
-from foretaste.bench.config import VAETrainBench
+from foretaste.bench.config import TrainBench
 from foretaste.bench.session import Session, load_histories, shape_of
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
@@ -20,7 +20,6 @@ from tests.ranks import run_ranks
 
 NEUMF = Training(
     model="neumf",
-    parallel="users",
     num_users=60,
     num_items=48,
     num_interactions=600,
@@ -29,7 +28,6 @@ NEUMF = Training(
 )
 VAE = Training(
     model="vae",
-    parallel="data",
     num_users=60,
     num_items=48,
     num_interactions=600,
@@ -42,9 +40,6 @@ CASES = {
     "a byte for each item": replace(NEUMF, **MANY_ITEMS, batch_size=700),
     "touched items": replace(NEUMF, **MANY_ITEMS, batch_size=100),
     "data": VAE,
-    "items": replace(VAE, parallel="items"),
-    "items in bf16": replace(VAE, parallel="items", precision="bf16"),
-    "items, wider": replace(VAE, parallel="items", config=VAEConfig(hidden=(16, 8), latent=4)),
 }
 
 
@@ -59,18 +54,18 @@ class Counted:
     data: int
     of_epoch: int
     """Data made for each epoch: the order, and negatives."""
-    held: tuple[int, int]
+    held: int
     num_interactions: int
     items: set[int]
     """Items of the rank's part of the batch."""
 
 
 def counted(ranks: Ranks, case: Training) -> Counted:
-    options = VAETrainBench(
+    options = TrainBench(
         shape=f"{case.num_users}x{case.num_items}x{case.num_interactions}", device="cpu"
     )
     session = Session("train", case.config, options, ranks=ranks)
-    plan = session.plan(case.precision, case.batch_size, 2, parallel=case.parallel)
+    plan = session.plan(case.precision, case.batch_size, 2)
     before = sum(ranks.num_bytes.values())
     shape = shape_of(case.num_users, case.num_items, case.num_interactions)
     training = bench_train.Training(session, load_histories(shape), plan, ranks)
@@ -98,7 +93,7 @@ def counted(ranks: Ranks, case: Training) -> Counted:
         state=state,
         data=sum(_tensors(batches)),
         of_epoch=(8 + 4 * 4) * num_interactions if case.model == "neumf" else 8 * case.num_users,
-        held=(len(model.share.users), len(model.share.items)),
+        held=len(model.share.users),
         num_interactions=num_interactions,
         items=items,
     )
@@ -127,16 +122,13 @@ def test_bytes_and_memory_are_those_of_the_formulas(name: str, size: int) -> Non
     items = set.union(*(one.items for one in found))
     touched = len(items), max(len(one.items) for one in found)
     expected = case.update_bytes(touched, ranks=size)
-    # a fused product of bf16, where the processor has one, needs no maximum but a flag
-    saved = 4 * case.batch_size if case.precision == "bf16" else 0
-    assert all(expected - saved <= one.update <= expected for one in found)
-    assert len({one.update for one in found}) == 1
+    assert {one.update for one in found} == {expected}
     assert expected <= case.update_bytes() + 8 * size
     for one in found:
         assert one.epoch == case.epoch_bytes(size)
         assert one.setup == case.setup_bytes(size)
-        assert one.state == case.state_bytes(*one.held)
-        kept = case.data_bytes(one.held[0], one.num_interactions) - one.of_epoch
+        assert one.state == case.state_bytes(one.held)
+        kept = case.data_bytes(one.held, one.num_interactions) - one.of_epoch
         assert 0 <= one.data - kept <= 64, "an offset more, labels"
 
 
@@ -163,7 +155,7 @@ def test_the_page_has_the_tables_of_the_model() -> None:
 
 def test_waiting_is_what_ranks_add() -> None:
     for ranks in (2, 8, 64):
-        for case in (NEUMF, VAE, replace(VAE, parallel="items")):
+        for case in (NEUMF, VAE):
             whole_s, waits_s = update_s(case, ranks, "today")
             assert 0 <= waits_s < whole_s
             assert speedup(case, ranks, "today") <= ranks

@@ -50,7 +50,7 @@ def test_a_row_is_true(name: str, dataset: Dataset, tmp_path: Path) -> None:
             return False
         return True
 
-    assert parallel == (", ".join(config_class(name).parallel) or "no")
+    assert parallel == (config_class(name).parallel or "no")
     assert works(SettingError, {"precision": "bf16", "overwrite": True}) == ("bf16" in precision)
     assert works(SettingError, {"start_from": run, "overwrite": True}) == (starts == "yes")
     assert len(recommender.recommend_for([[100, 101]], k=3)[0].items) == 3

@@ -64,7 +64,7 @@ def test_ranks_begin_with_their_rows_of_one_model(name: str) -> None:
     assert isinstance(whole, IterativeModel)
     whole.reset_parameters(5)
     for rank in range(3):
-        share = Share.of_items(NUM_USERS, NUM_ITEMS, Ranks(rank, 3))
+        share = Share.whole(NUM_USERS, NUM_ITEMS, Ranks(rank, 3))
         if whole.user_rows:
             share = Share.of_users(NUM_USERS, NUM_ITEMS, Ranks(rank, 3), [0, 7, 7, NUM_USERS])
         part = build_model(*made_of, share)
@@ -75,4 +75,4 @@ def test_ranks_begin_with_their_rows_of_one_model(name: str) -> None:
             if rows is not None:
                 expected, num_shared = expected[rows.start : rows.stop], num_shared + 1
             assert torch.equal(part.state_dict()[parameter_name], expected)
-    assert num_shared == 3 * len(whole.user_rows or whole.item_rows)
+    assert num_shared == 3 * len(whole.user_rows)

@@ -41,23 +41,6 @@ def random_histories(
     return of_matrix(taken, device)
 
 
-def part_of_items(histories: HistoryTensors, items: range) -> HistoryTensors:
-    """The histories of some items alone, numbered from the first, with their place in the whole."""
-    item_index_N = histories.item_index
-    is_before_N = item_index_N < items.start
-    is_own_N = (item_index_N >= items.start) & (item_index_N < items.stop)
-    before_B, own_B = (
-        torch.nn.functional.pad(mask.cumsum(0), (1, 0))[histories.offsets]
-        for mask in (is_before_N, is_own_N)
-    )
-    return HistoryTensors(
-        own_B,
-        item_index_N[is_own_N] - items.start,
-        len(items),
-        torch.stack([before_B.diff(), histories.lengths()], 1).int(),
-    )
-
-
 def item_sets(
     *, max_users: int = 8, max_items: int = 30
 ) -> st.SearchStrategy[tuple[list[set[int]], int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from foretaste.ops.embedding_bag import Implementation, encode
 from foretaste.ops.embedding_bag.reference import encode as encode_reference
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import from_row, hash_words
-from tests.ops.cases import histories_of, part_of_items, random_histories
+from tests.ops.cases import histories_of, random_histories
 
 NUM_ITEMS = 31
 
@@ -111,27 +110,3 @@ def test_the_key_decides_what_is_dropped(histories: HistoryTensors, table: torch
     one, other = (encode(table, histories, dropout=0.5, key=key) for key in (1, 2))
     assert not torch.equal(one, other)
     assert torch.equal(one, encode(table, histories, dropout=0.5, key=1))
-
-
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_parts_of_the_items_encode_to_parts_of_the_sum(
-    histories: HistoryTensors,
-    table: torch.Tensor,
-    implementation: Implementation,
-    dropout: float,
-    generator: torch.Generator,
-) -> None:
-    """Whichever items a rank has, none too, its entries are dropped as those of the whole are."""
-    settings = {"dropout": dropout, "key": 4, "implementation": implementation}
-    whole = encode(table, histories, **settings)
-    upstream = torch.randn(whole.shape, generator=generator, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad(whole, table, upstream)
-    found, gradients = torch.zeros_like(whole), []
-    for start, stop in pairwise([0, 1, 11, 11, 30, NUM_ITEMS]):
-        rows = table[start:stop]
-        part = encode(rows, part_of_items(histories, range(start, stop)), **settings)
-        gradients += torch.autograd.grad(part, rows, upstream)
-        found += part.detach()
-    torch.testing.assert_close(found, whole.detach())
-    torch.testing.assert_close(torch.cat(gradients), gradient)

@@ -7,7 +7,6 @@ precision is float16 there.
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,11 +16,8 @@ from torch import Tensor
 from foretaste.ops import softmax_loss
 from foretaste.ops.embedding_bag import encode
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.ranks import Ranks
 from foretaste.ops.softmax_loss import reference
-from foretaste.ops.softmax_loss.exponentials import ItemShards
-from tests.ops.cases import histories_of, part_of_items, random_histories, rms
-from tests.ranks import run_ranks
+from tests.ops.cases import histories_of, random_histories, rms
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -78,24 +74,6 @@ def test_the_encoder_and_its_gradient(
         torch.testing.assert_close(gradient.double(), true_gradient, rtol=1e-5, atol=1e-5)
 
 
-def test_the_encoder_of_parts_of_the_items(device: torch.device) -> None:
-    histories = histories_for((7, 31, 5), device)
-    (exact_IH,) = exact([layer_of((7, 31, 5), device)[1]])
-    settings = {"dropout": 0.5, "key": -7}
-    truth = encode(exact_IH, histories, **settings, implementation="reference")
-    upstream_BH = torch.randn(truth.shape, generator=torch.Generator().manual_seed(5)).to(device)
-    (true_gradient,) = torch.autograd.grad(truth, exact_IH, upstream_BH.double())
-    found, gradients = torch.zeros_like(truth), []
-    for start, stop in pairwise([0, 1, 11, 30, 31]):
-        rows = exact_IH.detach()[start:stop].float().requires_grad_()
-        own = part_of_items(histories, range(start, stop))
-        part = encode(rows, own, **settings, implementation="triton")
-        gradients += torch.autograd.grad(part, rows, upstream_BH)
-        found += part.detach()
-    torch.testing.assert_close(found, truth.detach(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(torch.cat(gradients).double(), true_gradient, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [*SHAPES, (4, 2100, 33)])
 def test_the_likelihood_and_its_gradients(
     shape: tuple[int, int, int], device: torch.device
@@ -108,43 +86,6 @@ def test_the_likelihood_and_its_gradients(
         value = softmax_loss.loss(*layer, given, scale=2.0, implementation="triton")
         for found, true in zip(results(value, layer), truth, strict=True):
             torch.testing.assert_close(found.double(), true, rtol=1e-4, atol=1e-4)
-
-
-def results_of_rank(
-    ranks: Ranks, shape: tuple[int, int, int], dtype: torch.dtype | None
-) -> list[Tensor]:
-    """The loss and gradients of a rank that has some of the items, in Triton's interpreter."""
-    os.environ["TRITON_INTERPRET"] = "1"
-    device = torch.device("cpu")
-    hidden_BD, weight_ID, bias_I = (0.4 * tensor.detach() for tensor in layer_of(shape, device))
-    items = ranks.part_of(shape[1])
-    own = slice(items.start, items.stop)
-    layer = [one.requires_grad_() for one in (hidden_BD, weight_ID[own].clone(), bias_I[own])]
-    value = softmax_loss.loss(
-        *layer,
-        part_of_items(histories_for(shape, device), items),
-        scale=2.0,
-        compute_dtype=dtype,
-        implementation="triton",
-        shards=ItemShards(ranks, -(-shape[1] // ranks.size)),
-    )
-    return [tensor.detach() for tensor in results(value, layer)]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="ranks have CPU tensors")
-@pytest.mark.parametrize("shape", [(7, 31, 5), (3, 40, 70), (4, 2, 3)])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(None, 1e-6), (torch.float16, 0.003)])
-def test_the_likelihood_where_ranks_share_the_items_out(
-    shape: tuple[int, int, int], dtype: torch.dtype | None, tolerance: float
-) -> None:
-    device = torch.device("cpu")
-    layer = exact([0.4 * tensor for tensor in layer_of(shape, device)])
-    truth = results(2.0 * reference.loss(*layer, histories_for(shape, device)), layer)
-    values, hidden, weights, biases = zip(*run_ranks(results_of_rank, 3, shape, dtype), strict=True)
-    assert all(torch.equal(one, hidden[0]) for one in hidden)
-    found = [sum(values), hidden[0], torch.cat(weights), torch.cat(biases)]
-    for one, true in zip(found, truth, strict=True):
-        assert (one - true).norm() <= tolerance * true.norm()
 
 
 def test_the_likelihood_in_half_precision_is_as_accurate_as_plain(device: torch.device) -> None:

@@ -129,12 +129,6 @@ def test_zero_leaves_the_average_out() -> None:
     assert plan_of(model=NeuMF).ema == 0.0
 
 
-def test_ranks_share_out_the_users_of_a_batch_or_a_catalogue_of_gigabytes() -> None:
-    assert plan_of(num_items=199_999, model=MultVAE).parallel == "data"
-    assert plan_of(num_items=200_000, model=MultVAE).parallel == "items"
-    assert plan_of(num_items=200_000, model=NeuMF).parallel == "users"
-
-
 def test_an_epoch_of_sizeable_data_has_many_updates() -> None:
     """From ml-100k on: a batch is no more than a fiftieth of an epoch."""
     for num_interactions in (100_000, 1_000_000, 5_000_000, 20_000_000):
@@ -172,7 +166,6 @@ def test_the_metric_that_selects_follows_the_protocol(protocol: str, metric: str
 
 
 ASKED: dict[str, Any] = {
-    "parallel": "data",
     "epochs": 3,
     "batch_size": 77,
     "learning_rate": 0.5,
@@ -242,13 +235,12 @@ def test_a_schedule_may_be_longer_than_the_training() -> None:
 @pytest.mark.parametrize("name", ["gmf", "ease", "ials", "vae"])
 def test_settings_for_several_models_act_where_they_can(name: str) -> None:
     kind = config_class(name)
-    asked = TrainingConfig(precision="fp16", loss_scale=8.0, parallel="data")
+    asked = TrainingConfig(precision="fp16", loss_scale=8.0)
     own = fitted_to(kind, asked)
     check_settings_act(name, own, {})
     assert (own.precision, own.loss_scale) == (
         ("fp16", 8.0) if kind.has_large_products else ("fp32", None)
     )
-    assert own.parallel == ("data" if name == "vae" else "auto")
 
 
 def test_patience_does_not_cut_a_schedule_short() -> None:

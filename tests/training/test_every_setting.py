@@ -70,7 +70,6 @@ ELSEWHERE = {
         "kernels",
         "cuda_graphs",
         "evaluation_batch",
-        "parallel",
     ),
 }
 """``device`` decides where, and must not decide what; its errors are tested with `train`.

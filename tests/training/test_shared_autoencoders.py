@@ -17,7 +17,6 @@ from tests.training.trainings import numbers_of, weights_of
 SMALL: dict[str, Any] = {"batch_size": 20, "learning_rate": 0.003}
 
 
-@pytest.mark.parametrize("parallel", ["data", "items"])
 @pytest.mark.parametrize(
     ("name", "size", "precision"),
     [
@@ -29,22 +28,21 @@ SMALL: dict[str, Any] = {"batch_size": 20, "learning_rate": 0.003}
     ],
 )
 def test_ranks_train_the_model_of_one_process(
-    name: str, size: int, precision: str, parallel: str, dataset: Dataset, tmp_path: Path
+    name: str, size: int, precision: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    settings = SMALL | {"precision": precision, "parallel": parallel}
+    settings = SMALL | {"precision": precision}
     alone = run_by(1, name, dataset, tmp_path / "alone", **settings)
     shared = run_by(size, name, dataset, tmp_path / "shared", **settings)
     assert_alike(shared, alone, 1e-3 if precision == "fp32" else 0.05)
 
 
-@pytest.mark.parametrize("parallel", ["data", "items"])
 @pytest.mark.parametrize(
     ("name", "precision"), [("vae", "fp32"), ("vae", "fp16"), ("recvae", "fp32")]
 )
 def test_ranks_go_on_as_if_nothing_had_been(
-    name: str, precision: str, parallel: str, dataset: Dataset, tmp_path: Path
+    name: str, precision: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    settings = SMALL | {"precision": precision, "parallel": parallel}
+    settings = SMALL | {"precision": precision}
     whole = run_by(2, name, dataset, tmp_path / "whole", **settings)
     run_by(2, name, dataset, tmp_path / "run", stop_after=5, **settings)
     run_ranks(resumed, 2, tmp_path / "run")
@@ -54,7 +52,7 @@ def test_ranks_go_on_as_if_nothing_had_been(
 
 
 def test_other_ranks_go_on(dataset: Dataset, tmp_path: Path) -> None:
-    settings = SMALL | {"parallel": "items", "checkpoint_every_s": 0.0}
+    settings = SMALL | {"checkpoint_every_s": 0.0}
     alone = run_by(1, "vae", dataset, tmp_path / "alone", **settings)
     run_by(3, "vae", dataset, tmp_path / "run", stop_after=2, **settings)
     for size, stop_after in ((1, 3), (2, 0)):
@@ -62,12 +60,11 @@ def test_other_ranks_go_on(dataset: Dataset, tmp_path: Path) -> None:
     assert_alike(Run.open(tmp_path / "run"), alone, 1e-3)
 
 
-@pytest.mark.parametrize("parallel", ["data", "items"])
-def test_fewer_users_and_items_than_ranks(parallel: str, tmp_path: Path) -> None:
-    """Some ranks have no rows of the tables, or no user of a batch, and all states are saved."""
+def test_fewer_users_than_ranks(tmp_path: Path) -> None:
+    """Some ranks have no user of a batch, and all states are saved."""
     table = pa.table({"user_id": [1, 1, 2], "item_id": [5, 6, 5]})
     dataset = prepare(table, tmp_path / "data", PrepareConfig(protocol="none"))
-    settings = SMALL | {"parallel": parallel, "eval_every": "auto"}
+    settings = SMALL | {"eval_every": "auto"}
     alone = run_by(1, "dae", dataset, tmp_path / "alone", **settings)
     shared = run_by(3, "dae", dataset, tmp_path / "shared", **settings)
     assert_alike(shared, alone, 1e-3)

@@ -29,7 +29,7 @@ class ToyConfig(ModelConfig):
     """A toy with a vector for every item."""
 
     has_large_products = False
-    parallel = ("data",)
+    parallel = "data"
 
     width: int = 3
     """Of the item vectors."""

@@ -192,7 +192,6 @@ def test_a_precision_is_for_the_models_that_compute_in_it(dataset: Dataset, tmp_
         output=tmp_path / "it",
         epochs=1,
         precision="bf16",
-        parallel="users",
         callback=Callback(),
     )
     found = {entry.model: entry for entry in board.entries}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 from foretaste._util.settings import Count, Range, Seed, Threads, check_settings, wrong
-from foretaste.training.config import Parallel, Precision
+from foretaste.training.config import Precision
 
 Counts = Annotated[tuple[int, ...], Range(at_least=1)]
 
@@ -67,15 +67,6 @@ class TrainBench(BenchConfig):
 
     compile: bool = False
     """Hand our loss to torch.compile, as ``train --compile`` does."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VAETrainBench(TrainBench):
-    """Training throughput and time per epoch of a model that is shared out in several ways."""
-
-    parallel: Parallel = "auto"
-    """Way to share the training out over the ranks of torchrun: by data (the users of each batch)
-    or by items."""
 
 
 @dataclass(frozen=True, kw_only=True)

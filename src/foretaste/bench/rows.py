@@ -28,7 +28,6 @@ HEADINGS = {
     "case": "case",
     "ranks": "ranks",
     "threads": "threads",
-    "parallel": "by",
     "batch_per_rank": "batch a rank",
     "precision": "precision",
     "batch_size": "batch",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretaste.bench.config import TrainBench, VAETrainBench
+from foretaste.bench.config import TrainBench
 from foretaste.bench.measure import PeakMemory, Spread, timed
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
@@ -99,8 +99,6 @@ def _training_case(
     part = needed_part(session, histories, batch_size, options.steps)
     epochs = options.warmup + options.repeats
     settings: dict[str, Any] = {"compile": options.compile}
-    if isinstance(options, VAETrainBench):
-        settings["parallel"] = options.parallel
     return part, session.plan(precision, batch_size, epochs, **settings)
 
 
@@ -234,7 +232,6 @@ def measure_training(
         "batch_size": plan.batch_size,
         "updates": batches.num_batches,
         **({"compiled": True} if plan.compile else {}),
-        **({"parallel": plan.parallel} if ranks.size > 1 else {}),
     }
     return case, epochs
 
@@ -256,13 +253,13 @@ class Training:
     ) -> None:
         self.plan = plan
         share = Share.of(
-            plan.parallel,
+            session.model.parallel,
             histories.num_users,
             histories.num_items,
             ranks,
             histories.user_bounds,
         )
-        part = histories[share.users.start : share.users.stop].of_items(share.items)
+        part = histories[share.users.start : share.users.stop]
         self.model = session.build(part, share)
         tensors = to_device(part, session.device)
         self.batches = make_batches(self.model, tensors, plan)

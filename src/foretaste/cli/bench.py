@@ -14,7 +14,6 @@ from foretaste.bench.config import (
     NeuMFInferenceBench,
     RecommendBench,
     TrainBench,
-    VAETrainBench,
 )
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
@@ -43,7 +42,7 @@ _BENCHMARK = Parameter(name="*", group="Benchmark", consume_multiple=True)
 _MODEL = Parameter(name="*", group="Model", consume_multiple=True)
 
 _OPTIONS = {"train": TrainBench, "inference": InferenceBench, "recommend": RecommendBench}
-_OF_ONE_MODEL = {("train", "vae"): VAETrainBench, ("inference", "neumf"): NeuMFInferenceBench}
+_OF_ONE_MODEL = {("inference", "neumf"): NeuMFInferenceBench}
 
 
 def _command(name: str, model: str) -> Callable[..., None]:

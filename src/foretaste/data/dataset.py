@@ -108,23 +108,19 @@ class Dataset:
         """The training part: one row per training user, over the catalogue."""
         return self._train_files.read_whole()
 
-    def train_part(self, users: range | None = None, items: range | None = None) -> Histories:
-        """The training part of consecutive users and items, numbered from the first of each:
-        ``len(users)`` rows over ``len(items)`` items; all of them unless given.
+    def train_part(self, users: range) -> Histories:
+        """The training part of consecutive users, numbered from the first: ``len(users)`` rows.
 
         Of the files only row groups with these users are read, one at a time, so that little more
         is held than what comes back. Raises DatasetError as ``train`` does.
         """
-        files = self._train_files
-        users = files.users if users is None else users
-        items = files.items if items is None else items
-        if (users, items) == (files.users, files.items):
+        whole = self._train_files.users
+        if users == whole:
             return self.train
-        for part, whole in ((users, files.users), (items, files.items)):
-            assert part.step == 1, f"{part} leaves some out"
-            is_within = whole.start <= part.start <= part.stop <= whole.stop
-            assert is_within, f"{part} is no part of {whole}"
-        return files.read(users, items)
+        assert users.step == 1, f"{users} leaves some out"
+        is_within = whole.start <= users.start <= users.stop <= whole.stop
+        assert is_within, f"{users} is no part of {whole}"
+        return self._train_files.read(users)
 
     def user_bounds(self, num_parts: int) -> list[int]:
         """Training users at which contiguous parts of about as many interactions begin, and the
@@ -165,24 +161,19 @@ class Dataset:
         checked("split", split, Split)
         return bool(self._target_files(split))
 
-    def heldout(
-        self, split: Split, users: range | None = None, items: range | None = None
-    ) -> HeldOut:
+    def heldout(self, split: Split, users: range | None = None) -> HeldOut:
         """The users and held-out items of one split; DatasetError where there is none.
 
-        With ``users`` or ``items``, only their training interactions are read, and the histories
-        and known items lack the others.
+        With ``users``, only their training interactions are read, and the histories and known items
+        lack the others.
         """
         if not self.has_split(split):
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
         num_users, num_items = self.manifest.num_users, self.manifest.num_items
-        train = self.train_part(users, items)
-        known = train.padded(num_users, users.start if users is not None else 0).rows(user_index)
-        if items is not None:  # numbered in the catalogue
-            item_index = known.item_index + np.int32(items.start)
-            known = replace(known, item_index=item_index, num_items=num_items)
+        users = range(self.manifest.num_train_users) if users is None else users
+        known = self.train_part(users).padded(num_users, users.start).rows(user_index)
         fold_in = f"{split}_fold_in.parquet"
         if fold_in in self.manifest.parts:
             known = known.union(self.pairs(fold_in).rows(user_index).within(num_items))

@@ -120,14 +120,6 @@ class Histories:
         offsets[first : first + len(self.offsets)] = self.offsets
         return Histories(offsets=offsets, item_index=self.item_index, num_items=self.num_items)
 
-    def of_items(self, items: range) -> Histories:
-        """The same rows with these consecutive items alone, numbered from the first of them."""
-        if items == range(self.num_items):
-            return self
-        kept = self.where((self.item_index >= items.start) & (self.item_index < items.stop))
-        item_index = kept.item_index - np.int32(items.start)
-        return Histories(offsets=kept.offsets, item_index=item_index, num_items=len(items))
-
     def within(self, num_items: int) -> Histories:
         """The same rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:

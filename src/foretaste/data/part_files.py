@@ -190,7 +190,6 @@ class TrainFiles:
         self._manifest = manifest
         self._checked = dict(checked)
         self.users = range(manifest.num_train_users)
-        self.items = range(manifest.num_items)
 
     def read_whole(self) -> Histories:
         """All pairs, of the very bytes that were checked.
@@ -211,11 +210,11 @@ class TrainFiles:
                     for number in range(file.num_row_groups):
                         yield path, file.read_row_group(number)
 
-        return self._histories(tables(), self._manifest.num_interactions, self.users, self.items)
+        return self._histories(tables(), self._manifest.num_interactions, self.users)
 
-    def read(self, users: range, items: range) -> Histories:
-        """The pairs of these users and items, numbered from the first of each; one row group is
-        held at a time, beside what comes back.
+    def read(self, users: range) -> Histories:
+        """The pairs of these users, numbered from the first; one row group is held at a time,
+        beside what comes back.
 
         Raises DatasetError as `read_whole` does.
         """
@@ -231,7 +230,7 @@ class TrainFiles:
                     for group in groups_of_file:
                         yield self._path / name, file.read_row_group(group.number)
 
-        return self._histories(tables(), sum(group.num_rows for group in groups), users, items)
+        return self._histories(tables(), sum(group.num_rows for group in groups), users)
 
     def users_at(self, rows: Sequence[int]) -> list[int]:
         """The users whose interactions these rows of all files are."""
@@ -249,11 +248,12 @@ class TrainFiles:
         return found
 
     def _histories(
-        self, tables: Iterable[tuple[Path, pa.Table]], num_rows: int, users: range, items: range
+        self, tables: Iterable[tuple[Path, pa.Table]], num_rows: int, users: range
     ) -> Histories:
-        """The pairs of these users and items in tables that follow each other, and their paths."""
+        """The pairs of these users in tables that follow each other, and their paths."""
+        num_items = self._manifest.num_items
         lengths = np.zeros(len(users) + 1, dtype=np.int64)
-        # Memory is taken as it is written to: what other users and items leave of it costs none.
+        # Memory is taken as it is written to: what other users leave of it costs none.
         found = np.empty(num_rows, dtype=np.int32)
         num_found = 0
         last = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
@@ -264,23 +264,20 @@ class TrainFiles:
                 np.concatenate((last[0], user_index)),
                 np.concatenate((last[1], item_index)),
                 num_users=len(self.users),
-                num_items=len(self.items),
+                num_items=num_items,
                 where=str(path),
             )
             last = user_index[-1:], item_index[-1:]
             kept = slice(*np.searchsorted(user_index, (users.start, users.stop)))
             user_index, item_index = user_index[kept], item_index[kept]
-            if items != self.items:
-                is_kept = (item_index >= items.start) & (item_index < items.stop)
-                user_index, item_index = user_index[is_kept], item_index[is_kept]
             if len(user_index):
                 counts = np.bincount(user_index - user_index[0])
                 start = user_index[0] - users.start + 1
                 lengths[start : start + len(counts)] += counts
-                found[num_found : num_found + len(item_index)] = item_index - items.start
+                found[num_found : num_found + len(item_index)] = item_index
                 num_found += len(item_index)
         found.resize(num_found, refcheck=False)
-        return Histories(offsets=np.cumsum(lengths), item_index=found, num_items=len(items))
+        return Histories(offsets=np.cumsum(lengths), item_index=found, num_items=num_items)
 
     @cached_property
     def _groups(self) -> list[_Group]:

@@ -23,10 +23,7 @@ from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
     check_ranking_fits,
-    gathered_items,
-    merged_top_k,
     own_batches,
-    scores_of_owners,
     scoring,
     state_of,
     target_ranks,
@@ -132,7 +129,6 @@ def evaluate(
             checked_lengths(history_lengths, "history_lengths", "length"),
             lengths,
             seed,
-            model.share,
         )
     metrics = mean_metrics(per_user, ranks.num_targets_U)
     known_U = torch.from_numpy(counted.history.lengths() > 0).long()
@@ -223,7 +219,7 @@ class _Ranker:
         self.num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
         # users with fewer negatives to draw from than asked for
         self.num_short = torch.zeros_like(self.num_samples)
-        num_candidates = model.share.most_items
+        num_candidates = model.num_items
         self._at_once = users_at_once(num_candidates, model.device)
         if rule.kind != "full":
             most_targets = int(heldout.target.lengths().max())
@@ -250,10 +246,9 @@ class _Ranker:
                 if progress is not None:
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
         found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
-        if not share.shards_items:  # then each rank has ranked all users
-            share.ranks.min_(self.best_rank_I)
-            share.ranks.sum_(self.num_samples, self.num_short)
-            found_T4 = torch.cat(share.ranks.gathered(found_T4))
+        share.ranks.min_(self.best_rank_I)
+        share.ranks.sum_(self.num_samples, self.num_short)
+        found_T4 = torch.cat(share.ranks.gathered(found_T4))
         user_T, above_T, tied_T, item_T = found_T4.numpy().T
         return TargetRanks(
             user_T=user_T,
@@ -265,18 +260,18 @@ class _Ranker:
 
     def _rank(self, rows: NDArray[np.int64], own: slice) -> None:
         """Rank the targets of the users ``rows[own]``, scored in one batch with the other rows."""
-        model, device, share = self._model, self._model.device, self._model.share
+        model, device = self._model, self._model.device
         batch = self._heldout.rows(rows)
         target = batch.target.within(model.num_items)
-        history = to_device(batch.history.of_items(share.items), device)
+        history = to_device(batch.history, device)
         state = state_of(model, batch.user_index, history, self._num_train_users)
         if self._rule.kind == "full":
             score_BC = self._finite(model.score_catalogue(state))[own]
             target_BT, is_target_BT = pad(to_device(target[own], device))
-            target_score_BT = scores_of_owners(partial(score_BC.gather, 1), target_BT, share)
-            known = to_device(batch.known.of_items(share.items)[own], device)
+            target_score_BT = score_BC.gather(1, target_BT)
+            known = to_device(batch.known[own], device)
             self.num_samples += len(target_BT) * model.num_items
-            top = merged_top_k(top_k(without_items(score_BC, known), self._k), self._k, share)
+            top = top_k(without_items(score_BC, known), self._k)
             rank_K = torch.arange(top.score_BK.shape[1], device=device)
             rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
             self.best_rank_I.scatter_reduce_(
@@ -287,7 +282,7 @@ class _Ranker:
             target_BT, is_target_BT = pad(to_device(target, device))
             item_BN, counts_BN = self._negatives(batch, target, own)
             item_BC = torch.cat((target_BT, item_BN), dim=1)
-            score_BC = scores_of_owners(partial(model.score_candidates, state), item_BC, share)
+            score_BC = model.score_candidates(state, item_BC)
             score_BC, is_target_BT = self._finite(score_BC)[own], is_target_BT[own]
             score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
             target_score_BT = score_BC[:, : target_BT.shape[1]]
@@ -299,7 +294,7 @@ class _Ranker:
         found = (user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu(), item_T)
         self._batches.append(torch.stack(found, dim=1))
         if self._lists is not None:
-            self._lists.add(rows[own], batch.history.of_items(share.items)[own], top)
+            self._lists.add(rows[own], batch.history[own], top)
 
     def _negatives(self, batch: HeldOut, target: Histories, own: slice) -> tuple[Tensor, Tensor]:
         """Items [B, N] that came with the dataset or are drawn by the rule; which count of own."""
@@ -308,8 +303,7 @@ class _Ranker:
             assert batch.candidates is not None, "candidates are checked before ranking begins"
             item_BN, counts_BN = pad(to_device(batch.candidates, device))
         else:
-            known = gathered_items(batch.known, self._model.share)
-            excluded = to_device(known.union(target), device)
+            excluded = to_device(batch.known.union(target), device)
             user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=device)
             item_BN, counts_BN, is_short_B = draw_negatives(
                 self._rule, excluded, user_index_B, self._key
@@ -326,11 +320,7 @@ class _Ranker:
         """The scores as float32; TrainingError if any is not finite, for such cannot be ranked."""
         score_BC = score_BC.float()
         extremes = torch.stack(torch.aminmax(score_BC)) if score_BC.numel() else torch.zeros(2)
-        is_finite = bool(torch.isfinite(extremes).all())
-        share = self._model.share
-        if share.shards_items:  # all go on or none
-            is_finite = not share.ranks.any(not is_finite)
-        if not is_finite:
+        if not torch.isfinite(extremes).all():
             lowest, highest = extremes.tolist()
             raise TrainingError(
                 f"{self._model.name} gives scores that are not finite numbers (from "

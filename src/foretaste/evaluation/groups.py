@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from foretaste._util.formatting import counted
 from foretaste.evaluation.lists import ITEM_GROUPS
 from foretaste.evaluation.metrics import TargetRanks, user_metrics
-from foretaste.evaluation.ranking import gathered_items
 from foretaste.evaluation.result import Group, mean_metrics
-from foretaste.models.share import Share
 from foretaste.ops.random import Purpose, hash_words, stream_key
 
 if TYPE_CHECKING:
@@ -84,13 +82,11 @@ def history_groups(
     lengths: Sequence[int],
     k: Sequence[int],
     seed: int,
-    share: Share,
 ) -> Iterator[Group]:
     """Quality for new users answered from so many items of their history, by each of the lengths.
 
     ``rank`` finds the ranks of the targets of users with the history that they are given.
     """
-    heldout = replace(heldout, history=gathered_items(heldout.history, share))
     for length in lengths:
         ranks = rank(with_first_items(heldout, length, seed))
         yield Group(

@@ -63,7 +63,7 @@ class ListMeasures:
         self.count_I = model.item_count_I.cpu().numpy().astype(np.float64)
         self.item_groups = item_groups(self.count_I)
         self._bits_I = np.log2(max(num_train_users, 1)) - np.log2(np.maximum(self.count_I, 1))
-        self._share = model.share
+        self._ranks = model.share.ranks
         self._k = np.asarray(k)
         self._vector_ID = _item_vectors(model) if has_lists else None
         lengths = {"novelty": k, "long_tail": k, "popularity_lift": k} if has_lists else {}
@@ -74,22 +74,18 @@ class ListMeasures:
         self._batches: list[Floats] = [np.zeros((0, 3 + len(self._names)))]
 
     def add(self, rows: Integers, history: Histories, top: TopK) -> None:
-        """Add users by their numbers, with their history on this rank and their lists."""
-        count_N = self.count_I[self._share.items.start + history.item_index]
+        """Add users by their numbers, with their history and their lists."""
+        count_N = self.count_I[history.item_index]
         sum_B = np.bincount(history.row_index(), weights=count_N, minlength=len(history))
         # of no items at all, bincount gives integers
         history_B2 = np.stack((history.lengths(), sum_B), axis=1, dtype=np.float64)
-        if self._share.shards_items:
-            self._share.ranks.sum_(torch.from_numpy(history_B2))
         measures = self._of_lists(top) if self._names else []
         self._batches.append(np.concatenate([rows[:, None], history_B2, *measures], axis=1))
 
     def gather(self) -> None:
         """Bring the users of all ranks together, in their order."""
         users = torch.from_numpy(np.concatenate(self._batches))
-        if not self._share.shards_items:  # then each rank has all users
-            users = torch.cat(self._share.ranks.gathered(users))
-        found = users.numpy()
+        found = torch.cat(self._ranks.gathered(users)).numpy()
         self._batches = [found[np.argsort(found[:, 0])]]
 
     def history_lengths(self) -> Integers:
@@ -139,31 +135,26 @@ class ListMeasures:
         cosines of all pairs. A vector of zeros has cosine 0 with any.
         """
         assert self._vector_ID is not None
-        items = self._share.items
         at_once = max(1, _FLOATS_AT_ONCE // self._vector_ID.shape[1])
         cosines_BL = np.zeros(num_BL.shape)
         for start in range(0, len(item_BK), at_once):
             part = slice(start, start + at_once)
-            own_bK = item_BK[part] - items.start
-            is_here_bK = is_item_BK[part] & (own_bK >= 0) & (own_bK < len(items))
-            sum_LbD = self._sums(own_bK, is_here_bK, last_L)
-            if self._share.shards_items:
-                self._share.ranks.sum_(torch.from_numpy(sum_LbD))
+            sum_LbD = self._sums(item_BK[part], is_item_BK[part], last_L)
             num_units_Lb = sum_LbD[..., -1]
             length_Lb = (sum_LbD[..., :-1] ** 2).sum(-1)
             cosines_BL[part] = (length_Lb - num_units_Lb).T
         num_pairs_BL = np.maximum(num_BL * (num_BL - 1), 1)
         return np.where(num_BL > 1, np.maximum(1 - cosines_BL / num_pairs_BL, 0.0), 0.0)
 
-    def _sums(self, own_BK: Integers, is_here_BK: NDArray[np.bool_], last_L: Integers) -> Floats:
+    def _sums(self, item_BK: Integers, is_item_BK: NDArray[np.bool_], last_L: Integers) -> Floats:
         """Sum of the unit vectors up to each length, and behind it their number: [L, B, D + 1]."""
         vector_ID = self._vector_ID
         assert vector_ID is not None
-        sum_BD = np.zeros((len(own_BK), vector_ID.shape[1] + 1))
+        sum_BD = np.zeros((len(item_BK), vector_ID.shape[1] + 1))
         sum_LBD = np.zeros((len(last_L), *sum_BD.shape))
-        for rank in range(own_BK.shape[1]):
-            here = np.flatnonzero(is_here_BK[:, rank])
-            vector_BD = vector_ID[own_BK[here, rank]].astype(np.float64)
+        for rank in range(item_BK.shape[1]):
+            here = np.flatnonzero(is_item_BK[:, rank])
+            vector_BD = vector_ID[item_BK[here, rank]].astype(np.float64)
             length_B = np.sqrt((vector_BD * vector_BD).sum(1))
             sum_BD[here, :-1] += vector_BD / np.where(length_B, length_B, 1.0)[:, None]
             sum_BD[here, -1] += length_B > 0
@@ -172,7 +163,7 @@ class ListMeasures:
 
 
 def _item_vectors(model: RecommenderModel) -> NDArray[np.float32] | None:
-    """Learned vectors of the items on this rank; None where the model has none."""
+    """Learned vectors of the items; None where the model has none."""
     try:
         vectors: NDArray[np.float32] = model.item_vectors().detach().float().cpu().numpy()
     except UnsupportedError:

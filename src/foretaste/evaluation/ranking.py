@@ -6,7 +6,7 @@ list, T targets per user, N entries of all histories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -75,7 +75,7 @@ def own_batches(
     Every rank takes whole batches, the same as a single process, so that sums within them, and so
     scores, are the same to the last bit. Batches are shared out in contiguous parts. But where
     users are sharded (``user_index`` ascends), one of known users is for each rank that has any of
-    them; and where items are, every batch is for every rank.
+    them.
     """
     batches = list(user_batches(user_index, num_train_users, at_once))
     if share.shards_users:
@@ -86,8 +86,7 @@ def own_batches(
             if start < stop:
                 yield rows, slice(start, stop)
         batches = batches[num_known:]
-    part = range(len(batches)) if share.shards_items else share.ranks.part_of(len(batches))
-    for number in part:
+    for number in share.ranks.part_of(len(batches)):
         yield batches[number], slice(0, len(batches[number]))
 
 
@@ -122,17 +121,6 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
     """``histories`` as tensors on ``device``."""
     return HistoryTensors.from_numpy(
         histories.offsets, histories.item_index, histories.num_items, device
-    )
-
-
-def gathered_items(histories: Histories, share: Share) -> Histories:
-    """The items that any rank has of each user, where items are sharded."""
-    if not share.shards_items:
-        return histories
-    pairs = np.stack((histories.row_index(), histories.item_index), axis=1)
-    pairs = torch.cat(share.ranks.gathered(torch.from_numpy(pairs))).numpy()
-    return type(histories).from_pairs(
-        *pairs.T, num_users=len(histories), num_items=histories.num_items
     )
 
 
@@ -189,43 +177,3 @@ def target_ranks(top: TopK, target_score_BT: Tensor) -> tuple[Tensor, Tensor]:
     at_last_BT = target_score_BT == top.score_BK[:, -1:]
     tied_BT = torch.where(at_last_BT, top.num_at_last_B[:, None], num_up_to_BT - num_lower_BT)
     return top.score_BK.shape[1] - num_up_to_BT, tied_BT.clamp_(min=1)
-
-
-def scores_of_owners(
-    score: Callable[[Tensor], Tensor], item_index_BK: Tensor, share: Share
-) -> Tensor:
-    """Scores [B, K] of items of the catalogue, each from a rank that has the item.
-
-    ``score`` gives those of items numbered from the first that is here.
-    """
-    if not share.shards_items:
-        return score(item_index_BK)
-    own_BK = item_index_BK - share.items.start
-    is_here_BK = (own_BK >= 0) & (own_BK < len(share.items))
-    score_BK = torch.full(own_BK.shape, ABSENT, device=own_BK.device)
-    if share.items:
-        # a maximum passes over what is not a number
-        own_score_BK = score(own_BK.clamp(0, len(share.items) - 1)).float().nan_to_num(float("inf"))
-        score_BK = torch.where(is_here_BK, own_score_BK, score_BK)
-    return share.ranks.max_(score_BK)
-
-
-def merged_top_k(top: TopK, k: int, share: Share) -> TopK:
-    """The `top_k` of the catalogue, from that of each rank among the items it has."""
-    if not share.shards_items:
-        return top
-    ranks = share.ranks
-    scores_KB = ranks.gathered(top.score_BK.T.contiguous())
-    items_KB = ranks.gathered((top.candidate_BK + share.items.start).T.contiguous())
-    # Items ascend from rank to rank: among equal scores the lower column is the lower item.
-    merged = top_k(torch.cat(scores_KB).T, k)
-    last_B = merged.score_BK[:, -1]
-    num_at_last_B = torch.zeros_like(top.num_at_last_B)
-    counts_1B = ranks.gathered(top.num_at_last_B[None])
-    for score_KB, (count_B,) in zip(scores_KB, counts_1B, strict=True):
-        # Where a list ends with a higher score, it is all of its rank's items.
-        num_listed_B = (score_KB == last_B).sum(0)
-        is_cut_B = (score_KB[-1:] == last_B).any(0)
-        num_at_last_B += torch.where(is_cut_B, count_B, num_listed_B)
-    item_index_BK = torch.cat(items_KB).T.gather(1, merged.candidate_BK)
-    return TopK(merged.score_BK, item_index_BK, num_at_last_B)

@@ -115,7 +115,7 @@ class RecommenderModel(nn.Module, ABC):
         """The rows of a parameter that are here alone; None where every rank has all of them."""
         if self.share.shards_users and name in self.user_rows:
             return self.share.users
-        return self.share.items if self.share.shards_items and name in self.item_rows else None
+        return None
 
     def weight_bytes(self) -> int:
         """Memory of its weights and of what else it keeps."""
@@ -127,31 +127,28 @@ class RecommenderModel(nn.Module, ABC):
 
     def count_items(self, histories: HistoryTensors) -> None:
         """Learn how many training users have each item: the order for users without a history."""
-        items, ranks = self.share.items, self.share.ranks
-        counts = torch.bincount(histories.item_index, minlength=len(items))
-        self.item_count_I.zero_()
-        self.item_count_I[items.start : items.stop] = counts
-        if self.share.shards_users or self.share.shards_items:
-            ranks.sum_(self.item_count_I)
+        self.item_count_I[:] = torch.bincount(histories.item_index, minlength=self.num_items)
+        if self.share.shards_users:
+            self.share.ranks.sum_(self.item_count_I)
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
         survive_forks()
-        return UserState(histories.whole_lengths() > 0, self._known_users(user_index_B, histories))
+        return UserState(histories.lengths() > 0, self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
         """State of users unseen in training, from their histories alone."""
         survive_forks()
-        return UserState(histories.whole_lengths() > 0, self._new_users(histories))
+        return UserState(histories.lengths() > 0, self._new_users(histories))
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
-        """Scores [B, I] of the catalogue, or of its items that are here, in bounded memory."""
+        """Scores [B, I] of the catalogue, in bounded memory."""
         return self._popularity_without_history(state, self._score_catalogue(state), None)
 
     @torch.no_grad()
     def score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        """Scores [B, K] of the given items of each user, numbered from the first that is here."""
+        """Scores [B, K] of the given items of each user."""
         scores_BK = self._score_candidates(state, item_index_BK)
         return self._popularity_without_history(state, scores_BK, item_index_BK)
 
@@ -204,8 +201,7 @@ class RecommenderModel(nn.Module, ABC):
     ) -> Tensor:
         if bool(state.has_history_B.all()):
             return scores
-        items = self.share.items
-        popularity = self.item_count_I[items.start : items.stop]
+        popularity = self.item_count_I
         if item_index_BK is not None:
             popularity = popularity[item_index_BK]
         return torch.where(state.has_history_B[:, None], scores, popularity)

@@ -11,7 +11,7 @@ from foretaste._util.settings import Range, check_settings
 Widths = Annotated[tuple[int, ...], Range(at_least=1)]
 Dropout = Annotated[float, Range(at_least=0, below=1)]
 Auto = Literal["auto"]
-Sharing = Literal["users", "data", "items"]
+Sharing = Literal["users", "data"]
 """Ways to share a training out over ranks: users sharded with their table rows, the users of each
 batch with everything replicated, or items sharded with their table rows."""
 
@@ -53,8 +53,9 @@ class ModelConfig:
     has_large_products: ClassVar[bool] = True
     """The precision of training changes something."""
 
-    parallel: ClassVar[tuple[Sharing, ...]] = ()
-    """Ways to share its training out over ranks; without any, the first rank trains alone."""
+    parallel: ClassVar[Sharing | None] = None
+    """Its training is shared out over ranks by users, or by data, the users of each batch; for None
+    the first rank trains alone."""
 
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
     """By model that it can begin with: the parameters taken from it, by how their names begin."""

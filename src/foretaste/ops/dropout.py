@@ -52,16 +52,13 @@ def keep_mask(
 def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> Tensor:
     """True for entries of histories that stay, bool [N].
 
-    Entry n of row r goes by 16 bits of word ``r * 2**32 + n // 4``, lowest first; entries on lower
-    ranks count.
+    Entry n of row r goes by 16 bits of word ``r * 2**32 + n // 4``, lowest first.
     """
     offsets, lengths_B = histories.offsets, histories.lengths()
-    before_B = histories.first_entries()
-    skipped_B = before_B % 4
-    num_words_B = (skipped_B + lengths_B + 3) // 4
+    num_words_B = (lengths_B + 3) // 4
     first_word_B = num_words_B.cumsum(0) - num_words_B
     row_B = torch.arange(len(histories), device=offsets.device)
-    counter_B = (row_B << 32) + before_B // 4 - first_word_B
+    counter_B = (row_B << 32) - first_word_B
     counter_W = torch.repeat_interleave(counter_B, num_words_B)
     counter_W += torch.arange(counter_W.numel(), device=offsets.device)
     word_W = hash_words(key, counter_W)
@@ -69,7 +66,7 @@ def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> T
     keep_C = word_W.view(torch.int16) >= drop_threshold(rate, ENTRY_BITS) - (1 << 15)
     position_N = torch.arange(histories.item_index.numel(), device=offsets.device)
     position_N += torch.repeat_interleave(
-        4 * first_word_B + skipped_B - offsets[:-1], lengths_B, output_size=position_N.numel()
+        4 * first_word_B - offsets[:-1], lengths_B, output_size=position_N.numel()
     )
     return keep_C[position_N]
 

@@ -5,7 +5,7 @@ Shape suffixes: B users (rows), N interactions of these users, I items of the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,8 +16,6 @@ from foretaste.ops.ranks import Ranks
 if TYPE_CHECKING:
     import numpy as np
 
-_ROWS_AT_ONCE = 1 << 20
-
 
 @dataclass(frozen=True, eq=False)
 class HistoryTensors:
@@ -25,16 +23,11 @@ class HistoryTensors:
 
     ``offsets`` is int64 [B + 1], ``item_index`` int32 [N] with values in [0, num_items).
     Slicing (``histories[a:b]``) gives consecutive rows, ``rows(index)`` any rows.
-
-    The items may be those of one rank alone: after `among`, each row has its place in the whole.
     """
 
     offsets: Tensor
     item_index: Tensor
     num_items: int
-    place_B2: Tensor | None = None
-    """Of each row, the entries on lower ranks and those on all, int32 [B, 2]; None if all are here.
-    """
 
     @classmethod
     def from_numpy(
@@ -55,9 +48,7 @@ class HistoryTensors:
         assert step == 1, "histories slice by consecutive rows only"
         offsets = self.offsets[start : max(start, stop) + 1]
         first, last = offsets[[0, -1]].tolist()
-        place_B2 = None if self.place_B2 is None else self.place_B2[rows]
-        item_index = self.item_index[first:last]
-        return HistoryTensors(offsets - first, item_index, self.num_items, place_B2)
+        return HistoryTensors(offsets - first, self.item_index[first:last], self.num_items)
 
     @property
     def device(self) -> torch.device:
@@ -66,25 +57,6 @@ class HistoryTensors:
     def lengths(self) -> Tensor:
         """Number of items of each row, int64 [B]."""
         return self.offsets.diff()
-
-    def whole_lengths(self) -> Tensor:
-        """Number of items of each row on all ranks, int64 [B]."""
-        return self.lengths() if self.place_B2 is None else self.place_B2[:, 1].long()
-
-    def first_entries(self) -> Tensor:
-        """Number of items of each row on lower ranks, int64 [B]."""
-        if self.place_B2 is None:
-            return torch.zeros(len(self), dtype=torch.int64, device=self.device)
-        return self.place_B2[:, 0].long()
-
-    def among(self, ranks: Ranks) -> HistoryTensors:
-        """These histories, of this rank's items, with their place in those of all ranks' items."""
-        parts = []
-        for length_b in torch.split(self.lengths().int(), _ROWS_AT_ONCE):
-            length_Rb = torch.stack(ranks.gathered(length_b))
-            before_b = length_Rb[: ranks.rank].sum(0)
-            parts.append(torch.stack([before_b, length_Rb.sum(0)], 1).int())
-        return replace(self, place_B2=torch.cat(parts))
 
     def row_index(self) -> Tensor:
         """The row each entry of ``item_index`` belongs to, int64 [N]."""
@@ -99,8 +71,7 @@ class HistoryTensors:
         torch.cumsum(lengths_B, 0, out=offsets[1:])
         shift_N = torch.repeat_interleave(starts_B - offsets[:-1], lengths_B)
         position_N = torch.arange(shift_N.numel(), device=self.device) + shift_N
-        place_B2 = None if self.place_B2 is None else self.place_B2[row_index_B]
-        return HistoryTensors(offsets, self.item_index[position_N], self.num_items, place_B2)
+        return HistoryTensors(offsets, self.item_index[position_N], self.num_items)
 
     def gathered_rows(self, items: range, ranks: Ranks) -> HistoryTensors:
         """The rows of all ``ranks``, which have consecutive ones each, of some items alone.

@@ -16,7 +16,6 @@ from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import (
     PRIOR_WEIGHT,
     ModelConfig,
-    Sharing,
     TrainingSize,
 )
 from foretaste.models.registry import config_class, model_class
@@ -41,7 +40,6 @@ class TrainingPlan(TrainingConfig):
     ema: float
     eval_every: Count
     patience: int
-    parallel: Sharing
 
     def __post_init__(self) -> None:
         # Not the checks of what is asked for: on a CPU, `resolve` itself chooses chunked kernels,
@@ -70,8 +68,7 @@ def resolve(
     device: str,
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
-    parallel = next(iter(model.config_class.parallel), "data")
-    chosen: dict[str, Any] = {"parallel": parallel, "ema": 0.0}
+    chosen: dict[str, Any] = {"ema": 0.0}
     if config.batch_size != "auto":
         size = replace(size, batch_size=config.batch_size)
     chosen |= model.auto_settings(size, model_config.resolved(size.num_items))
@@ -110,11 +107,9 @@ def selected_metric(config: TrainingConfig, protocol: str) -> str:
 
 
 def fitted_to(kind: type[ModelConfig], config: TrainingConfig) -> TrainingConfig:
-    """``config``, which serves several models, with the precision and sharing that ``kind`` has."""
+    """``config``, which serves several models, with the precision that ``kind`` has."""
     if not kind.has_large_products:
         config = replace(config, precision="fp32", loss_scale=None)
-    if config.parallel not in ("auto", *kind.parallel):
-        config = replace(config, parallel="auto")
     return config
 
 
@@ -130,11 +125,6 @@ def check_settings_act(model: str, asked: TrainingConfig, by_name: Mapping[str, 
         raise SettingError(
             f"loss_scale is {asked.loss_scale:g}, but {model} has no large products to compute in "
             "fp16; leave it out"
-        )
-    if asked.parallel not in ("auto", *kind.parallel):
-        able = f"use auto or {', '.join(kind.parallel)}" if kind.parallel else "leave it out"
-        raise SettingError(
-            f"parallel is {asked.parallel}, and {model} is not shared out so; {able}"
         )
     heeded = heeded_settings(kind)
     for name in by_name.keys() & ({field.name for field in fields(TrainingConfig)} - set(heeded)):
@@ -212,7 +202,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
     chosen = fields_of(TrainingConfig, settings)
-    chosen |= {name: asked[name] for name in ("device", "kernels", "parallel")}
+    chosen |= {name: asked[name] for name in ("device", "kernels")}
     summaries = [event for event in run.log.read() if event["event"] == "summary"]
     if not summaries:
         raise RunError(

@@ -12,7 +12,6 @@ from foretaste.evaluation.config import CandidateRule
 from foretaste.models.config import Auto, ModelConfig
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-Parallel = Literal["auto", "users", "data", "items"]
 Kernels = Literal["auto", "chunked", "triton"]
 LearningRateSchedule = Literal["constant", "cosine"]
 LossScale = Annotated[float | None, Range(above=0, at_most=2**32)]
@@ -69,11 +68,6 @@ class TrainingConfig:
     kernels: Kernels = "auto"
     """Operations on an NVIDIA GPU: auto takes a Triton kernel once it was seen to be right there;
     chunked is PyTorch alone; triton insists. On a CPU only chunked ones exist."""
-
-    parallel: Parallel = "auto"
-    """Way to share the training out over the ranks of torchrun: by users, by data (the users of
-    each batch) or by items. auto is users for NeuMF, GMF, MLP and iALS; for the autoencoders
-    data, from 200,000 items on items."""
 
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""

@@ -104,7 +104,7 @@ class TrainingDisplay(Callback):
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)
         # No choice of kernels to show: a CPU has one kind, a GPU one for each operation.
-        hidden = {"kernels"} if start.num_ranks > 1 else {"kernels", "parallel"}
+        hidden = {"kernels"}
         if not plan.ema:
             hidden.add("ema")
         chosen = {

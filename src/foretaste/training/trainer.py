@@ -11,7 +11,7 @@ import torch
 
 from foretaste._util.memory import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
-from foretaste.errors import Interrupted, SettingError, TrainingError, UnsupportedError
+from foretaste.errors import Interrupted, SettingError, TrainingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import (
     ClosedFormModel,
@@ -73,8 +73,8 @@ class Trainer:
             )
         device = resolve_device(config.device)
         sizes = dataset.manifest.num_train_users, dataset.manifest.num_items
-        share = Share.of(config.parallel, *sizes, ranks, dataset.user_bounds)
-        self.histories = to_device(dataset.train_part(share.users, share.items), device)
+        share = Share.of(model_config.parallel, *sizes, ranks, dataset.user_bounds)
+        self.histories = to_device(dataset.train_part(share.users), device)
         made_of = (model, model_config, share.num_users, share.num_items)
         check_model_fits(*made_of, device, share=share, to_train=True, has_average=bool(config.ema))
         self.model = build_model(*made_of, share).to(device)
@@ -296,11 +296,6 @@ def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> St
         precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
     )
     if plan.compile:
-        if model.share.shards_items:
-            raise UnsupportedError(
-                "compile is on and parallel is items, for which there is no compiled loss; leave "
-                "out --compile, or share out the users of each batch with --parallel data"
-            )
         check_compiler(model.device)
     model.reset_parameters(plan.seed)
     if not isinstance(model, NeuralModel):

@@ -49,7 +49,7 @@ def check_evaluation_fits(
     kept = 0
     if isinstance(model, IterativeModel):  # gradients and moments come with the first step
         kept = training_bytes(model, model.device, bool(config.ema)) - model.weight_bytes()
-    check_ranking_fits(batch, manifest.num_users, model.share.most_items, model.device, kept)
+    check_ranking_fits(batch, manifest.num_users, model.num_items, model.device, kept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +164,8 @@ class Validation:
         return heldout, validation_rows(heldout, self.config.validation_users, seed=seed)
 
     def _heldout(self, split: Split) -> HeldOut:
-        """A held-out part, with what the users and items of this rank have in training."""
-        share = self.model.share
-        return self.dataset.heldout(split, share.users, share.items)
+        """A held-out part, with what the users of this rank have in training."""
+        return self.dataset.heldout(split, self.model.share.users)
 
     def _evaluate(
         self, heldout: HeldOut, k: tuple[int, ...], users: NDArray[np.integer] | None

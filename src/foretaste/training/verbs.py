@@ -252,7 +252,7 @@ def _recorded_trainer(run: Run, dataset: Dataset, ranks: Ranks) -> Trainer:
 def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
     """The run of ``work`` by all ranks; of a model that cannot be shared out, by the first."""
     with joined() as ranks:
-        if kind.parallel or ranks.size == 1:
+        if kind.parallel is not None or ranks.size == 1:
             return work(ranks)
         return of_first(lambda: work(ALONE), Run.open, ranks)
 

@@ -102,7 +102,7 @@ class IALSConfig(ModelConfig):
 
     has_large_products = False
     has_steps = False
-    parallel = ("users",)
+    parallel = "users"
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "unobserved_weight": Between(0.003, 1.0, log=True),
         "regularization": Between(0.0003, 0.1, log=True),

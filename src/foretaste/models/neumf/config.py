@@ -46,7 +46,7 @@ class NegativesConfig(ModelConfig):
 
     # First among the bases, so that its settings come last.
     samples_negatives = True
-    parallel = ("users",)
+    parallel = "users"
 
     loss: Literal["bce", "softmax"] = "bce"
     """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its

@@ -21,8 +21,6 @@ from foretaste.ops import embedding_bag, softmax_loss
 from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Purpose, from_row, normals, stream_keys
-from foretaste.ops.ranks import ALONE
-from foretaste.ops.softmax_loss.exponentials import ItemShards
 from foretaste.ops.softmax_loss.sampled import sampled_loss
 
 _MAX_LAID_OUT_BYTES = 1 << 26
@@ -60,13 +58,7 @@ class HistoryAutoencoder(NeuralModel):
         self, histories: HistoryTensors, batch_size: int, seed: int, *, padded: bool
     ) -> HistoryBatches:
         """Batches of passes over all users."""
-        ranks = ALONE if self.share.shards_items else self.share.ranks
-        placed = self._placed(histories)
-        return HistoryBatches(placed, batch_size, seed, padded=padded, ranks=ranks)
-
-    def summed_parameters(self) -> list[nn.Parameter]:
-        """None where items are sharded: the layers between are computed alike on all ranks."""
-        return [] if self.share.shards_items else super().summed_parameters()
+        return HistoryBatches(histories, batch_size, seed, padded=padded, ranks=self.share.ranks)
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
@@ -86,12 +78,6 @@ class HistoryAutoencoder(NeuralModel):
         weight_ID = self.output.weight
         if self.device.type == "cpu" and weight_ID.nbytes <= _MAX_LAID_OUT_BYTES:
             weight_ID.data = weight_ID.data.T.contiguous().T
-
-    def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
-        return super().user_state(user_index_B, self._placed(histories))
-
-    def fold_in(self, histories: HistoryTensors) -> UserState:
-        return super().fold_in(self._placed(histories))
 
     def scorer(self, *, known_users: bool) -> Scorer:
         return _AutoencoderScorer(self)
@@ -118,7 +104,7 @@ class HistoryAutoencoder(NeuralModel):
         key: int | Tensor = 0,
     ) -> Tensor:
         """Summed table rows [B, H] of the histories' items, normalised and dropped."""
-        first_BH = embedding_bag.encode(
+        return embedding_bag.encode(
             table_IH,
             histories,
             dropout=dropout,
@@ -126,10 +112,6 @@ class HistoryAutoencoder(NeuralModel):
             buffers=self._memory,
             implementation="auto" if self.implementation == "compiled" else self.implementation,
         )
-        if self.share.shards_items:
-            # in place: what comes back is whole on every rank
-            self.share.ranks.sum_(first_BH.detach())
-        return first_BH
 
     def _noise(self, batch: HistoryBatch, code_BC: Tensor) -> Tensor:
         """Standard normal numbers [B, L] for a batch's latent vectors; zeros outside training."""
@@ -145,7 +127,7 @@ class HistoryAutoencoder(NeuralModel):
     def _kl_weights(self, batch: HistoryBatch, weight: float, dtype: torch.dtype) -> Tensor:
         """Weights [B] of the users' KL terms, by the length of the history (Shenbin et al. 2020,
         section 3.5), as parts of a mean over the batch's users."""
-        return batch.histories.whole_lengths().to(dtype) * (weight / batch.num_samples)
+        return batch.histories.lengths().to(dtype) * (weight / batch.num_samples)
 
     def _likelihood_loss(
         self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
@@ -157,7 +139,7 @@ class HistoryAutoencoder(NeuralModel):
                 sampled_loss,
                 num_samples=self.config.sampled_softmax,
                 key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
-                ranks=ALONE if self.share.shards_items else self.share.ranks,
+                ranks=self.share.ranks,
             )
         weight_ID, bias_I = self.output.weight, self.output.bias
         return likelihood(
@@ -169,26 +151,7 @@ class HistoryAutoencoder(NeuralModel):
             compute_dtype=self.compute_dtype,
             buffers=self._memory,
             implementation=self.implementation,
-            shards=self._item_shards,
         )
-
-    @property
-    def _item_shards(self) -> ItemShards | None:
-        if not self.share.shards_items:
-            return None
-        return ItemShards(self.share.ranks, self.share.most_items)
-
-    def _counted_once(self, value: Tensor) -> Tensor:
-        """The ``value`` that ranks have alike where items are sharded, but zero after the first.
-
-        So losses add up over the ranks; the gradient is whole on each of them.
-        """
-        if self.share.ranks.is_first or not self.share.shards_items:
-            return value
-        return value - value.detach()
-
-    def _placed(self, histories: HistoryTensors) -> HistoryTensors:
-        return histories.among(self.share.ranks) if self.share.shards_items else histories
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
         return self._new_users(histories)

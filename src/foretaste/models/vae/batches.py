@@ -145,8 +145,7 @@ class HistoryBatches:
         item_index_N = histories.item_index.index_select(0, position_N)
         if is_full and num_entries < self.num_entries:
             item_index_N = F.pad(item_index_N, (0, self.num_entries - num_entries))
-        place_B2 = None if histories.place_B2 is None else histories.place_B2[user_B]
-        return HistoryTensors(offsets, item_index_N, histories.num_items, place_B2)
+        return HistoryTensors(offsets, item_index_N, histories.num_items)
 
 
 Phase = Literal["encoder", "decoder"]

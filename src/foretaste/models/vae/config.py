@@ -31,7 +31,7 @@ _SPACE: SearchSpace = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Network(ModelConfig):
-    parallel = ("data", "items")
+    parallel = "data"
 
     hidden: Widths = (600,)
     """Widths of the encoder's hidden layers; the decoder mirrors them."""
@@ -133,7 +133,7 @@ class DAEConfig(_Softmax, _Norm, _Network):
 
 @dataclass(frozen=True, kw_only=True)
 class _Alternation(ModelConfig):
-    parallel = ("data", "items")
+    parallel = "data"
 
     width: Count = 600
     """Width of each of the encoder's five layers."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foretaste.models.batches import power_of_two
-from foretaste.models.config import ModelConfig, Sharing, TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import HistoryBatch
@@ -45,25 +45,20 @@ class MultVAE(HistoryAutoencoder):
         share: Share | None = None,
     ) -> None:
         super().__init__(config, num_users, num_items, share)
-        num_rows = len(self.share.items)
         code_width = self.code_parts * config.latent
         encoder = [*config.hidden, code_width]
         decoder = [config.latent, *reversed(config.hidden)]
-        self.encoder_table = nn.Parameter(torch.empty(num_rows, config.hidden[0]))
+        self.encoder_table = nn.Parameter(torch.empty(num_items, config.hidden[0]))
         self.encoder_bias = nn.Parameter(torch.empty(config.hidden[0]))
         self.encoder = nn.ModuleList(Layer(a, b) for a, b in pairwise(encoder))
         self.decoder = nn.ModuleList(Layer(a, b) for a, b in pairwise(decoder))
-        self.output = Layer(decoder[-1], num_rows)
+        self.output = Layer(decoder[-1], num_items)
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """NVIDIA's settings from 100,000 users on; smaller batches and steps, and averaged weights,
         below.
-
-        From 200,000 items on, what a rank would keep of all items is gigabytes: 16 bytes for each
-        of 600 columns, twice. Then the items are shared out.
         """
-        parallel: Sharing = "items" if size.num_items >= 200_000 else "data"
         if size.num_users >= MANY_USERS:
             shape: dict[str, Any] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
             adam = {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9}
@@ -71,20 +66,16 @@ class MultVAE(HistoryAutoencoder):
             batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 5}
             adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "ema": 0.999}
-        return shape | adam | {"patience": 5, "parallel": parallel}
+        return shape | adam | {"patience": 5}
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
-        for number, (name, parameter) in enumerate(self.named_parameters()):
+        for number, parameter in enumerate(self.parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
-            rows = self.rows_of(name)
-            first_row = rows.start if rows else 0
             if parameter.dim() == 1:
-                fill_normal_(parameter, key, _BIAS_STD, first_row)
+                fill_normal_(parameter, key, _BIAS_STD)
                 continue
-            num_rows = self.num_items if name in self.item_rows else len(parameter)
-            bound = math.sqrt(6.0 / (num_rows + parameter.shape[1]))
-            fill_uniform_(parameter, key, bound, first_row)
+            fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """The weight of the KL term: ``kl_weight``, for each item of a history, which stays as it
@@ -103,7 +94,7 @@ class MultVAE(HistoryAutoencoder):
         latent_BL, divergence = self._latent(code_BC, batch)
         loss = self._likelihood_loss(self._decode(latent_BL), batch)
         if divergence is not None:
-            loss = loss + self._counted_once(divergence)
+            loss = loss + divergence
         if self.config.l2 > 0.0:
             l2 = self.config.l2 * len(batch.histories) / batch.num_samples
             loss = loss + l2 * self._squared_norm()
@@ -112,10 +103,9 @@ class MultVAE(HistoryAutoencoder):
     def _squared_norm(self) -> Tensor:
         """Of all weight matrices."""
         total = self.encoder_table.new_zeros(())
-        for name, parameter in self.named_parameters():
+        for parameter in self.parameters():
             if parameter.dim() == 2:
-                square = parameter.square().sum()
-                total += square if name in self.item_rows else self._counted_once(square)
+                total += parameter.square().sum()
         return total
 
     def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.models.batches import Batch, Batches, power_of_two
-from foretaste.models.config import ModelConfig, Sharing, TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import AlternatingBatches, PhaseBatch
@@ -43,27 +43,26 @@ class RecVAE(HistoryAutoencoder):
         self, config: RecVAEConfig, num_users: int, num_items: int, share: Share | None = None
     ) -> None:
         super().__init__(config, num_users, num_items, share)
-        num_rows, width = len(self.share.items), config.width
-        self.encoder_table = nn.Parameter(torch.empty(num_rows, width))
+        width = config.width
+        self.encoder_table = nn.Parameter(torch.empty(num_items, width))
         self.encoder_bias = nn.Parameter(torch.empty(width))
         self.encoder = nn.ModuleList(Layer(width, width) for _ in range(_NUM_HIDDEN))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(_NUM_HIDDEN + 1))
         self.code = Layer(width, 2 * config.latent)
-        self.output = Layer(config.latent, num_rows)
+        self.output = Layer(config.latent, num_items)
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """The authors' batches and steps; smaller batches, larger steps and averaged weights below
         50,000 users.
         """
-        parallel: Sharing = "items" if size.num_items >= 200_000 else "data"
         shape: dict[str, Any] = {"epochs": 50, "batch_size": 500, "eval_every": 1}
         adam = {"learning_rate": 0.0005, "beta1": 0.9, "beta2": 0.999}
         if size.num_users < 50_000:
             batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 8)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 2}
             adam |= {"learning_rate": 0.001, "ema": 0.999}
-        return shape | adam | {"patience": 5, "parallel": parallel}
+        return shape | adam | {"patience": 5}
 
     def training_bytes(self, device: torch.device) -> int:
         """As of any neural model, and the encoder once more: that of the prior."""
@@ -99,9 +98,8 @@ class RecVAE(HistoryAutoencoder):
                 continue
             if parameter.dim() == 2:  # a bias comes after its weight, and goes by its inputs
                 inputs = self.num_items if name == "encoder_table" else parameter.shape[1]
-            rows = self.rows_of(name)
             key = stream_key(seed, Purpose.INITIALISE, number)
-            fill_uniform_(parameter, key, 1.0 / math.sqrt(inputs), rows.start if rows else 0)
+            fill_uniform_(parameter, key, 1.0 / math.sqrt(inputs))
 
     def forward(self, batch: PhaseBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + weight KL``.
@@ -125,7 +123,7 @@ class RecVAE(HistoryAutoencoder):
             earlier_BC = self._encode(histories, weights=self.kept)
         weight_B = self._kl_weights(batch, self.config.kl_weight, code_BC.dtype)
         divergence = divergence_from_mixture(latent_BL, code_BC, noise_BL, earlier_BC, weight_B)
-        return loss + self._counted_once(divergence)
+        return loss + divergence
 
     def _encoder_weights(self) -> dict[str, Tensor]:
         named = self.named_parameters()

@@ -29,7 +29,7 @@ def encode(
     buffers: Buffers | None = None,
 ) -> Tensor:
     """As `reference.encode`, differentiable once with respect to the table."""
-    weight_B = histories.whole_lengths().clamp_(min=1).to(table_IH.dtype).rsqrt_()
+    weight_B = histories.lengths().clamp_(min=1).to(table_IH.dtype).rsqrt_()
     if dropout > 0.0:
         item_index_N = histories.item_index
         kept_n = keep_entries(histories, dropout, key).nonzero().squeeze(1)

@@ -16,14 +16,12 @@ def encode(
 ) -> Tensor:
     """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H].
 
-    Of histories of one rank's items, it is this rank's part of the sum.
-
     An entry is dropped where its 16 bits of the stream ``key`` (`keep_entries`) are below
     ``dropout * 2**16``; what stays is divided by the quantised keep rate, as the
     reference systems' dropout on the normalised input does. An empty history encodes to zero.
     """
     row_index_N = histories.row_index()
-    weight_N = histories.whole_lengths().to(table_IH.dtype).rsqrt_()[row_index_N]
+    weight_N = histories.lengths().to(table_IH.dtype).rsqrt_()[row_index_N]
     if dropout > 0.0:
         keep_N = keep_entries(histories, dropout, key)
         weight_N *= keep_N.to(weight_N.dtype) * (1.0 / keep_rate(dropout, ENTRY_BITS))

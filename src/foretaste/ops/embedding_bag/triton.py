@@ -50,8 +50,6 @@ class _Bags(torch.autograd.Function):
             table_IH,
             histories.offsets,
             histories.item_index,
-            histories.first_entries(),
-            histories.whole_lengths(),
             key_on(table_IH.device, key),
             encoded_BH,
             ctx.stays_N,
@@ -76,7 +74,7 @@ class _Bags(torch.autograd.Function):
         pieces = Pieces.of(segment_N, num_items)
         pieces = pieces._replace(order_S=row_index_N.index_select(0, pieces.order_S))
         keep_scale = 1.0 / keep_rate(ctx.dropout, ENTRY_BITS)
-        weight_B = histories.whole_lengths().clamp_(min=1).float().rsqrt_() * keep_scale
+        weight_B = histories.lengths().clamp_(min=1).float().rsqrt_() * keep_scale
         gradient_BH = upstream[0].contiguous()
         ones_H = torch.ones(gradient_BH.shape[1], device=gradient_BH.device)
         dtype = gradient_BH.dtype
@@ -89,8 +87,6 @@ def _encode(
     table_IH: tl.tensor,
     offsets: tl.tensor,
     item_index: tl.tensor,
-    first_entry_B: tl.tensor,
-    whole_length_B: tl.tensor,
     key_1: tl.tensor,
     encoded_BH: tl.tensor,
     stays_N: tl.tensor,
@@ -110,7 +106,7 @@ def _encode(
         entry_E = first + tl.arange(0, BLOCK)
         item_E = tl.load(item_index + entry_E, mask=entry_E < stop, other=0).to(tl.int64)
         # bit for bit `foretaste.ops.dropout.keep_entries`
-        place_E = entry_E - start + tl.load(first_entry_B + row)
+        place_E = entry_E - start
         word_E = hash_words(key, ((row << 32) + place_E // 4).to(tl.uint64))
         shift_E = (16 * (place_E % 4)).to(tl.uint64)
         keep_E = ((word_E >> shift_E) & 0xFFFF).to(tl.int32) >= THRESHOLD
@@ -120,7 +116,7 @@ def _encode(
         position_EH = item_E[:, None] * WIDTH + column_H[None, :]
         rows_EH = tl.load(table_IH + position_EH, mask=mask_EH, other=0.0)
         total_H += tl.sum(rows_EH.to(tl.float32), axis=0)
-    length = tl.maximum(tl.load(whole_length_B + row), 1).to(tl.float32)
+    length = tl.maximum(stop - start, 1).to(tl.float32)
     total_H *= keep_scale / tl.sqrt(length)
     encoded_H = total_H.to(encoded_BH.dtype.element_ty)
     tl.store(encoded_BH + row * WIDTH + column_H, encoded_H, mask=column_H < WIDTH)

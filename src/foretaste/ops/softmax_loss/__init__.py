@@ -17,7 +17,6 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.self_check import is_trusted
 from foretaste.ops.softmax_loss import chunked, reference
-from foretaste.ops.softmax_loss.exponentials import ItemShards
 from foretaste.ops.triton import support as triton_support
 
 Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
@@ -33,7 +32,6 @@ def loss(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
     implementation: Implementation = "auto",
-    shards: ItemShards | None = None,
 ) -> Tensor:
     """``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
 
@@ -48,14 +46,10 @@ def loss(
             users and is differentiable once; ``compiled`` is what torch.compile makes of the
             reference; ``triton`` is chunked with one kernel between the products, for CUDA
             tensors; ``auto`` takes the last where it can.
-        shards: the ranks that have the other items, and the same hidden rows; ``targets`` then know
-            their place among them. The loss is that of this rank's targets, the softmax over all
-            items, and the gradient of ``hidden_BD`` whole on every rank.
     """
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
     dtype = compute_dtype or weight_ID.dtype
-    assert shards is None or implementation not in ("reference", "compiled")
     if implementation == "reference":
         return scale * reference.loss(hidden_BD.to(weight_ID.dtype), weight_ID, bias_I, targets)
     if implementation == "compiled":
@@ -72,7 +66,6 @@ def loss(
         compute_dtype=compute_dtype,
         buffers=buffers,
         implementation="triton" if triton else "torch",
-        shards=shards,
     )
 
 

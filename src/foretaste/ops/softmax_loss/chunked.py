@@ -6,10 +6,7 @@ logits takes their exponentials itself where it can (`FusedExponentials`); elsew
 base 2, whose exponentials are the cheapest. With e the exponentials of a user's logits less a
 shift, t their total and n the length of the history, the gradient of the logits is
 ``(n / t) (e - x t / n)``: the chunk then holds ``e - x t / n``, and the factors ``n / t`` go to the
-small matrices around it. Where ranks share the items out, shift and total are those of all items:
-ranks agree on them chunk by chunk, and their gradients of the hidden rows are summed as the chunks
-after them are computed.
-
+small matrices around it.
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
 layer, E that width and the bias, padded.
 """
@@ -29,12 +26,10 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.dense import linear, product
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precomputed_gradients import with_gradients
-from foretaste.ops.ranks import ALONE
 from foretaste.ops.softmax_loss.exponentials import (
     ChunkTargets,
     Exponentials,
     FusedExponentials,
-    ItemShards,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +53,6 @@ def loss(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
     implementation: Literal["torch", "triton"] = "torch",
-    shards: ItemShards | None = None,
 ) -> Tensor:
     """``scale * reference.loss``, differentiable once; backward gives its gradients away.
 
@@ -71,20 +65,16 @@ def loss(
     )
     wants = wants_hidden, any(wants_output)
     dtype = compute_dtype or weight_ID.dtype
-    shards = shards or ItemShards(ALONE, len(weight_ID))
     with torch.no_grad():
-        work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation, shards)
+        work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation)
         value = work.run(*wants)
     return with_gradients(value, inputs, work.gradients()) if any(wants) else value
 
 
-def _chunks(num_rows: int, most_items: int, weight_ID: Tensor) -> list[slice]:
-    """Equal chunks whose logits take a bounded share of memory, or as much as the weights.
-
-    Alike on all ranks that share the items out, for they agree chunk by chunk.
-    """
-    width = weight_ID.shape[1]
-    row_bytes = max(1, most_items) * weight_ID.itemsize
+def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
+    """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
+    num_items, width = weight_ID.shape
+    row_bytes = max(1, num_items) * weight_ID.itemsize
     in_budget = _LOGITS_BYTES[weight_ID.device.type] // row_bytes
     num_chunks = max(1, -(-num_rows // max(1, in_budget, width)))
     bounds = [number * num_rows // num_chunks for number in range(num_chunks + 1)]
@@ -102,7 +92,6 @@ class _Pass:
         dtype: torch.dtype,
         buffers: Buffers,
         implementation: str,
-        shards: ItemShards,
     ) -> None:
         self.inputs = hidden_BD, weight_ID, bias_I = inputs
         self.sum_dtype = torch.promote_types(weight_ID.dtype, torch.float32)
@@ -112,21 +101,17 @@ class _Pass:
         self.late_scale = scale if dtype == torch.float16 else 1.0
         self.dtype = dtype
         self.buffers = buffers
-        self.shards = shards
         self.hidden_BD = hidden_BD.to(dtype)
         self.weight_ID, self.bias_I = weight_ID, bias_I
-        most_items = shards.most_items
         if weight_ID.dtype != dtype:
             # copied anyway, and so with items that nobody has up to a round number
             num_items, width = weight_ID.shape
-            padded, most_items = (
-                -(-number // _ALIGNED) * _ALIGNED for number in (num_items, most_items)
-            )
+            padded = -(-num_items // _ALIGNED) * _ALIGNED
             self.weight_ID = self._empty("weight", (padded, width), dtype)
             self.weight_ID[:num_items] = weight_ID
             self.weight_ID[num_items:] = 0.0
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
-        self.chunks = _chunks(len(targets), most_items, self.weight_ID)
+        self.chunks = _chunks(len(targets), self.weight_ID)
         self.fused, self.exponentials = self._exponentials(targets, implementation)
         self.hidden_gradient_BD: Tensor | None = None
         self.output_gradients: tuple[Tensor, Tensor] | None = None
@@ -141,19 +126,14 @@ class _Pass:
             weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
             self.output_gradients = weight_gradient_ID, torch.zeros_like(bias_I)
         value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
-        sums = []
         for rows in self.chunks:
             slope_cI, chunk_value, factor_c = self._slopes(rows)
             value += chunk_value
             factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
             if self.hidden_gradient_BD is not None:
-                gradient_cD = self.hidden_gradient_BD[rows]
-                self._add_hidden_gradient(gradient_cD, slope_cI, factor_c1)
-                sums.append(self.shards.ranks.sum_later([gradient_cD]))
+                self._add_hidden_gradient(self.hidden_gradient_BD[rows], slope_cI, factor_c1)
             if self.output_gradients is not None:
                 self._add_output_gradients(*self.output_gradients, slope_cI, rows, factor_c1)
-        for pending in sums:
-            pending.wait()
         if self.late_scale != 1.0:
             for gradient in self.gradients():
                 if gradient is not None:
@@ -170,19 +150,16 @@ class _Pass:
         """Exponentials within the product, where that can be, and of logits."""
         headroom = 0
         if self.dtype == torch.float16:  # t / n is at most the number of items
-            num_items = max(1, self.shards.ranks.size * self.shards.most_items)
+            num_items = max(1, len(self.inputs[1]))
             headroom = max(0, math.ceil(math.log2(num_items)) - _FLOAT16_BITS)
         if implementation == "triton":
             from foretaste.ops.softmax_loss.triton import TritonExponentials
 
-            return None, TritonExponentials(targets, self.shards.ranks, headroom)
+            return None, TritonExponentials(targets, headroom)
         starts = [rows.start for rows in self.chunks]
         chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
-        ranks = self.shards.ranks
         can_fuse = FusedExponentials.can(self.hidden_BD, len(self.weight_ID))
-        if self.dtype == torch.bfloat16:  # not every processor can
-            can_fuse = not ranks.any(not can_fuse)
-        given = chunk_targets, self.sum_dtype, ranks
+        given = chunk_targets, self.sum_dtype
         return FusedExponentials(*given) if can_fuse else None, Exponentials(*given, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,26 +6,18 @@ sigmoid, computed in float32 before anything is rounded. Far below 0 the sigmoid
 exponentials, to within a rounding of bfloat16. They are more exact than exponentials of logits that
 were rounded first: 0.4 % against 2 % at a logit of 10.
 
-Where ranks share the items out, each has the logits of its own; sums and maxima over items are
-those over all ranks, and values add up to that of all.
-
 Shape suffixes: B users, c users of a chunk, N their interactions, I items.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
 from foretaste.ops.dense import fuses, linear
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.ranks import Ranks
 
 _VALUES_AT_ONCE = 1 << 17
 """Exponentials are taken of this many logits for each thread at a time: they fit a core's cache."""
@@ -34,14 +26,6 @@ _SHIFT = 40.0
 _LEAST_TOTAL = 1e-26
 _MOST_TOTAL = torch.finfo(torch.bfloat16).eps / 4
 _PIECES = 16
-
-
-@dataclass(frozen=True)
-class ItemShards:
-    """Ranks that share the items out, and the number of items that the one with most has."""
-
-    ranks: Ranks
-    most_items: int
 
 
 class ChunkTargets:
@@ -54,8 +38,7 @@ class ChunkTargets:
     """
 
     def __init__(self, targets: HistoryTensors, starts: list[int], dtype: torch.dtype) -> None:
-        self.count_B = targets.whole_lengths().to(dtype)
-        self.own_count_B = targets.lengths().to(dtype)
+        self.count_B = targets.lengths().to(dtype)
         self._row_index_N = targets.row_index()
         self._item_index_N = targets.item_index
         bounds = targets.offsets[[*starts, len(targets)]].tolist()
@@ -76,17 +59,13 @@ class Exponentials:
     Args:
         targets: of every chunk.
         sum_dtype: what sums are kept in.
-        ranks: those that share the items out.
         headroom: the chunk holds less than `likelihood_` says, by a factor of two to this power,
             and the factors are larger by it.
     """
 
-    def __init__(
-        self, targets: ChunkTargets, sum_dtype: torch.dtype, ranks: Ranks, headroom: int = 0
-    ) -> None:
+    def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype, headroom: int = 0) -> None:
         self.targets = targets
         self.sum_dtype = sum_dtype
-        self.ranks = ranks
         self.headroom = headroom
 
     def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
@@ -100,35 +79,19 @@ class Exponentials:
         highest, totals = [], []
         num_values = _VALUES_AT_ONCE * torch.get_num_threads()
         rows_at_once = max(1, num_values // max(1, logits_cI.shape[1]))
-        parts = torch.split(logits_cI, rows_at_once)
-        highest_on_all = self._highest_on_all(logits_cI, rows_at_once)
-        for part, highest_p in zip_longest(parts, highest_on_all):
+        for part in torch.split(logits_cI, rows_at_once):
             values = part.to(self.sum_dtype)
-            highest.append(values.amax(dim=1) if highest_p is None else highest_p)
-            highest[-1] += self.headroom
+            highest.append(values.amax(dim=1) + self.headroom)
             values.sub_(highest[-1][:, None]).exp2_()
             totals.append(values.sum(dim=1))
             part.copy_(values)
         highest_c, total_c = torch.cat(highest), torch.cat(totals)
-        self.ranks.sum_(total_c)
-        own_count_c = self.targets.own_count_B[rows]
-        value = (own_count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
+        value = (count_c * (highest_c + total_c.log2())).sum() - chosen_N.sum()
         # taken again from the logits: subtracting from what is rounded would round twice
         slope_N = chosen_N.sub_(highest_c.index_select(0, row_index_N)).exp2_()
         slope_N -= (total_c / count_c).index_select(0, row_index_N)
         logits_flat.index_copy_(0, position_N, slope_N.to(logits_cI.dtype))
         return value, count_c / total_c
-
-    def _highest_on_all(self, logits_cI: Tensor, rows_at_once: int) -> Sequence[Tensor]:
-        """The highest logits of all ranks in parts, where there are several.
-
-        That is one pass more over the logits, which the one rank saves.
-        """
-        if self.ranks.size == 1:
-            return ()
-        lowest = logits_cI.new_full((len(logits_cI),), -math.inf, dtype=self.sum_dtype)
-        highest_c = logits_cI.amax(dim=1).to(self.sum_dtype) if logits_cI.shape[1] else lowest
-        return torch.split(self.ranks.max_(highest_c), rows_at_once)
 
 
 class FusedExponentials:
@@ -137,13 +100,11 @@ class FusedExponentials:
     Args:
         targets: of every chunk.
         sum_dtype: what sums are kept in.
-        ranks: those that share the items out.
     """
 
-    def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype, ranks: Ranks) -> None:
+    def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype) -> None:
         self.targets = targets
         self.sum_dtype = sum_dtype
-        self.ranks = ranks
 
     @staticmethod
     def can(hidden_BD: Tensor, num_items: int) -> bool:
@@ -168,15 +129,12 @@ class FusedExponentials:
         # of pieces rounded once each: a sum in float32 would make a copy
         num_users, num_items = exp_cI.shape
         pieces = exp_cI.view(num_users, num_items // _PIECES, _PIECES).sum(1)
-        lost = ~(chosen_N >= torch.finfo(exp_cI.dtype).tiny).all()
-        sums = torch.cat([pieces.to(self.sum_dtype).sum(1), lost.to(self.sum_dtype)[None]])
-        self.ranks.sum_(sums)
-        total_c, num_lost = sums[:-1], sums[-1]
+        total_c = pieces.to(self.sum_dtype).sum(1)
         fits = (total_c >= _LEAST_TOTAL) & (total_c <= _MOST_TOTAL)
-        if not fits.all() or num_lost > 0:
+        is_lost = ~(chosen_N >= torch.finfo(exp_cI.dtype).tiny).all()
+        if not fits.all() or is_lost:
             return None
-        own_count_c = self.targets.own_count_B[rows]
-        value = (own_count_c * total_c.log2()).sum() - chosen_N.log2().sum()
+        value = (count_c * total_c.log2()).sum() - chosen_N.log2().sum()
         slope_N = chosen_N.sub_((total_c / count_c).index_select(0, row_index_N))
         exp_flat.index_copy_(0, position_N, slope_N.to(exp_cI.dtype))
         return value, count_c / total_c

@@ -25,7 +25,6 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import bounded, hash_words
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.softmax_loss import Implementation, loss
-from foretaste.ops.softmax_loss.exponentials import ItemShards
 
 
 def sampled_loss(
@@ -41,7 +40,6 @@ def sampled_loss(
     buffers: Buffers | None = None,
     implementation: Implementation = "auto",
     ranks: Ranks = ALONE,
-    shards: ItemShards | None = None,
 ) -> Tensor:
     """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
 
@@ -53,7 +51,6 @@ def sampled_loss(
         num_samples: how many of the items that nobody in the batch has are drawn.
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
         ranks: those that share out the users of the batch: all look at the same items.
-        shards: as of `loss`; each rank draws its part of the samples from its own items.
     """
     buffers = buffers or Buffers()
     item_index_N = targets.item_index[: int(targets.offsets[-1])]  # without padding
@@ -62,15 +59,9 @@ def sampled_loss(
         num_items = targets.num_items
         own_U, owned_U = owned_U.long(), ranks.union(owned_U, num_items, at_most=num_items)
         position_N = torch.searchsorted(owned_U, own_U)[position_N]
-    samples = range(num_samples) if shards is None else shards.ranks.part_of(num_samples)
-    sampled_S, correction_S = sample_others(
-        owned_U.long(), targets.num_items, len(samples), key, samples.start
-    )
+    sampled_S, correction_S = sample_others(owned_U.long(), targets.num_items, num_samples, key)
     index_C = torch.cat([owned_U, sampled_S])
     correction_C = torch.cat([correction_S.new_zeros(len(owned_U)), correction_S])
-    if shards is not None:
-        most = shards.ranks.max_(torch.tensor(len(index_C)))
-        shards = replace(shards, most_items=int(most))
     layer = _Rows.apply(index_C, weight_ID, bias_I, buffers)  # type: ignore[no-untyped-call]
     weight_CD, bias_C = cast(tuple[Tensor, Tensor], layer)
     return loss(
@@ -82,25 +73,24 @@ def sampled_loss(
         compute_dtype=compute_dtype,
         buffers=buffers,
         implementation=implementation,
-        shards=shards,
     )
 
 
 def sample_others(
-    owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor, first_word: int = 0
+    owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor
 ) -> tuple[Tensor, Tensor]:
     """Items that are not among the ascending ``owned_U``, and the log of how many each stands for.
 
     Distinct and ascending, int64 and float32 [min(num_samples, what there is)]. The items left are
     cut into that many ranges whose lengths differ by at most one, and one is drawn from each, by
-    the words of ``key`` from ``first_word`` on.
+    the words of ``key``.
     """
     num_others = num_items - len(owned_U)
     num_ranges = min(num_samples, num_others)
     range_S = torch.arange(num_ranges, device=owned_U.device)
     start_S = range_S * num_others // max(1, num_ranges)
     length_S = (range_S + 1) * num_others // max(1, num_ranges) - start_S
-    rank_S = start_S + bounded(hash_words(key, first_word + range_S), length_S)
+    rank_S = start_S + bounded(hash_words(key, range_S), length_S)
     # the r-th item that is not owned is r plus the number of owned ones before it
     gaps_U = owned_U - torch.arange(len(owned_U), device=owned_U.device)
     item_S = rank_S + torch.searchsorted(gaps_U, rank_S, right=True)

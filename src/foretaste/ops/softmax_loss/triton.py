@@ -5,8 +5,6 @@ over the logits. The logits of the user's items are saved first: slopes are comp
 from rounded exponentials. The items come straight from the histories' offsets, so nothing waits for
 the host, and each belongs to one program, so nothing is added by atomics.
 
-Where ranks share the items out there are two kernels: the ranks agree on maximum and total between.
-
 Shape suffixes: B users, c users of a chunk, I items, V items of a block, T targets of a block.
 """
 
@@ -18,7 +16,6 @@ import triton.language as tl
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.ranks import Ranks
 from foretaste.ops.triton.support import kernel, launch
 
 _ITEMS_AT_ONCE = 2048
@@ -33,43 +30,31 @@ class TritonExponentials:
     ``targets`` may hold entries beyond its last offset: padding, never read.
     """
 
-    def __init__(self, targets: HistoryTensors, ranks: Ranks, headroom: int = 0) -> None:
+    def __init__(self, targets: HistoryTensors, headroom: int = 0) -> None:
         self.targets = targets
-        self.ranks = ranks
         self.headroom = headroom
-        self.whole_length_B = targets.whole_lengths()
         num_entries = targets.item_index.numel()
         self.chosen_N = torch.empty(num_entries, device=targets.device)
 
     def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """As of `Exponentials`."""
         num_rows, num_items = logits_cI.shape
-        found = torch.empty(5, num_rows, device=logits_cI.device)
-        _, highest_c, total_c, value_c, factor_c = found.unbind()
-        tensors = (
+        value_c, factor_c = torch.empty(2, num_rows, device=logits_cI.device).unbind()
+        launch(
+            _likelihood,
+            num_rows,
             logits_cI,
             self.targets.offsets[rows.start :],
             self.targets.item_index,
-            self.whole_length_B[rows.start :],
             self.chosen_N,
-            *found.unbind(),
+            value_c,
+            factor_c,
             num_items,
+            HEADROOM=self.headroom,
+            BLOCK=min(_ITEMS_AT_ONCE, triton.next_power_of_2(max(1, num_items))),
+            TARGETS=_TARGETS_AT_ONCE,
+            num_warps=8,
         )
-        constants = {
-            "HEADROOM": self.headroom,
-            "BLOCK": min(_ITEMS_AT_ONCE, triton.next_power_of_2(max(1, num_items))),
-            "TARGETS": _TARGETS_AT_ONCE,
-            "num_warps": 8,
-        }
-        if self.ranks.size == 1:
-            launch(_likelihood, num_rows, *tensors, TOTALS=True, SLOPES=True, **constants)
-        else:
-            launch(_likelihood, num_rows, *tensors, TOTALS=True, SLOPES=False, **constants)
-            own_highest_c = highest_c.clone()
-            self.ranks.max_(highest_c)
-            total_c *= (own_highest_c - highest_c).exp2_()
-            self.ranks.sum_(total_c)
-            launch(_likelihood, num_rows, *tensors, TOTALS=False, SLOPES=True, **constants)
         return value_c.sum(), factor_c
 
 
@@ -78,52 +63,35 @@ def _likelihood(
     logits_cI: tl.tensor,
     offsets: tl.tensor,
     item_index: tl.tensor,
-    whole_length_c: tl.tensor,
     chosen_N: tl.tensor,
-    chosen_c: tl.tensor,
-    highest_c: tl.tensor,
-    total_c: tl.tensor,
     value_c: tl.tensor,
     factor_c: tl.tensor,
     num_items: tl.tensor,
-    TOTALS: tl.constexpr,
-    SLOPES: tl.constexpr,
     HEADROOM: tl.constexpr,
     BLOCK: tl.constexpr,
     TARGETS: tl.constexpr,
 ) -> None:
-    """``TOTALS``: a row's maximum and total; ``SLOPES``: its value and slopes, from those."""
+    """A row's value, factor and slopes."""
     row = tl.program_id(0)
     logits_I = logits_cI + row.to(tl.int64) * num_items
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    if TOTALS:
-        chosen = _keep_chosen(logits_I, item_index, chosen_N, start, stop, TARGETS)
-        highest, total = _highest_and_total(logits_I, num_items, BLOCK)
-        SCALE: tl.constexpr = 0.5**HEADROOM
-        highest += HEADROOM
-        total *= SCALE
-    else:
-        chosen = tl.load(chosen_c + row)
-        highest = tl.load(highest_c + row)
-        total = tl.load(total_c + row)
-    if SLOPES:
-        count = tl.load(whole_length_c + row).to(tl.float32)
-        _to_slopes(logits_I, num_items, highest, BLOCK)
-        share = total / tl.maximum(count, 1.0)
-        for first in range(start, stop, TARGETS):
-            entry_T = first + tl.arange(0, TARGETS)
-            item_T = tl.load(item_index + entry_T, mask=entry_T < stop, other=0)
-            logit_T = tl.load(chosen_N + entry_T, mask=entry_T < stop, other=_LOWEST)
-            slope_T = tl.exp2(logit_T - highest) - share
-            slope_T = slope_T.to(logits_cI.dtype.element_ty)
-            tl.store(logits_I + item_T, slope_T, mask=entry_T < stop)
-        own_count = (stop - start).to(tl.float32)
-        tl.store(value_c + row, own_count * (highest + tl.log2(total)) - chosen)
-        tl.store(factor_c + row, count / total)
-    else:
-        tl.store(chosen_c + row, chosen)
-        tl.store(highest_c + row, highest)
-        tl.store(total_c + row, total)
+    chosen = _keep_chosen(logits_I, item_index, chosen_N, start, stop, TARGETS)
+    highest, total = _highest_and_total(logits_I, num_items, BLOCK)
+    SCALE: tl.constexpr = 0.5**HEADROOM
+    highest += HEADROOM
+    total *= SCALE
+    count = (stop - start).to(tl.float32)
+    _to_slopes(logits_I, num_items, highest, BLOCK)
+    share = total / tl.maximum(count, 1.0)
+    for first in range(start, stop, TARGETS):
+        entry_T = first + tl.arange(0, TARGETS)
+        item_T = tl.load(item_index + entry_T, mask=entry_T < stop, other=0)
+        logit_T = tl.load(chosen_N + entry_T, mask=entry_T < stop, other=_LOWEST)
+        slope_T = tl.exp2(logit_T - highest) - share
+        slope_T = slope_T.to(logits_cI.dtype.element_ty)
+        tl.store(logits_I + item_T, slope_T, mask=entry_T < stop)
+    tl.store(value_c + row, count * (highest + tl.log2(total)) - chosen)
+    tl.store(factor_c + row, count / total)
 
 
 @kernel
