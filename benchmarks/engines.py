@@ -1,6 +1,6 @@
 """Datasets that DuckDB and Spark prepare from the same files, compared by their digests.
 
-    python -m benchmarks.engines ml-1m/ratings.parquet plays.csv --partitions 2 7
+    python -m benchmarks.engines ml-1m/ratings.parquet plays.parquet --partitions 2 7
 
 Each file is prepared by DuckDB and, for every number of partitions, by Spark on this machine, under
 every protocol, with and without filters. What one engine refuses the other must refuse. Exits with

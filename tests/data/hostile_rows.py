@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 from pathlib import Path
 
@@ -44,17 +43,4 @@ def write_csv(path: Path, rows: list[Row], columns: tuple[str, ...] = COLUMNS) -
         writer.writerow(columns)
         order = [COLUMNS.index(column) for column in columns]
         writer.writerows([[row[position] for position in order] for row in rows])
-    return path
-
-
-def write_json(path: Path, rows: list[Row]) -> Path:
-    """JSON lines, of which every second one has characters written as escapes."""
-    lines = [
-        json.dumps(
-            {"user": user, "item": item, "rating": float(rating), "time": time},
-            ensure_ascii=bool(number % 2),
-        )
-        for number, (user, item, rating, time) in enumerate(rows)
-    ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

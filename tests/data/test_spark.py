@@ -17,7 +17,7 @@ from foretaste.data.config import FileFormat
 from foretaste.data.sources import open_sources
 from foretaste.errors import InputError
 from foretaste.runs.verification import verify
-from tests.data.hostile_rows import COLUMNS, ITEMS, hostile_rows, write_csv, write_json
+from tests.data.hostile_rows import COLUMNS, ITEMS, Row, hostile_rows, write_csv
 from tests.spark import quick_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -51,31 +51,48 @@ class Case:
     """Compiled by Spark and planned anew as it runs, as where nothing is set for tests."""
 
 
-def text(folder: Path) -> Path:
-    return write_csv(folder / "hostile.csv", ROWS)
+def table_of(rows: list[Row], *, has_times: bool = True) -> pa.Table:
+    """Rows with ratings and times of types of their own."""
+    user, item, rating, _ = zip(*rows, strict=True)
+    columns: dict[str, Any] = {"user id": user, "item_id": item}
+    columns["rating"] = pa.array(map(float, rating), pa.float64())
+    if has_times:
+        moments = [10**15 + number * number % 37 for number in range(len(rows))]
+        columns["timestamp"] = pa.array(moments, pa.timestamp("us", "UTC"))
+    return pa.table(columns)
+
+
+def write(path: Path, table: pa.Table) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path
+
+
+def one_file(folder: Path) -> Path:
+    return write(folder / "hostile.parquet", table_of(ROWS))
 
 
 def folders(folder: Path) -> Path:
     """Files with their columns in other orders, and a folder that is a column."""
-    half = len(ROWS) // 2
-    write_csv(folder / "logs" / "shop=one" / "a.tsv", ROWS[:half], COLUMNS[::-1])
-    write_csv(folder / "logs" / "shop=two" / "b.tsv", ROWS[half:-9])
-    write_csv(folder / "logs" / "shop=two" / "c.tsv", ROWS[-9:])
+    table, half = table_of(ROWS), len(ROWS) // 2
+    write(folder / "logs" / "shop=one" / "a.parquet", table[:half].select(COLUMNS[::-1]))
+    write(folder / "logs" / "shop=two" / "b.parquet", table[half:-9])
+    write(folder / "logs" / "shop=two" / "c.parquet", table[-9:])
     return folder / "logs"
 
 
-def latin_without_times(folder: Path) -> Path:
-    """Text in another encoding, with a line break within a field."""
-    path = folder / "latin.csv"
-    rows = [row[:3] for row in ROWS if all(ord(char) < 256 for char in "".join(row))]
-    rows.append(("naïve\nname", '"ÿ"', "5"))
-    write_csv(path, rows, COLUMNS[:3])
-    path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
-    return path
+def without_times(folder: Path) -> Path:
+    return write(folder / "untimed.parquet", table_of(ROWS, has_times=False))
 
 
-def json_lines(folder: Path) -> Path:
-    return write_json(folder / "hostile.jsonl", ROWS)
+def decimals(folder: Path) -> Path:
+    """Ratings and times that are decimals."""
+    table = table_of(ROWS)
+    for name, type in (("rating", pa.decimal128(6, 3)), ("timestamp", pa.decimal128(29, 9))):
+        place = table.schema.get_field_index(name)
+        values = table[name].cast(pa.int64()) if name == "timestamp" else table[name]
+        table = table.set_column(place, name, values.cast(type))
+    return write(folder / "decimals.parquet", table)
 
 
 def split(folder: Path) -> GivenSplit:
@@ -85,25 +102,28 @@ def split(folder: Path) -> GivenSplit:
         "item_id": pa.array([n * n % 23 - 5 for n in range(300)], pa.int8()),
         "time": pa.array([10**18 + n % 50 for n in range(300)], pa.timestamp("ns", "UTC")),
     }
-    pq.write_table(pa.table(columns), folder / "train.parquet")
-    test = [(str(n % 17 * 10**12), str(n % 23 - 5), "", "") for n in range(0, 90, 2)]
-    candidates = [(user, str(item), "", "") for user, *_ in test for item in range(-5, 30, 9)]
+    test = [(str(n % 17 * 10**12), str(n % 23 - 5)) for n in range(0, 90, 2)]
+    candidates = [(user, str(item)) for user, _ in test for item in range(-5, 30, 9)]
+
+    def pairs(name: str, rows: list[tuple[str, str]]) -> Path:
+        users, items = zip(*rows, strict=True)
+        return write(folder / name, pa.table({"user id": users, "item_id": items}))
+
     return GivenSplit(
-        train=folder / "train.parquet",
-        test=write_csv(folder / "test.csv", test, ("user id", "item_id")),
-        test_candidates=write_csv(folder / "candidates.csv", candidates, ("user id", "item_id")),
+        train=write(folder / "train.parquet", pa.table(columns)),
+        test=pairs("test.parquet", test),
+        test_candidates=pairs("candidates.parquet", candidates),
     )
 
 
 def titles(folder: Path) -> Path:
-    path = folder / "items.csv"
-    path.write_text("item_id,name,year\n" + "".join(f'"{item}",t {item},1\n' for item in ITEMS))
-    return path
+    columns = {"item_id": ITEMS, "name": [f"t {item}" for item in ITEMS], "year": [1] * len(ITEMS)}
+    return write(folder / "items.parquet", pa.table(columns))
 
 
 CASES = {
     "leave-one-out": Case(
-        text, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
+        one_file, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
     ),
     "held-out-users": Case(
         folders,
@@ -111,15 +131,15 @@ CASES = {
         num_partitions=5,
     ),
     "temporal": Case(
-        json_lines,
+        decimals,
         {"protocol": "temporal", "min_rating": 2.5, "unseen_targets": "drop"},
         num_partitions=1,
         rows_of_file=100,
     ),
     "given": Case(split, {"target_in_candidates": "drop"}, num_partitions=3, rows_of_file=40),
     "random": Case(
-        latin_without_times,
-        {"protocol": "leave-one-out", "validation": "none", "encoding": "latin-1"},
+        without_times,
+        {"protocol": "leave-one-out", "validation": "none"},
         is_usual=True,
     ),
     "none": Case(split, {"protocol": "none"}, rows_of_file=90),
@@ -176,28 +196,31 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
     """A folder of files by its URL, and tables of the catalogue."""
     from foretaste.data.preparation.spark_names import open_named
 
-    write_csv(tmp_path / "plays" / "a.csv", ROWS[:200])
-    path = write_csv(tmp_path / "plays" / "b.csv", ROWS[200:])
+    table = table_of(ROWS)
+    write(tmp_path / "plays" / "a.parquet", table[:200])
+    path = write(tmp_path / "plays" / "b.parquet", table[200:])
     url = path.parent.as_uri()
-    named = open_named(spark, url, FileFormat())
+    named = open_named(spark, url)
     assert list(named.columns) == list(COLUMNS)
     rows = spark.table(named.relation)
-    assert sorted(tuple(row)[:4] for row in rows.collect()) == sorted(ROWS)
+    assert sorted(tuple(row)[:2] for row in rows.collect()) == sorted(row[:2] for row in ROWS)
     assert named.provenance()["path"] == url
-    assert named.locate("user id", "Zoë") in [str(path.with_name(f"{name}.csv")) for name in "ab"]
+    assert named.locate("user id", "Zoë") in [
+        str(path.with_name(f"{name}.parquet")) for name in "ab"
+    ]
     state = named.sha256()
-    write_csv(tmp_path / "plays" / "c.csv", ROWS[:1])
-    assert open_named(spark, url, FileFormat()).sha256() != state
+    write(tmp_path / "plays" / "c.parquet", table[:1])
+    assert open_named(spark, url).sha256() != state
 
-    plays = rows.selectExpr("c0 AS user", "CAST(c2 AS DOUBLE) AS rating")
+    plays = rows.selectExpr("`user id` AS user", "rating")
     plays.write.option("path", f"{url}-as-table").saveAsTable("plays")
     plays.createOrReplaceTempView("no_files")
     for name in ("table:plays", "table:no_files"):
-        table = open_named(spark, name, FileFormat())
+        table = open_named(spark, name)
         storage = {column: found.storage for column, found in table.columns.items()}
         assert storage == {"user": "text", "rating": "real"}
         assert table.locate("user", "Zoë") == name
-        assert table.sha256() == open_named(spark, name, FileFormat()).sha256()
+        assert table.sha256() == open_named(spark, name).sha256()
 
 
 def test_a_table_is_known_by_its_rows(spark: Any) -> None:
@@ -216,7 +239,7 @@ def test_a_table_is_known_by_its_rows(spark: Any) -> None:
     for name in ("shop_eu", "shop_us"):
         for query in queries:
             spark.sql(f"CREATE OR REPLACE VIEW {name} AS SELECT {query}")
-            states.add(open_named(spark, f"table:{name}", FileFormat()).sha256())
+            states.add(open_named(spark, f"table:{name}").sha256())
     assert len(states) == 2 * len(queries)
 
 
@@ -226,16 +249,14 @@ def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
 
     folders = ("", "2024/01", "shop=Zo%C3%AB 1+1", "shop=__HIVE_DEFAULT_PARTITION__/x", "item_id=7")
     for number, folder in enumerate(folders, start=1):
-        write_csv(tmp_path / "a [b] é" / "shop=above" / folder / "x.csv", ROWS[:number])
         table = pa.table({"item_id": ["1"] * number})
-        place = tmp_path / "parquet" / "shop=above" / folder
-        place.mkdir(parents=True)
-        pq.write_table(table, place / "x.parquet")
+        for top in ("a [b] é", "parquet"):
+            write(tmp_path / top / "shop=above" / folder / "x.parquet", table)
     for url in (
         f"file://{tmp_path}/a \\[b\\] é/shop=above",
         f"file://{tmp_path}/parquet/*",
     ):
-        named = open_named(spark, url, FileFormat())
+        named = open_named(spark, url)
         assert named.overruled == ("item_id=7",)
         shop = f"SELECT {named.columns['shop'].sql} AS shop FROM {named.relation}"
         found = spark.sql(f"SELECT shop, count(*) FROM ({shop}) GROUP BY shop").collect()
@@ -243,48 +264,6 @@ def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
         expected = {above: 1 + 2 + 5, "Zoë 1+1": 3, None: 4}
         assert dict(map(tuple, found)) == expected
         assert named.locate("shop", "Zoë 1+1") == url
-
-
-def test_files_behind_one_name_have_one_header(spark: Any, tmp_path: Path) -> None:
-    """Columns in another order are refused; named one by one, files are read by their own."""
-    rows = [(f"Zoë {n % 3}", f"é{n}", "", "") for n in range(9)]
-    folder = tmp_path / "plays"
-    paths = [
-        write_csv(folder / "a.csv", rows, ("user id", "item_id")),
-        write_csv(folder / "b.csv", rows[3:], ("item_id", "user id")),
-    ]
-    for path in paths:
-        path.write_bytes(path.read_text(encoding="utf-8").encode("latin-1"))
-    settings: dict[str, Any] = {"protocol": "none", "encoding": "latin-1"}
-    with pytest.raises(InputError, match=r"plays/b\.csv: its header is not that of the first file"):
-        prepare(folder.as_uri(), tmp_path / "x", engine="spark", **settings)
-    urls = [path.as_uri() for path in paths]
-    one_by_one = prepare(urls, tmp_path / "spark", engine="spark", **settings)
-    local = prepare(folder, tmp_path / "duckdb", **settings)
-    assert one_by_one.manifest.digest == local.manifest.digest
-
-
-def test_encodings_of_what_spark_names(spark: Any, tmp_path: Path) -> None:
-    """Characters whose bytes look like ends of lines among them."""
-    from foretaste.data.preparation.spark_names import open_named
-
-    users = ["Zoë", "\u010a\u0a0d", "日本"]
-    text = "user,item\r\n" + "".join(f"{user},é\r\n" for user in users)
-    objects = "".join(f'{{"user": "{user}"}}\r\n' for user in ("Zoë", "ÿ"))
-    for name, content, encoding in (
-        ("wide.csv", text, "utf-16"),
-        ("latin.jsonl", objects, "latin-1"),
-        ("wide.jsonl", objects, "utf-16"),
-    ):
-        (tmp_path / name).write_bytes(content.encode(encoding))
-    wide = open_named(spark, (tmp_path / "wide.csv").as_uri(), FileFormat(encoding="utf-16"))
-    assert list(wide.columns) == ["user", "item"]
-    assert [row[0] for row in spark.table(wide.relation).collect()] == users
-    url = (tmp_path / "latin.jsonl").as_uri()
-    latin = open_named(spark, url, FileFormat(encoding="latin-1"))
-    assert [row[0] for row in spark.table(latin.relation).collect()] == ["Zoë", "ÿ"]
-    with pytest.raises(InputError, match=r"wide\.jsonl: is JSON lines in UTF-16"):
-        open_named(spark, (tmp_path / "wide.jsonl").as_uri(), FileFormat(encoding="utf-16"))
 
 
 @pytest.mark.parametrize(
@@ -302,28 +281,32 @@ def test_names_that_spark_cannot_read(spark: Any, name: str, message: str, tmp_p
         prepare(name, tmp_path / "x", engine="spark")
 
 
-GOOD = "user,item\n" + "".join(f"{n % 3},{n}\n" for n in range(9))
+def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
+    """As files, local ones and those that Spark names, and as times and ratings within Parquet."""
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"user": 1, "item": 2}\n')
+    path = write_csv(tmp_path / "plays" / "a.csv", ROWS)
+    sound = one_file(tmp_path)
+    for source, items in ((path, None), (path.as_uri(), None), (lines, None), (sound, path)):
+        with pytest.raises(InputError, match=r"is no Parquet, .* have Spark write it as Parquet"):
+            prepare(source, tmp_path / "x", engine="spark", protocol="none", items=items)
+    table = table_of(ROWS)
+    for role, name in (("rating", "rating"), ("time", "timestamp")):
+        place = table.schema.get_field_index(name)
+        written = table.set_column(place, name, table[name].cast(pa.string()))
+        write(tmp_path / "text.parquet", written)
+        with pytest.raises(InputError, match=rf"'{name}' is text, and engine spark reads a {role}"):
+            prepare(tmp_path / "text.parquet", tmp_path / "x", engine="spark", min_rating=1.0)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (f"{GOOD}1,2,3\n", r"b\.csv, line 11: expected 2 fields, found 3: '1,2,3'"),
-        (f"{GOOD},7\n", r"b\.csv, line 11: user_id is empty"),
-        (f"{GOOD}Zo\xeb,7\n", r"b\.csv, line 11: is not UTF-8 text"),
-    ],
-)
-def test_an_error_names_the_file_and_line(
-    spark: Any, content: str, message: str, tmp_path: Path
-) -> None:
+def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
     """Of many files that are read as one."""
-    folder = tmp_path / "plays"
-    folder.mkdir()
-    for name in "acd":
-        (folder / f"{name}.csv").write_text(GOOD)
-    (folder / "b.csv").write_bytes(content.encode("latin-1"))
-    with pytest.raises(InputError, match=message):
-        prepare(folder, tmp_path / "x", engine="spark", protocol="none")
+    rows = {"user": ["1"] * 9, "item": [str(number) for number in range(9)]}
+    for name in "abcd":
+        table = pa.table(rows | ({"user": ["", *rows["user"][1:]]} if name == "b" else {}))
+        write(tmp_path / "plays" / f"{name}.parquet", table)
+    with pytest.raises(InputError, match=r"b\.parquet: user_id is empty"):
+        prepare(tmp_path / "plays", tmp_path / "x", engine="spark", protocol="none")
 
 
 def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
@@ -353,12 +336,12 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
     """Others are not, and a file that Spark would leave out is refused."""
     from foretaste.data.preparation.spark_sources import registered
 
+    plays = pa.table({"user": [n % 3 for n in range(9)], "item": list(range(9))})
     for day in ("1", "2"):
-        folder = tmp_path / "plays" / f"day={day}"
-        folder.mkdir(parents=True)
         for name in "abc":
-            (folder / f"{name}.csv").write_text(GOOD)
-        (folder / "d.csv").write_text(GOOD.replace(",", ";"))
+            write(tmp_path / "plays" / f"day={day}" / f"{name}.parquet", plays)
+        as_text = plays.set_column(0, "user", plays["user"].cast(pa.string()))
+        write(tmp_path / "plays" / f"day={day}" / "d.parquet", as_text)
     views = registered(spark, open_sources(tmp_path / "plays", FileFormat()))
     assert [spark.table(view.relation).count() for view in views] == [27, 9, 27, 9]
     times = pa.array([10**18 + n for n in range(3)], pa.timestamp("ns"))
@@ -366,7 +349,6 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
     pq.write_table(pa.table({"time": times}), old, use_deprecated_int96_timestamps=True)
     (view,) = registered(spark, open_sources(old, FileFormat()))
     assert view.columns["time"].storage == "moment"
-    hidden = tmp_path / "_plays.csv"
-    hidden.write_text(GOOD)
-    with pytest.raises(InputError, match=r"_plays\.csv: Spark leaves out files named so"):
+    hidden = write(tmp_path / "_plays.parquet", plays)
+    with pytest.raises(InputError, match=r"_plays\.parquet: Spark leaves out files named so"):
         registered(spark, open_sources(hidden, FileFormat()))

@@ -77,7 +77,6 @@ class DuckDBEngine(Engine):
         nanos="epoch_ns({value})",
         text_micros="epoch_us(TRY_CAST({text} AS TIMESTAMP))",
         zoned_text_micros="epoch_us(TRY_CAST({text} AS TIMESTAMPTZ))",
-        fields_after_first="unnest(string_split({line}, chr(9))[2:])",
     )
 
     def __init__(

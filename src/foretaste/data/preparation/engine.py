@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from foretaste.data.sources.source import Column, Source, Storage
 
@@ -45,9 +45,6 @@ class Spellings:
     zoned_text_micros: str
     """Microseconds of ``text`` with a UTC offset."""
 
-    fields_after_first: str
-    """A row for each field of ``line`` but the first, with tabs between them."""
-
 
 class Engine(ABC):
     """Tables and queries of one preparation; a context, after which its tables are gone."""
@@ -56,6 +53,9 @@ class Engine(ABC):
     """The engine and its version, as a manifest has it."""
 
     sql: Spellings
+
+    reads_numbers_of_text: ClassVar[bool] = True
+    """Columns of text may hold ratings and times; else such columns have types of their own."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...

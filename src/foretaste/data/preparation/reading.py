@@ -88,6 +88,8 @@ def read_raw(
     num_dropped = 0
     with naming(sources):
         sources = engine.register(sources)
+        if not engine.reads_numbers_of_text:
+            _check_types(sources, columns)
         if empty_ids == "drop":
             sources, num_dropped = _without_empty_ids(engine, sources, columns)
         if time_format is not None and "time" in columns:
@@ -260,6 +262,19 @@ def _check_storage(
                     f"{source.name}: column {shown(name)} is of type {column.type_name:.200}"
                     f"{_HINTS.get(column.storage, '')}; {role} must be {' or '.join(nouns)}"
                     f"{_DROP_EMPTY if column.storage == 'real' and empty_ids else ''}"
+                )
+
+
+def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
+    """InputError for a rating or time that is text."""
+    for role, type_name in (("rating", "DOUBLE"), ("time", "TIMESTAMP")):
+        for source in sources if role in columns else ():
+            name = columns[role]
+            if source.columns[name].storage == "text":
+                raise InputError(
+                    f"{source.name}: column {shown(name)} is text, and engine spark reads a {role} "
+                    "from a column that has a type; have Spark write it with one first, such as "
+                    f"CAST({name} AS {type_name}), or prepare it with engine duckdb"
                 )
 
 

@@ -18,7 +18,7 @@ from foretaste._util.files import real_path
 from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.spark_session import Spark, translated
 from foretaste.data.preparation.spark_sources import registered
-from foretaste.data.preparation.spark_sql import SPELLINGS, reformatted, with_backslashes
+from foretaste.data.preparation.spark_sql import SPELLINGS, with_backslashes
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Column, Source, Storage
 from foretaste.errors import DatasetError, InputError
@@ -32,6 +32,7 @@ class SparkEngine(Engine):
 
     name = f"spark {pyspark.__version__}"
     sql = SPELLINGS
+    reads_numbers_of_text = False
 
     def __init__(self, spark: Spark, scratch: Path) -> None:
         self._spark = spark
@@ -82,7 +83,7 @@ class SparkEngine(Engine):
         return self.row(f"{sql} LIMIT 1")
 
     def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
-        return reformatted(column.sql, format), "text"
+        raise InputError("times that are text are not read")
 
     def count(self, relation: str) -> int:
         if relation not in self._places:

@@ -7,20 +7,16 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from foretaste.data.config import FileFormat
 from foretaste.data.preparation.spark_sources import (
     FILE_OF_ROW,
+    NO_PARQUET,
     View,
-    json_rows,
-    literal,
     reader_of,
-    text_rows,
     view_of,
 )
 from foretaste.data.preparation.spark_sql import with_backslashes
@@ -29,14 +25,10 @@ from foretaste.data.sources import (
     NAMED_FOLDER,
     PARQUET_SUFFIXES,
     TABLE,
-    open_sources,
 )
-from foretaste.data.sources.json_lines import JsonLinesFile
-from foretaste.data.sources.source import READ_COMPRESSIONS, Column, Storage, identifier, quoted
-from foretaste.data.sources.text import TextFile
+from foretaste.data.sources.source import Column, Storage, identifier, quoted
 from foretaste.errors import InputError
 
-_LINES_OF_HEAD = 1001
 _STORAGE: dict[str, Storage] = {
     **dict.fromkeys(("string", "varchar", "char"), "text"),
     **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
@@ -56,63 +48,26 @@ class Named(View):
     state: str
     """Digest of the names, sizes and times of change of the files; of a table's name and rows."""
 
-    written_as: str = ""
-
-    @property
-    def read_as(self) -> str:
-        return self.written_as
-
     def sha256(self) -> str:
         """The digest of what the source is known by; the bytes of files are read once only."""
         return self.state
 
 
-def open_named(session: SparkSession, name: str, format: FileFormat) -> Named:
+def open_named(session: SparkSession, name: str) -> Named:
     """The table of Spark's catalogue, or the files, that a name such as ``table:shop.plays`` or
     ``s3a://bucket/plays`` stands for, those in folders of a folder too.
 
-    Of several files of text the first says how all are written. Raises InputError where there are
-    none, or none that can be read.
+    Raises InputError where there are none, or none that can be read.
     """
     if name.startswith(TABLE):
         rows = session.table(name.removeprefix(TABLE))
         return _typed(session, name, rows, _summed(name, rows))
     listed = _listed(session, name)
-    if Path(listed[0][0]).suffix.lower() in PARQUET_SUFFIXES:
-        rows = reader_of(session).parquet(name).select("*", f.expr(FILE_OF_ROW))
-        return _with_folders(_typed(session, name, rows, listed), listed)
-    source = replace(_head(session, name, listed[0][0], format), name=name)
-    columns = source.columns
-    if isinstance(source, JsonLinesFile):
-        rows, columns = json_rows(session, source, [name])
-    else:
-        rows = text_rows(session, source, [name], {})
-    named = Named(
-        name=name, relation=view_of(rows), columns=columns, size=sum(size for _, size, _ in listed),
-        state=_digest(listed), written_as=source.read_as, first_line=source.header, session=session,
-    )  # fmt: skip
-    return _with_folders(named, listed)
-
-
-def _head(session: SparkSession, name: str, place: str, format: FileFormat) -> TextFile:
-    """The file of text at ``place``, cut after some lines: as a local file, it shows how the whole
-    of ``name`` is written."""
-    reader = reader_of(session)
-    if format.encoding == "utf-16":
-        # Or a line would end at a byte of a character.
-        reader = reader.option("lineSep", "\n")
-    lines = reader.text(literal(place)).limit(_LINES_OF_HEAD).selectExpr("CAST(value AS BINARY)")
-    path = Path(place)
-    with TemporaryDirectory() as folder:
-        packed = path.suffix.lower() in READ_COMPRESSIONS
-        head = Path(folder) / (path.stem if packed else path.name)
-        head.write_bytes(b"\n".join(line for (line,) in lines.collect()))
-        try:
-            (source,) = open_sources(head, format)
-        except InputError as error:
-            raise InputError(str(error).replace(str(head), name)) from None
-    assert isinstance(source, TextFile)
-    return source
+    for path, _, _ in listed:
+        if Path(path).suffix.lower() not in PARQUET_SUFFIXES:
+            raise InputError(f"{path}: {NO_PARQUET}")
+    rows = reader_of(session).parquet(name).select("*", f.expr(FILE_OF_ROW))
+    return _with_folders(_typed(session, name, rows, listed), listed)
 
 
 def _typed(

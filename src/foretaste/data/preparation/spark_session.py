@@ -13,16 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from foretaste._util.formatting import shown
 from foretaste._util.memory import free_bytes
-from foretaste.data.config import FileFormat, PrepareConfig, memory_bytes
+from foretaste.data.config import PrepareConfig, memory_bytes
 from foretaste.data.preparation.spark_names import open_named
 from foretaste.data.sources.source import Source
 from foretaste.errors import InputError, MissingExtraError, SettingError
@@ -45,12 +43,8 @@ _SETTINGS = {
     "spark.sql.files.maxRecordsPerFile": "0",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # Otherwise fields that are missing are only missed where they are read.
-    "spark.sql.csv.parser.columnPruning.enabled": "false",
 }
 
-_MALFORMED = re.compile(r"Malformed records are detected in record parsing: (.+)\.$", re.MULTILINE)
-_OTHER_HEADER = re.compile(r"CSV header.*?^CSV file: (.+?)$", re.MULTILINE | re.DOTALL)
 _NO_CONNECTOR = re.compile(
     r'Class org\.apache\.hadoop\.fs\.[\w.]+ not found|No FileSystem for scheme "?[\w.+-]+"?'
 )
@@ -91,11 +85,11 @@ class Spark:
             session.conf.set(name, value)
         return session
 
-    def open_named(self, name: str, format: FileFormat) -> Source:
+    def open_named(self, name: str) -> Source:
         """The source that has this name in Spark; InputError where there is none."""
         try:
             with translated():
-                return open_named(self.session, name, format)
+                return open_named(self.session, name)
         except InputError as error:
             raise InputError(str(error) if name in str(error) else f"{name}: {error}") from None
 
@@ -171,13 +165,6 @@ def translated() -> Iterator[None]:
         if "OutOfMemoryError" in message:
             raise SettingError(
                 "memory_limit is too little for this input; allow more, or use fewer threads"
-            ) from None
-        if found := _MALFORMED.search(message):
-            raise InputError(f"a row cannot be parsed: {shown(found[1][:300])}") from None
-        if found := _OTHER_HEADER.search(message):
-            raise InputError(
-                f"{unquote(found[1])}: its header is not that of the first file, by which all "
-                "files of a name are read; name them one by one, and each is read by its own"
             ) from None
         if found := _NO_CONNECTOR.search(message):
             raise InputError(

@@ -45,7 +45,7 @@ _ONE_SLASH = re.compile(r"(?<!^file):/(?!/)")
 _PATTERN = re.compile(r"[*?[]")
 
 
-Opener = Callable[[str, FileFormat], Source]
+Opener = Callable[[str], Source]
 """Opens what an engine names, such as s3a://bucket/plays."""
 
 
@@ -69,7 +69,7 @@ def open_sources(
                     f"{source}: is no file here; names such as s3a://bucket/plays and "
                     "table:shop.plays are read by --engine spark (engine='spark' in Python)"
                 )
-            return [opener(_ONE_SLASH.sub("://", str(source)), format)]
+            return [opener(_ONE_SLASH.sub("://", str(source)))]
         paths, below = _expand(Path(source))
         for path in paths:
             refuse_by_name(path)

@@ -152,17 +152,6 @@ class TextFile(Source):
                     f"{len(row)}: {shown(self.delimiter.join(row)[:300])}"
                 )
 
-    def first_line_not_text(self) -> int:
-        """The first line that holds bytes which are not UTF-8."""
-        with _open_bytes(self.path) as stream:
-            lines = io.BufferedReader(stream)
-            for number, line in enumerate(lines, start=1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError:
-                    return number
-        raise AssertionError(f"{self.name} is text")
-
     def readable(self, copy: Path) -> TextFile:
         """The file, or what ``copy`` then is: one in UTF-8 of a file in an encoding that DuckDB has
         not. InputError naming the line of what is not in the encoding."""
