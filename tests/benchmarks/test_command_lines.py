@@ -115,7 +115,7 @@ def test_the_gpu_script_asks_for_benchmarks_that_exist(tiny: str, tmp_path: Path
     assert any("pytest" in line for line in lines)
     prefix = re.compile(r"^-m (torch\.distributed\.run --nproc-per-node 2 -m -- )?benchmarks\.")
     commands = [prefix.sub("", line).split() for line in lines if prefix.match(line)]
-    assert len(commands) == (15 if tiny else 12)
+    assert len(commands) == (14 if tiny else 12)
     assert commands.pop()[0] == "show"
     for name, *tokens in commands:
         module = import_module(f"benchmarks.{name}")
