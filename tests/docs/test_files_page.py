@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import fields
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from safetensors import safe_open
 
 from foretaste.data import GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.data.config import Protocol
 from foretaste.data.manifest import Manifest
-from foretaste.ops.ranks import Ranks
-from foretaste.runs import Run, saved_tensors
+from foretaste.runs import Run
 from foretaste.runs.config import RunConfig
 from foretaste.runs.log_copies import TENSORBOARD
-from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.profiler import TRACE
 from tests.cli.conftest import call
 from tests.data.partitions import in_partitions
 from tests.docs.pages import page
-from tests.ranks import run_ranks
 
 FILES = page("files.md")
 PROTOCOLS: tuple[Protocol, ...] = ("leave-one-out", "held-out-users", "none")
@@ -117,24 +112,13 @@ def test_keys_of_the_config(run: Run) -> None:
     assert {entry.name for entry in fields(RunConfig)} <= written.keys()
 
 
-def save_on_ranks(ranks: Ranks, path: Path) -> None:
-    """Save weights and a state, the rows of one tensor in shards."""
-    run, tensors = Run.open(path), {"table": torch.ones(ranks.rank + 1, 2), "one": torch.ones(1)}
-    rows = [range(1), range(1, 3)][ranks.rank]
-    own = OwnRows(ranks, lambda name: rows if name == "table" else None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved_tensors, "MOST_OF_FREE_MEMORY", 0.0)
-        run.save_weights(tensors, 1, own)
-        run.save_state(tensors, {}, own)
-
-
-def test_entries_of_notes(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(run.path, tmp_path / "run")
-    run_ranks(save_on_ranks, 2, tmp_path / "run")
+def test_entries_of_notes(run: Run) -> None:
     entries = set()
+    run.save_state({}, {})
     for name in ("best.safetensors", "resume.safetensors"):
-        with safe_open(tmp_path / "run" / name, framework="pt") as file:
+        with safe_open(run.path / name, framework="pt") as file:
             entries |= json.loads(file.metadata()["foretaste"]).keys()
+    run.discard_state()
     assert listed("Weights and states") == entries
 
 

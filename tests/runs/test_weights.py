@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import DatasetReference, Run, load_model, verify
-from foretaste.runs.tensor_files import Written, read_tensors, write_tensors
+from foretaste.runs.checkpoint_files import OwnRows, read_tensors, save_tensors
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
 VAE = {"hidden": (8, 6), "latent": 4}
@@ -78,7 +77,7 @@ def test_a_loaded_model_keeps_what_was_checked_whatever_becomes_of_the_file(
 def test_a_file_that_does_not_fit_memory_can_be_verified_all_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.runs.tensor_files.free_bytes", lambda: 100)
+    monkeypatch.setattr("foretaste.runs.checkpoint_files.free_bytes", lambda: 100)
     assert verify(run.path).is_ok
     weights = run.path / "best.safetensors"
     content = bytearray(weights.read_bytes())
@@ -123,11 +122,11 @@ def test_a_failed_save_keeps_the_earlier_weights(run: Run, monkeypatch: pytest.M
     before = sorted(run.path.iterdir())
     weights = parameters(run)
 
-    def fail(file: IO[bytes], *_: object) -> None:
-        file.write(b"half")
-        raise OSError("no space left on device")
+    def fail(tensors: object, path: Path, **_: object) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("no space left on device")
 
-    monkeypatch.setattr("foretaste.runs.saved_tensors.write_tensors", fail)
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
     with pytest.raises(RunError, match=r"best\.safetensors cannot be written: no space left"):
         run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
     assert sorted(run.path.iterdir()) == before
@@ -229,25 +228,16 @@ EVERY_KIND |= {f"{kind}, odd": torch.arange(5).to(kind) for kind in KINDS}
 EVERY_KIND |= {"none": torch.zeros(0, 4), "one": torch.tensor(2.5), 'ä"\\\n': torch.ones(3)}
 
 
-def write(path: Path, tensors: dict[str, Tensor], note: dict[str, object]) -> str:
-    with path.open("wb") as file:
-        written = {name: Written.of(tensor) for name, tensor in tensors.items()}
-        return write_tensors(file, written, note)
-
-
-def test_the_bytes_are_those_that_safetensors_writes(tmp_path: Path) -> None:
-    note = {"model": "any", "count": 3}
-    digest = write(tmp_path / "ours", EVERY_KIND, note)
-    signed = json.dumps({**note, "sha256": digest}, sort_keys=True)
-    save_file(EVERY_KIND, tmp_path / "theirs", metadata={"foretaste": signed})
-    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+def write(path: Path, tensors: dict[str, Tensor], note: dict[str, object]) -> None:
+    save_tensors(path, tensors, note, OwnRows.all(), {})
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
     path, tensors = tmp_path / "file", EVERY_KIND
     write(path, tensors, {"model": "any"})
-    found, note = read_tensors(path, {"model": "any"})
-    assert note["model"] == "any"
+    saved = read_tensors(path, {"model": "any"}, OwnRows.all())
+    found = saved.tensors
+    assert saved.note["model"] == "any"
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
         torch.testing.assert_close(found[name], tensor, rtol=0.0, atol=0.0)
@@ -262,14 +252,14 @@ def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Pa
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
         with pytest.raises(RunError, match=r"file (is torn|was not written|belongs to another)"):
-            read_tensors(path, {"model": "any"})
+            read_tensors(path, {"model": "any"}, OwnRows.all())
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 4096])
 def test_bytes_after_the_last_tensor_are_noticed(run: Run, more: bytes) -> None:
     with (run.path / "best.safetensors").open("ab") as file:
         file.write(more)
-    with pytest.raises(RunError, match=r"best\.safetensors is torn or not a safetensors file: it"):
+    with pytest.raises(RunError, match=r"best\.safetensors is torn or not a safetensors file: "):
         run.load_weights()
 
 

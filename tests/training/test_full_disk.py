@@ -69,7 +69,8 @@ def test_a_disk_that_fills_up_loses_nothing(
     with room_again_afterwards(), pytest.raises(RunError) as error:
         train_large(dataset, path, FullAfterThreeEpochs(), **more)
     assert str(error.value) == (
-        f"{path}/{name} cannot be written: [Errno 27] File too large; "
+        f"{path}/{name} cannot be written: Error while serializing: I/O error: "
+        "File too large (os error 27); "
         f"once that is mended, go on with: foretaste train --resume {path}"
     )
     assert not list(path.glob(".*"))

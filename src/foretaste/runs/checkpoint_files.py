@@ -2,30 +2,205 @@
 ``resume.safetensors``, the state of its training.
 
 Each is a safetensors file with a note: what it holds, the digest of the run's config, and the
-sha256 of tensors and note; where it has shards, its note names them (see `saved_tensors`). Equal
-runs have equal files.
+sha256 of tensors and note. Equal runs have equal files. Any number of ranks write one file, and
+any number read it.
 
 PyTorch is imported where tensors are read or written, so a run opens without it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretaste._util.atomic import atomic_file
+from foretaste._util.files import open_regular
+from foretaste._util.memory import free_bytes
 from foretaste.errors import RunError
 from foretaste.runs.metrics_log import MetricsLog
-from foretaste.runs.paths import lock_holder, resume_command
-from foretaste.runs.saved_tensors import OwnRows, SavedTensors, save_tensors
+from foretaste.runs.paths import lock_holder, reading, resume_command, writing
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from foretaste.models.base import RecommenderModel
+    from foretaste.ops.ranks import Ranks
+
 WEIGHTS = "best.safetensors"
 STATE = "resume.safetensors"
+
+DIGEST = "sha256"
+"""The note's entry with the digest of the tensors and the rest of the note."""
+
+_METADATA_KEY = "foretaste"
+"""The note is one JSON under one key: with several keys the file's bytes would vary."""
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The rows of saved tensors that a rank has; of others it has all, like every rank."""
+
+    ranks: Ranks
+    rows_of: Callable[[str], range | None]
+    """By the name of a tensor; None of those that every rank has."""
+
+    @classmethod
+    def all(cls) -> OwnRows:
+        """Those of a single process."""
+        from foretaste.ops.ranks import ALONE
+
+        return cls(ALONE, lambda name: None)
+
+    @classmethod
+    def of_model(cls, model: RecommenderModel) -> OwnRows:
+        """Those of a model's weights, by the names of its state dict."""
+        return cls(model.share.ranks, model.rows_of)
+
+    def of(self, name: str, num_dimensions: int) -> range | None:
+        """The rows of a tensor; a single number, such as a count of updates, has none."""
+        return self.rows_of(name) if num_dimensions else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SavedTensors:
+    """What a file of tensors holds, checked."""
+
+    tensors: dict[str, Tensor]
+    """On the CPU, by name; of what is shared out this rank's rows."""
+    note: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Of all tensors, on all ranks, and the rest of the note."""
+        return str(self.note[DIGEST])
+
+
+def read_tensors(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors:
+    """The tensors of ``path``, in memory of their own, so whatever becomes of the file later, they
+    are what was checked. Only where they would not fit memory are they parts of the file.
+
+    All ranks call it. Raises RunError where the file is missing, torn, was changed, or its note
+    disagrees with ``owner``.
+    """
+    found: list[SavedTensors] = []
+
+    def digest() -> str:
+        found.append(_read(path, owner, own))
+        return found[0].digest
+
+    if len(set(own.ranks.on_each(digest))) > 1:
+        raise RunError(f"{path} was replaced while it was read; try again")
+    return found[0]
+
+
+def _read(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors:
+    while True:
+        with reading(path), open_regular(path) as file:
+            try:
+                return _checked(path, owner, own)
+            except RunError:
+                # The library opens the path twice: another file may have taken its place between.
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    raise
+
+
+def _checked(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors:
+    from safetensors import SafetensorError, safe_open
+
+    tensors: dict[str, Tensor] = {}
+    is_held = path.stat().st_size <= free_bytes()
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = _note_of(path, file.metadata() or {}, owner)
+            digest = _digest_of_note(note)
+            for name in sorted(file.keys()):
+                tensor = file.get_tensor(name)
+                tensor = tensor.clone() if is_held else tensor
+                _add(digest, name, tensor)
+                rows = own.of(name, tensor.dim())
+                tensors[name] = tensor if rows is None else tensor[rows.start : rows.stop].clone()
+    except (SafetensorError, LookupError, ValueError, TypeError, RuntimeError) as error:
+        raise RunError(f"{path} is torn or not a safetensors file: {error!s:.200}") from error
+    if digest.hexdigest() != note[DIGEST]:
+        raise RunError(f"{path} is torn or was changed: its content does not match its digest")
+    return SavedTensors(tensors=tensors, note=note)
+
+
+def _note_of(path: Path, metadata: Mapping[str, str], owner: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        note = json.loads(metadata.get(_METADATA_KEY, ""))
+    except (ValueError, RecursionError):
+        note = None
+    if not isinstance(note, dict) or DIGEST not in note:
+        raise RunError(f"{path} was not written by foretaste: its metadata say nothing of a run")
+    for name, expected in owner.items():
+        if note.get(name) != expected:
+            raise RunError(
+                f"{path} belongs to another run or place: its {name} is {note.get(name)!r}, not "
+                f"{expected!r}"
+            )
+    return note
+
+
+def save_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    owner: Mapping[str, Any],
+    own: OwnRows,
+    note: Mapping[str, Any],
+) -> None:
+    """Replace what is at ``path`` by the tensors of all ranks, at one stroke; the first writes.
+
+    Args:
+        owner: the entries of the note that a reader expects.
+        own: the rows of ``tensors`` that are here.
+        note: further entries, of the first rank.
+
+    Raises RunError where they cannot be written, such as on a full disk.
+    """
+    import torch
+
+    gathered: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name].detach()
+        if own.of(name, tensor.dim()) is None:
+            gathered[name] = tensor.cpu().contiguous()
+        elif pieces := list(own.ranks.to_first(tensor)):
+            gathered[name] = torch.cat(pieces)
+    own.ranks.on_first(lambda: _write(path, gathered, {**owner, **note}))
+
+
+def _write(path: Path, tensors: dict[str, Tensor], note: Mapping[str, Any]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    digest = _digest_of_note(note)
+    for name in sorted(tensors):
+        _add(digest, name, tensors[name])
+    text = json.dumps({**note, DIGEST: digest.hexdigest()}, sort_keys=True)
+    with writing(path), atomic_file(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata={_METADATA_KEY: text})
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def _digest_of_note(note: Mapping[str, Any]) -> hashlib._Hash:
+    rest = {name: value for name, value in note.items() if name != DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+
+
+def _add(digest: hashlib._Hash, name: str, tensor: Tensor) -> None:
+    """Add a tensor's name, type, shape and bytes to a digest."""
+    import torch
+
+    digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,7 +208,7 @@ class SavedState:
     """The state that a training goes on from."""
 
     tensors: dict[str, Tensor]
-    """All that changes from update to update, by name; of what is sharded this rank's rows."""
+    """All that changes from update to update, by name; of what is shared out this rank's rows."""
     position: dict[str, Any]
     """The rest of it, as JSON values."""
     log_bytes: int
@@ -55,19 +230,19 @@ class StateFile:
         note = {}
         if own.ranks.is_first:
             note = {"log_bytes": self._log.flush(), "position": dict(position)}
-        save_tensors(self.path, tensors, self._owner, own, note=note)
+        save_tensors(self.path, tensors, self._owner, own, note)
 
     def load(self, own: OwnRows) -> SavedState | None:
         """The state, None where there is none; RunError where it or the log is not whole."""
         if own.ranks.on_first(lambda: not os.path.lexists(self.path)):
             return None
         try:
-            saved = SavedTensors.open(self.path, self._owner, own)
+            saved = read_tensors(self.path, self._owner, own)
             position, log_bytes = saved.note["position"], saved.note["log_bytes"]
             own.ranks.on_first(lambda: len(self._log.lines_until(log_bytes)))
         except RunError as error:
             raise RunError(f"{error}. Remove {self.path} to begin this training anew") from error
-        return SavedState(tensors=saved.tensors(), position=position, log_bytes=log_bytes)
+        return SavedState(tensors=saved.tensors, position=position, log_bytes=log_bytes)
 
 
 class BestWeights:
@@ -86,7 +261,7 @@ class BestWeights:
 
     def save(self, state_dict: Mapping[str, Tensor], epoch: int | None, own: OwnRows) -> None:
         """Have these weights, which are of ``epoch``, replace those before."""
-        save_tensors(self.path, state_dict, self._owner, own, note={"epoch": epoch})
+        save_tensors(self.path, state_dict, self._owner, own, {"epoch": epoch})
 
     def load(self, own: OwnRows) -> SavedTensors:
         """The weights; RunError where there are none, or those of another run."""
@@ -96,7 +271,7 @@ class BestWeights:
                 raise RunError(self._why_missing())
 
         own.ranks.on_first(check_are_there)
-        weights = SavedTensors.open(self.path, self._owner, own)
+        weights = read_tensors(self.path, self._owner, own)
         self.loaded_epoch = weights.note["epoch"]
         self.loaded_digest = weights.digest
         return weights

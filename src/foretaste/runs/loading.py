@@ -14,11 +14,10 @@ from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, RankError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
-from foretaste.runs.checkpoint_files import WEIGHTS
+from foretaste.runs.checkpoint_files import WEIGHTS, SavedTensors
 from foretaste.runs.config import RunConfig
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
-from foretaste.runs.saved_tensors import SavedTensors
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +130,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
         model = build_model(*definition)
     weights = run.open_weights()
     check_weights(run, model, weights)
-    model.load_state_dict(weights.tensors(), assign=True)
+    model.load_state_dict(weights.tensors, assign=True)
     return model.to(device).eval()
 
 
@@ -152,7 +151,7 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
 
     path, name_of_model = run.path / WEIGHTS, run.config.model
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = weights.shapes()
+    found = {name: list(tensor.shape) for name, tensor in weights.tensors.items()}
     if missing := sorted(expected.keys() - found.keys()):
         raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
     if foreign := sorted(found.keys() - expected.keys()):
@@ -162,8 +161,8 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
             raise RunError(
                 f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
             )
-        for _, piece in weights.pieces(name):
-            # In one pass, without a tensor of the same size.
-            extremes = torch.aminmax(piece) if piece.numel() else ()
-            if not all(torch.isfinite(extreme) for extreme in extremes):
-                raise RunError(f"{path}: {name!r} holds numbers that are not finite")
+        tensor = weights.tensors[name]
+        # In one pass, without a tensor of the same size.
+        extremes = torch.aminmax(tensor) if tensor.numel() else ()
+        if not all(torch.isfinite(extreme) for extreme in extremes):
+            raise RunError(f"{path}: {name!r} holds numbers that are not finite")

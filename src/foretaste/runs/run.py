@@ -26,7 +26,15 @@ from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
-from foretaste.runs.checkpoint_files import STATE, WEIGHTS, BestWeights, SavedState, StateFile
+from foretaste.runs.checkpoint_files import (
+    STATE,
+    WEIGHTS,
+    BestWeights,
+    OwnRows,
+    SavedState,
+    SavedTensors,
+    StateFile,
+)
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.metrics_log import MetricsLog
 from foretaste.runs.paths import (
@@ -36,12 +44,7 @@ from foretaste.runs.paths import (
     new_run_directory,
     reading,
     training_lock,
-)
-from foretaste.runs.saved_tensors import (
-    OwnRows,
-    SavedTensors,
-    discard_tensors,
-    remove_old_shards,
+    writing,
 )
 
 if TYPE_CHECKING:
@@ -211,10 +214,10 @@ class Run:
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
-        return self.open_weights().tensors()
+        return self.open_weights().tensors
 
     def open_weights(self, own: OwnRows | None = None) -> SavedTensors:
-        """The best weights, to be read one by one, and their digest; RunError as `load_weights`.
+        """The best weights, with their note and its digest; RunError as `load_weights`.
 
         They are whole and of this training, even while it goes on and replaces them.
         """
@@ -229,14 +232,13 @@ class Run:
         with training_lock(self.path):
             for name in (WEIGHTS, STATE, METRICS):
                 remove_leftovers(self.path / name)
-                remove_old_shards(self.path / name)
             yield
 
     def begin_anew(self) -> None:
         """Forget all that an earlier start came to; RunError, with the run as it was, where the log
         is damaged."""
         first = self.log.lines()[:1]
-        discard_tensors(self.path / WEIGHTS)
+        self._discard(WEIGHTS)
         self.log.cut(first)
 
     def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
@@ -264,7 +266,11 @@ class Run:
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
-        discard_tensors(self.path / STATE)
+        self._discard(STATE)
+
+    def _discard(self, name: str) -> None:
+        with writing(self.path / name):
+            (self.path / name).unlink(missing_ok=True)
 
     def check_is_unchanged(self, name: str) -> None:
         """RunError where a file that was written with the run is missing or not as it was."""

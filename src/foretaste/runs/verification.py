@@ -109,5 +109,4 @@ def _check_weights(run: Run) -> str:
         model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
     check_weights(run, model, weights)
     num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())
-    in_shards = f" in {weights.num_shards:,} shards" if weights.num_shards else ""
-    return f"{num_numbers:,} numbers{in_shards}: digest, owner, names, shapes, finite"
+    return f"{num_numbers:,} numbers: digest, owner, names, shapes, finite"

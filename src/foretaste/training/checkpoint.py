@@ -10,10 +10,9 @@ import torch
 
 from foretaste.errors import RunError
 from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.runs.checkpoint_files import STATE
+from foretaste.runs.checkpoint_files import STATE, OwnRows
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
-from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 

@@ -27,9 +27,9 @@ from foretaste.models.share import Share
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.ranks import ALONE, Ranks
+from foretaste.runs.checkpoint_files import OwnRows
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
-from foretaste.runs.saved_tensors import OwnRows
 from foretaste.training.auto import TrainingPlan, followed_settings
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, conditions
@@ -201,7 +201,7 @@ class Trainer:
                 raise
             checkpoints.save()
             best, stopping = run.open_weights(OwnRows.of_model(self.model)), state.early_stopping
-            self.model.load_state_dict(best.tensors())
+            self.model.load_state_dict(best.tensors)
             prior = validation.choose_prior(plan.select_by, stopping.best_value)
             if prior.evaluation is not None:
                 stopping.best_value = prior.evaluation[plan.select_by]

@@ -90,7 +90,7 @@ class Origin:
         has_rows = {"users": model.user_rows, "items": model.item_rows}
         matches = {kind: match for kind, match in matches.items() if has_rows[kind]}
         weights = run.open_weights()
-        return cls(run=run, weights=weights.tensors(), digest=weights.digest, matches=matches)
+        return cls(run=run, weights=weights.tensors, digest=weights.digest, matches=matches)
 
     def check_sizes(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
         """SettingError where parameters whose names so begin are of other sizes than the model's.
