@@ -3,73 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from cyclopts import App
 
 from foretaste.cli.app import app
-from foretaste.cli.arguments import (
-    DEFAULTS,
-    ID_LISTS,
-    METRIC_LISTS,
-    NAME_LISTS,
-    NUMBER_LISTS,
-    spread_lists,
-)
+from foretaste.cli.arguments import DEFAULTS
 from foretaste.cli.train_options import RawData
 from foretaste.data import PrepareConfig
-from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run
 from tests.cli.conftest import Done
 
 
 @pytest.mark.parametrize(
-    ("line", "spread"),
+    ("line", "values"),
     [
-        ("--layers 64 32 ds", "--layers 64 --layers 32 ds"),
-        ("--layers 64,32 ds", "--layers 64 --layers 32 ds"),
-        ("--layers=64,32 ds", "--layers 64 --layers 32 ds"),
-        ("--layers 64, 32, ds", "--layers 64 --layers 32 ds"),
-        ("--layers 64 --layers 32", "--layers 64 --layers 32"),
-        ("-k 5 10 -k 20", "-k 5 -k 10 -k 20"),
-        ("ds --hidden 600 --epochs 3", "ds --hidden 600 --epochs 3"),
-        ("--layers wide", "--layers wide"),
-        ("--layers", "--layers"),
-        ("recommend run --user 42 43 -k 2", "recommend run --user 42 --user 43 -k 2"),
-        ("recommend run --history a,b -7 --all", "recommend run --history a,b --history -7 --all"),
-        ("recommend run --exclude=1 --user 2", "recommend run --exclude=1 --user 2"),
-        ("recommend run --user", "recommend run --user"),
-        ("recommend --user 42 run", "recommend --user 42 run"),
-        ("similar run --item a b", "similar run --item a --item b"),
-        ("compare a b -m x@5 y@5", "compare a b -m x@5 -m y@5"),
-        ("compare a --metric x@5 y@5 b", "compare a --metric x@5 --metric y@5 b"),
-        ("compare a --metric=x@5 b", "compare a --metric=x@5 b"),
-        ("compare a b -m luck", "compare a b -m luck"),
-        ("evaluate run --candidates full", "evaluate run --candidates full"),
-        ("recommend", "recommend"),
-        ("--columns a,b,- ds", "--columns=a --columns=b --columns=- ds"),
-        ("--items_columns=a,b", "--items_columns=a --items_columns=b"),
-        ("--columns", "--columns"),
-        ("", ""),
+        ("train neumf ds --layers 64 32", {"layers": (64, 32)}),
+        ("train neumf ds --layers 64,32 -e 3", {"layers": (64, 32)}),
+        ("train neumf ds --layers=64,32", {"layers": (64, 32)}),
+        ("train neumf ds --layers 64, 32,", {"layers": (64, 32)}),
+        ("train neumf ds --layers 64 --layers 32", {"layers": (64, 32)}),
+        ("evaluate run -k 5 10 -k 20", {"k": (5, 10, 20)}),
+        ("blend a b --weights 0.7 -0.3", {"weights": (0.7, -0.3)}),
+        ("recommend run --user 42 43 -k 2", {"user": ("42", "43"), "k": 2}),
+        ("recommend run --history a,b -7 --all", {"history": ("a,b", "-7"), "all": True}),
+        ("recommend run --exclude=1 --user 2", {"exclude": ("1",), "user": ("2",)}),
+        ("recommend --user=42 -k 2 run", {"user": ("42",), "k": 2}),
+        ("similar run --item a b", {"item": ("a", "b")}),
+        ("compare a b -m x@5 y@5", {"metrics": ("x@5", "y@5")}),
+        ("compare a b --metric x@5,y@5", {"metrics": ("x@5", "y@5")}),
+        ("compete ds --models ease,vae", {"models": ("ease", "vae")}),
+        ("prepare ds --columns a,b,- --overwrite", {"columns": ("a", "b", "-")}),
+        ("prepare a,b.csv --items_columns=a,b", {"items_columns": ("a", "b")}),
     ],
 )
-def test_lists_end_where_their_parts_do(line: str, spread: str) -> None:
-    assert spread_lists(line.split()) == spread.split()
+def test_lists_end_with_the_next_option(line: str, values: dict[str, object]) -> None:
+    _, bound, _ = app.parse_args(line.split(), exit_on_error=False, print_error=False)
+    found = dict(bound.arguments)
+    for value in bound.arguments.values():
+        if is_dataclass(value):
+            found |= vars(value)
+    assert found.items() >= values.items()
 
 
-def test_every_list_of_numbers_is_known() -> None:
-    kinds = [EvaluationConfig, *map(config_class, MODEL_NAMES)]
-    lists = {
-        f"--{name}".replace("_", "-")
-        for kind in kinds
-        for name, hint in get_type_hints(kind).items()
-        if hint in (tuple[int, ...], tuple[int, ...] | None)
-    }
-    assert lists | {"-k", "--weights"} == NUMBER_LISTS  # those of a blend belong to no config
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train neumf --layers 64 32 data", "DATASET is needed and not given; it goes before the"),
+        ("recommend --user 1 2 runs/vae", "RUN is needed and not given; it goes before the"),
+        ("evaluate -m ndcg@10 runs/vae", "RUN is needed and not given; it goes before the"),
+        ("compare runs/vae -m ndcg@10 runs/gmf", "got 1; runs go before the options"),
+        ("recommend runs/vae --user", "--user needs a value."),
+    ],
+)
+def test_what_a_command_works_on_goes_before_its_lists(
+    foretaste: Callable[..., Done], line: str, message: str
+) -> None:
+    done = foretaste(line)
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train gmf absent.csv --factors -3", "factors is -3"),
+        ("train gmf absent.csv --epochs -3", "epochs is -3"),
+        ("tune gmf absent.csv --epochs -3", "epochs is -3"),
+        ("evaluate absent -k 0", "k is (0,)"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_read(
+    foretaste: Callable[..., Done], line: str, message: str
+) -> None:
+    done = foretaste(line)
+    assert done.status == 2
+    assert message in done.err
 
 
 def options_of(command: App) -> list[str]:
@@ -110,27 +122,6 @@ def test_the_seed_is_that_of_the_training(
 
 
 @pytest.mark.parametrize(
-    "verb", ["recommend", "similar", "compare", "compete", "evaluate", "report"]
-)
-def test_every_list_of_ids_and_metrics_is_known(verb: str) -> None:
-    lists = {
-        name
-        for argument in app[verb].assemble_argument_collection(default_parameter=DEFAULTS)
-        if argument.hint in (tuple[str, ...], list[str])
-        for name in argument.names
-        if name.startswith("-")
-    }
-    has_metrics = verb in ("compare", "compete", "evaluate", "report")
-    known = ID_LISTS.get(verb, frozenset()) | (METRIC_LISTS if has_metrics else frozenset())
-    assert lists - NAME_LISTS == known
-
-
-def test_every_list_of_names_is_known() -> None:
-    lists = {entry.name for entry in fields(PrepareConfig) if "tuple[str" in str(entry.type)}
-    assert {f"--{name}".replace("_", "-") for name in lists} == NAME_LISTS
-
-
-@pytest.mark.parametrize(
     "line",
     [
         "--factors 8 --layers 16 8 --negatives 2 --batch-size 64 --learning-rate 0.01 --epochs 1",
@@ -145,8 +136,8 @@ def test_spellings_of_one_command(
     done = foretaste(f"train neumf {line} data --seed 7 --run", path)
     assert done.status == 0, done.err
     config = Run.open(path).config
-    given = {"factors": 8, "layers": [16, 8]}
+    given = {"factors": 8, "layers": [16, 8], "negatives": 2}
     assert config.model_config.items() >= given.items()
-    asked = {name: config.asked[name] for name in ("negatives", "batch_size", "learning_rate")}
-    assert asked == {"negatives": 2, "batch_size": 64, "learning_rate": 0.01}
+    asked = {name: config.asked[name] for name in ("batch_size", "learning_rate")}
+    assert asked == {"batch_size": 64, "learning_rate": 0.01}
     assert (config.asked["epochs"], config.seed) == (1, 7)

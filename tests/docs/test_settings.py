@@ -13,7 +13,6 @@ from cyclopts import App
 
 import foretaste
 from foretaste.cli.app import app
-from foretaste.cli.arguments import spread_lists
 from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.columns import find_spelling
 from foretaste.evaluation.config import EvaluationConfig
@@ -154,7 +153,7 @@ def shown_commands() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "line"), shown_commands())
 def test_commands_that_are_only_shown_can_be_read(name: str, line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
-    app.parse_args(spread_lists(words), exit_on_error=False, print_error=False)
+    app.parse_args(words, exit_on_error=False, print_error=False)
 
 
 def test_every_public_name_is_explained() -> None:

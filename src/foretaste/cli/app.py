@@ -22,8 +22,7 @@ from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
     explained,
-    note_given,
-    spread_lists,
+    split_at_commas,
 )
 from foretaste.cli.console import TerminalConsole
 from foretaste.cli.nvidia import modern
@@ -48,7 +47,7 @@ app = App(
     Every command explains itself with --help.""",
     help_format="markdown",
     default_parameter=DEFAULTS,
-    config=(check_whole_numbers, note_given),
+    config=(split_at_commas, check_whole_numbers),
     result_action="return_none",
     suppress_keyboard_interrupt=False,
 )
@@ -194,7 +193,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     try:
         for line in lines:
             app(
-                spread_lists(line),
+                line,
                 console=TerminalConsole(),
                 exit_on_error=False,
                 print_error=False,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, get_args
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from cyclopts import (
     App,
@@ -40,25 +37,6 @@ SHORT_NAMES = {
 }
 """Settings that have a short name."""
 
-NUMBER_LISTS = frozenset({"--layers", "--hidden", "--k", "-k", "--history-lengths", "--weights"})
-"""Options that take several numbers."""
-
-NAME_LISTS = frozenset({"--columns", "--items-columns"})
-"""Options that take several names, with commas between them."""
-
-METRIC_LISTS = frozenset({"--metric", "-m"})
-"""Options that take several metrics, such as ndcg@10."""
-
-ID_LISTS = {
-    "recommend": frozenset({"--user", "--history", "--exclude", "--candidates"}),
-    "similar": frozenset({"--item"}),
-    "compete": frozenset({"--models"}),
-}
-"""Options that take several ids or names, by the command."""
-
-_NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
-_METRIC = re.compile(r"\w+@[0-9]+")
-
 
 def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
     name = SHORT_NAMES.get(field.name)
@@ -72,66 +50,37 @@ def _as_typed(default: Any) -> str | None:
     return None if default is None else str(default)
 
 
-DEFAULTS = Parameter(short_alias=_short_name, negative_iterable=(), show_default=_as_typed)
+DEFAULTS = Parameter(
+    short_alias=_short_name,
+    negative_iterable=(),
+    show_default=_as_typed,
+    consume_multiple=1,  # --user 7 11, and at least one
+)
 """Rules of every option of every command."""
 
 FLAG = Parameter(negative="", show_default=False)
 """An option that is given or not, without a value."""
 
 
-def spread_lists(tokens: Sequence[str]) -> list[str]:
-    """The command line with each number, name, metric or id of a list behind an option of its own.
-
-    ``--layers 64 32`` and ``--layers 64,32`` become ``--layers 64 --layers 32``, so that a list
-    ends where its numbers do and never swallows what follows; metrics likewise. An id may be any
-    word: ids go on to the next option where the run stands before all options, and else end with
-    the first.
-    """
-    rest = list(tokens)
-    verb, place, *_ = (*tokens, "-", "-")
-    belongs: dict[str, Callable[[str], bool]] = dict.fromkeys(METRIC_LISTS, is_metric)
-    if not place.startswith("-"):
-        for name in ID_LISTS.get(verb, ()):
-            belongs[name] = lambda word: not word.startswith("-") or is_numbers(word)
-    spread: list[str] = []
-    while rest:
-        token = rest.pop(0)
-        name, equals, value = token.partition("=")
-        values = []
-        if name in NUMBER_LISTS:
-            values = [value] if equals else take_numbers(rest)
-        if values:
-            numbers = [number for part in values for number in part.strip(",").split(",")]
-            spread += [part for number in numbers for part in (name, number)]
-        elif name.replace("_", "-") in NAME_LISTS and (equals or rest):
-            names = value if equals else rest.pop(0)
-            # A name may be a mere -, which only stands behind an equals sign.
-            spread += [f"{name}={part}" for part in names.split(",")]
-        elif name in belongs and not equals:
-            words = _take(rest, belongs[name])
-            spread += [part for word in words for part in (name, word)] or [name]
-        else:
-            spread.append(token)
-    return spread
+WITH_COMMAS = frozenset({"columns", "items_columns", "models", "metrics"})
+"""Lists of names that may have commas between them, as every list of numbers may; an id may hold
+one."""
 
 
-def take_numbers(rest: list[str]) -> list[str]:
-    """Remove and return the numbers that ``rest`` begins with."""
-    return _take(rest, is_numbers)
-
-
-def _take(rest: list[str], belongs: Callable[[str], bool]) -> list[str]:
-    taken = list(takewhile(belongs, rest))
-    del rest[: len(taken)]
-    return taken
-
-
-def is_numbers(word: str) -> bool:
-    return _NUMBERS.fullmatch(word) is not None
-
-
-def is_metric(word: str) -> bool:
-    return _METRIC.fullmatch(word) is not None
+def split_at_commas(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Make several values of one with commas, where a list of numbers or names is asked for."""
+    for argument in arguments:
+        words = [token.value for token in argument.tokens if token.keyword is not None]
+        kinds = kinds_of(argument.hint)
+        is_numbers = any(get_origin(kind) is tuple for kind in kinds) and bool(kinds & {int, float})
+        if any("," in word for word in words) and (
+            is_numbers or argument.field_info.name in WITH_COMMAS
+        ):
+            argument.tokens = [
+                token.evolve(value=part)
+                for token in argument.tokens
+                for part in (token.value.strip(",") if is_numbers else token.value).split(",")
+            ]
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -144,20 +93,27 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
                     raise CoercionError(argument=argument, token=token, target_type=int)
 
 
-_given: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
-"""Names of the settings that the command line gives."""
+def unset(config: type[Any]) -> Any:
+    """The options of a config, each None unless it is given; help has the config's defaults."""
+    hints = get_type_hints(config, include_extras=True)
+    annotations = {
+        item.name: Annotated[
+            hints[item.name], Parameter(show_default=_as_typed(item.default) or False)
+        ]
+        for item in fields(config)
+    }
+    body = {
+        "__annotations__": annotations,
+        "__post_init__": lambda self: None,  # the config itself checks what is given
+        **dict.fromkeys(annotations),
+    }
+    return dataclass(frozen=True, kw_only=True)(type(config.__name__, (config,), body))
 
 
-def note_given(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Remember which settings the command line gives, for `given_settings`."""
-    _given.set(frozenset(argument.field_info.name for argument in arguments if argument.tokens))
-
-
-def given_settings(config: Any) -> dict[str, Any]:
-    """The settings of a config that the command line gives; a config has the others by default."""
-    if config is None:
-        return {}
-    return {name: value for name, value in vars(config).items() if name in _given.get()}
+def given_settings(options: Any) -> dict[str, Any]:
+    """The settings among options of `unset` that the command line gives."""
+    given = {} if options is None else vars(options)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def kinds_of(hint: Any) -> set[Any]:
@@ -205,16 +161,13 @@ def explained(app: App, error: CycloptsError) -> str:
     elif isinstance(error, MissingArgumentError):
         assert error.argument is not None
         stray = f", and nothing is known to do with {unused!r}" if unused else ""
-        message = f"{error.argument.name} is needed and not given{stray}."
+        is_place = not error.argument.name.startswith("-")
+        where = "; it goes before the options" if is_place else ""
+        message = f"{error.argument.name} is needed and not given{stray}{where}."
         if error.keyword is not None:
             message = f"{error.keyword} needs a value."
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {unused!r}."
-        if words[-1] in ID_LISTS:
-            message += (
-                " For several ids put the run first and the ids after one option, or repeat the"
-            )
-            message += " option before each id; after an equals sign stands one id."
     return f"{message}\nSee {' '.join(words)} --help."
 
 

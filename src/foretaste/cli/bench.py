@@ -38,8 +38,8 @@ _BENCHMARKS = {
 
 _MODELS = {"neumf": "NeuMF, of NVIDIA's sizes unless others are given.", "vae": "Mult-VAE."}
 
-_BENCHMARK = Parameter(name="*", group="Benchmark", consume_multiple=True)
-_MODEL = Parameter(name="*", group="Model", consume_multiple=True)
+_BENCHMARK = Parameter(name="*", group="Benchmark")
+_MODEL = Parameter(name="*", group="Model")
 
 _OPTIONS = {"train": TrainBench, "inference": InferenceBench, "recommend": RecommendBench}
 _OF_ONE_MODEL = {("inference", "neumf"): NeuMFInferenceBench}

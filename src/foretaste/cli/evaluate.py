@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from foretaste._util.process import launch
-from foretaste.cli.arguments import FLAG, given_settings
+from foretaste.cli.arguments import FLAG, given_settings, unset
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
     MetricsFormat,
@@ -35,12 +35,14 @@ from foretaste.report.tables import (
     metric_rows,
 )
 
+_Evaluation: Any = unset(EvaluationConfig)
+
 
 def evaluate(
     run: Path,
     /,
     *,
-    config: Annotated[EvaluationConfig | None, Parameter(name="*", group="Metrics")] = None,
+    config: Annotated[_Evaluation | None, Parameter(name="*", group="Metrics")] = None,
     metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"), group="Metrics")] = (),
     split: Literal["test", "validation"] = "test",
     dataset: Path | None = None,
@@ -73,19 +75,20 @@ def evaluate(
 
     if log_path is not None:
         check_log_path(log_path, overwrite=overwrite)
-    config = config or EvaluationConfig()
+    given = given_settings(config)
+    settings = EvaluationConfig(**given)
     if metrics:
-        if "k" in given_settings(config):
+        if "k" in given:
             raise SettingError(
                 "--metric and --k both say how long lists are; leave out one of them"
             )
         metrics = canonical_metrics(metrics)
-        more = config.more or measures_lists(metrics)
-        config = replace(config, k=lengths_of(metrics), more=more)
+        more = settings.more or measures_lists(metrics)
+        settings = replace(settings, k=lengths_of(metrics), more=more)
     opened = Run.open(run)
     data = dataset_for(opened, dataset)
     with counting(f"Ranking {split}", quiet=quiet) as progress:
-        found = evaluate_run(opened, data, config, split=split, device=device, progress=progress)
+        found = evaluate_run(opened, data, settings, split=split, device=device, progress=progress)
     note_if_unfinished(opened, quiet=quiet)
     name, model = opened.path.resolve().name, opened.config.model
     grid = comparison_grid({name: found}, metrics) if metrics else evaluation_grid(found)
@@ -139,7 +142,9 @@ def compare(
     from foretaste.runs import Run
 
     if len(runs) < 2:
-        raise SettingError(f"compare needs two runs or more, got {len(runs)}")
+        raise SettingError(
+            f"compare needs two runs or more, got {len(runs)}; runs go before the options"
+        )
     metrics = canonical_metrics(metrics)
     if html is not None:
         from foretaste.report.contents import checked_output

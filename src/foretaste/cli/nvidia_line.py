@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from foretaste.cli.arguments import SHORT_NAMES, is_metric, is_numbers, take_numbers
+from foretaste.cli.arguments import SHORT_NAMES
 from foretaste.errors import SettingError
 
 _FLAGS = frozenset(
@@ -30,6 +32,9 @@ _MODELS: Mapping[str, tuple[str | None, ...]] = {
     **dict.fromkeys(("evaluate", "prepare"), (None,)),
 }
 """Models of the commands that the scripts had, by verb; None where a command names no model."""
+
+_NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
+_METRIC = re.compile(r"\w+@[0-9]+")
 
 _SAME_OPTION = {"--amp", "--fp16"}
 """Two names of one option of theirs."""
@@ -82,7 +87,9 @@ def take_options(names: Collection[str], tokens: list[str]) -> list[Option]:
             continue
         written, equals, value = token.partition("=")
         if name == "--layers" and not equals:
-            value = " ".join(take_numbers(tokens))
+            numbers = list(takewhile(_NUMBERS.fullmatch, tokens))
+            del tokens[: len(numbers)]
+            value = " ".join(numbers)
         elif name not in _FLAGS and not equals:
             if not tokens or tokens[0].startswith("--"):
                 raise SettingError(f"{written} needs a value")
@@ -157,7 +164,7 @@ class Line:
         """The index of the first word that is no option's value, no number and no metric."""
         takes_value = False
         for number, token in enumerate(self.kept):
-            if is_numbers(token) or is_metric(token):
+            if _NUMBERS.fullmatch(token) or _METRIC.fullmatch(token):
                 takes_value = False
             elif token.startswith("-"):
                 name = canonical(token)

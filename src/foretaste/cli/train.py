@@ -53,7 +53,7 @@ def command_for(model: str) -> Callable[..., None]:
     def command(
         *dataset: Source,
         model_config: Any = None,
-        config: TrainingConfig | None = None,
+        config: Any = None,
         start_from: StartFrom = None,
         pretraining: PretrainingConfig | None = None,
         raw: RawOptions = None,
@@ -70,6 +70,8 @@ def command_for(model: str) -> Callable[..., None]:
                 know begin as in any training.
             bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
         """
+        settings = given_settings(model_config)
+        config_class(model)(**settings)  # SettingError before data are prepared
         _bind(bind)
         _train(
             model,
@@ -77,10 +79,10 @@ def command_for(model: str) -> Callable[..., None]:
             raw,
             place,
             logs,
-            config=config,
+            config=TrainingConfig(**given_settings(config)),
             start_from=start_from,
             pretraining=pretraining,
-            **given_settings(model_config),
+            **settings,
         )
 
     command.__annotations__ |= options_of(config_class(model))

@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 from cyclopts.help import HelpPanel
 
 from foretaste._util.formatting import option_words, without_password
-from foretaste.cli.arguments import FLAG, given_settings, kinds_of
+from foretaste.cli.arguments import FLAG, kinds_of, unset
 from foretaste.cli.console import steps
 from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
 from foretaste.data.manifest import FILE_NAME
@@ -100,7 +100,9 @@ class RawData(InputConfig):
         """The command that trains a run's model on all of its raw files; none for a dataset."""
         if are_prepared(sources):
             return []
-        given = {**given_settings(self), "protocol": None}  # without one nothing is held out
+        # Without a protocol nothing is held out.
+        default = vars(RawData(protocol=self.protocol))
+        given = {name: value for name, value in vars(self).items() if value != default[name]}
         words = (*map(without_password, sources), *option_words(given))
         return [("foretaste", "train", "--like", run, *words)]
 
@@ -166,8 +168,8 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
         logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
     negatives = {name: Parameter(group=NEGATIVES) for name in OF_NEGATIVES}
     configs: dict[str, tuple[Any, Group, bool]] = {
-        "model_config": (shown_as(kind, negatives), MODEL, bool(fields(kind))),
-        "config": (_training_options(kind), TRAINING, True),
+        "model_config": (unset(shown_as(kind, negatives)), MODEL, bool(fields(kind))),
+        "config": (unset(_training_options(kind)), TRAINING, True),
         "pretraining": (PretrainingConfig, START, bool(kind.pretrained_parts)),
         "logs": (logs, OUTPUT, True),
     }

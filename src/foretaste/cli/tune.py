@@ -14,6 +14,7 @@ from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, s
 from foretaste.cli.train_options import RawData, RawOptions, Source, are_prepared, options_of
 from foretaste.errors import SettingError
 from foretaste.models.registry import MODELS, config_class
+from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import TRIALS
 
 tune = App(name="tune")
@@ -44,6 +45,10 @@ def command_for(model: str) -> Callable[..., None]:
             format: How to print; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """
+        settings = given_settings(model_config)
+        config_class(model)(**settings)  # SettingError before data are prepared
+        training = given_settings(config)
+        TrainingConfig(**training)
         time_s = None if time is None else _seconds(time)
         raw = raw or RawData()
         data = raw.open(dataset, quiet=quiet)
@@ -51,8 +56,6 @@ def command_for(model: str) -> Callable[..., None]:
         from foretaste.training import Callback
         from foretaste.tune import tune_model
 
-        given = (given_settings(each) for each in (model_config, config))
-        settings = {name: value for each in given for name, value in each.items()}
         found = tune_model(
             model,
             data,
@@ -61,6 +64,7 @@ def command_for(model: str) -> Callable[..., None]:
             output=output,
             callback=Callback() if quiet else None,
             **settings,
+            **training,
         )
         print_metrics(found.rows(), [("", found.grid())], [] if quiet else found.notes(), format)
         if format == "table" and not quiet:
