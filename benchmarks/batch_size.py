@@ -115,7 +115,7 @@ def _trained(case: Case, dataset: Path, path: Path) -> Run:
             patience=0,
             device="cpu",
         ),
-        run_path=path,
+        run=path,
     )
 
 

@@ -51,7 +51,7 @@ def make_runs(directory: Path) -> list[Path]:
     if not runs[-1].exists():
         data = prepare(generate(SHAPE).table, directory / "data", protocol="none")
         for run in runs:
-            train(run.name, data, run_path=run)
+            train(run.name, data, run=run)
     return runs
 
 

@@ -146,7 +146,7 @@ def series(num_kills: int, num_events: int, directory: Path, place: str, seed: i
     directory.mkdir(parents=True, exist_ok=True)
     if not (directory / "run").exists():
         data = prepare(generate(SHAPE).table, directory / "data", protocol="none")
-        train("ease", data, run_path=directory / "run")
+        train("ease", data, run=directory / "run")
     output = directory / "kills.jsonl"
     rows = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
     acknowledged = {event for row in rows for event in row["acknowledged"]}

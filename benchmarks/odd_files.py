@@ -150,7 +150,7 @@ def make_original(root: Path) -> None:
             root / "data",
             model_config=foretaste.GMFConfig(factors=4),
             config=foretaste.TrainingConfig(epochs=4, batch_size=1000, checkpoint_every_s=0.0),
-            run_path=root / "run",
+            run=root / "run",
             progress=Stopping(),
         )
     (root / LOCK).write_text("process 1 on a host of old")

@@ -142,7 +142,7 @@ def run(trial: Trial, data: Path, work: Path) -> dict[str, Any]:
         config=foretaste.TrainingConfig(
             seed=trial.seed, candidates=trial.candidates, device="cpu", **trial.training
         ),
-        run_path=run_path,
+        run=run_path,
     )
     events = trained.log.read()
     summary = next(event for event in events if event["event"] == "summary")

@@ -216,11 +216,11 @@ def reproduce(
 def _trained(path: Path, model: str, dataset: Dataset, ranks: Ranks, **settings: Any) -> Run:
     """The run at ``path``, trained to its end: from the beginning, or from where it stopped."""
     if not ranks.agreed((path / CONFIG).exists()):
-        return train(model, dataset, run_path=path, **settings)
+        return train(model, dataset, run=path, **settings)
     run = Run.open(path)
     if ranks.agreed(run.is_finished):
         return run
-    return resume(run, dataset_path=dataset.path, callback=settings["callback"])
+    return resume(run, dataset=dataset.path, callback=settings["callback"])
 
 
 def _data(publication: Publication, dataset: Any, source_dir: Path | str | None) -> Dataset:

@@ -65,7 +65,7 @@ def trained(
         dataset,
         model_config=model_config,
         config=_training_config(kind, seed, precision),
-        run_path=path,
+        run=path,
     )
     return load_model(run, "cpu")
 

@@ -44,7 +44,7 @@ dataset = foretaste.prepare(data, f"{folder}/data", config)
 config = foretaste.TrainingConfig(epochs=int(epochs), precision=precision, device="cpu")
 if model in ("popularity", "ease"):
     config = foretaste.TrainingConfig(device="cpu")
-foretaste.train(model, dataset, config=config, run_path=f"{folder}/run")
+foretaste.train(model, dataset, config=config, run=f"{folder}/run")
 """
 
 

@@ -96,7 +96,7 @@ def test_every_model_answers_as_one_that_was_trained_does(
     dataset = prepare(plays, tmp_path / "data", items=films, protocol="none")
     settings = quick(model) | SMALL.get(model, {})
     run = foretaste.train(
-        model, dataset, run_path=tmp_path / "run", device="cpu", callback=QUIET, **settings
+        model, dataset, run=tmp_path / "run", device="cpu", callback=QUIET, **settings
     )
     assert answers(recommender) == answers(foretaste.load(run, device="cpu"))
     assert recommender.recommend(1, k=1)[0].items[0].title is not None
@@ -118,14 +118,14 @@ def test_epochs_are_those_that_were_best_on_a_hold_out(
     pairs = plays.select(["user_id", "item_id"])
     heldout = prepare(pairs, tmp_path / "holdout", protocol="leave-one-out", validation="none")
     found = foretaste.train(
-        model, heldout, run_path=tmp_path / "found", callback=QUIET, learning_rate=0.05, **settings
+        model, heldout, run=tmp_path / "found", callback=QUIET, learning_rate=0.05, **settings
     )
     best_epoch = found.log.read()[-1]["best_epoch"]
     assert watched.protocols == ["leave-one-out (random)", "none"]
     assert watched.epochs == [len(found.history), best_epoch]
     everything = prepare(plays, tmp_path / "all", protocol="none")
     run = foretaste.train(
-        dataset=everything, run_path=tmp_path / "run", callback=QUIET, **rerun_settings(found)
+        dataset=everything, run=tmp_path / "run", callback=QUIET, **rerun_settings(found)
     )
     saved = recommender.save(tmp_path / "saved")
     assert run.open_weights().digest == saved.open_weights().digest

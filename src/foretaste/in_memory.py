@@ -138,9 +138,9 @@ def fit(
         dataset = _everything(interactions, items, preparation, root)
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
-            found = train(dataset=heldout, run_path=root / "search", callback=callback, **arguments)
+            found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
             arguments = rerun_settings(found)
-        run = train(dataset=dataset, run_path=root / "run", callback=callback, **arguments)
+        run = train(dataset=dataset, run=root / "run", callback=callback, **arguments)
         return FittedRecommender(run, config.device, dataset.manifest)
 
 

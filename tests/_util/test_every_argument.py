@@ -38,7 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("world")
     (root / "ratings.csv").write_text(RATINGS)
     dataset = foretaste.prepare(root / "ratings.csv", root / "data")
-    run = foretaste.train("popularity", dataset, run_path=root / "run", callback=Callback())
+    run = foretaste.train("popularity", dataset, run=root / "run", callback=Callback())
     return World(root, dataset, run)
 
 
@@ -78,7 +78,7 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
             partial(foretaste.report_runs, runs=[world.run]),
             ("runs", "metrics", "num_people", "dataset", "config", "split"),
         ),
-        "resume": (partial(foretaste.resume, world.run), ("dataset_path", "logs")),
+        "resume": (partial(foretaste.resume, world.run), ("dataset", "logs")),
         "read_ids": (partial(read_ids, table=recommender.items), ("path",)),
         "read_histories": (partial(read_histories, "no.csv"), ("config",)),
         "verify": (verify, ("path",)),
@@ -90,11 +90,11 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
             ("output", "config", "source_dir", "like", "overwrite"),
         ),
         "train": (
-            partial(foretaste.train, "popularity", world.dataset, run_path=world.run.path),
+            partial(foretaste.train, "popularity", world.dataset, run=world.run.path),
             ("config", "model_config", "pretraining", "logs", "start_from"),
         ),
         "train a model": (
-            lambda model: foretaste.train(model, world.dataset, run_path=world.run.path),
+            lambda model: foretaste.train(model, world.dataset, run=world.run.path),
             ("model",),
         ),
         "compete": (
@@ -109,7 +109,7 @@ def calls(world: World) -> dict[str, tuple[Call, tuple[str, ...]]]:
             lambda model: foretaste.tune_model(model, world.dataset, output=world.run.path),
             ("model",),
         ),
-        "train into": (partial(foretaste.train, "popularity", "no.csv"), ("run_path", "runs_root")),
+        "train into": (partial(foretaste.train, "popularity", "no.csv"), ("run", "runs_root")),
     }
 
 

@@ -107,7 +107,7 @@ def test_the_only_name_that_configs_of_a_training_share_is_the_seed(model: str) 
     ("name", "message"),
     [
         ("lr", "did you mean learning_rate"),
-        ("run", "did you mean run_path"),
+        ("output", "did you mean run?"),
         ("items", r"foretaste\.prepare\(source, items=\.\.\.\)"),
         ("like", "foretaste train --like RUN DATASET"),
     ],

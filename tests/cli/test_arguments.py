@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -9,12 +10,18 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
+import foretaste
 from foretaste.cli.app import app
 from foretaste.cli.arguments import DEFAULTS
 from foretaste.cli.train_options import RawData
-from foretaste.data import PrepareConfig
+from foretaste.data import GivenSplit, PrepareConfig, open_or_prepare
+from foretaste.data.config import PairsConfig
+from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run
+from foretaste.serve import serve
+from foretaste.serve.config import ServeConfig
+from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
 from tests.cli.conftest import Done
 
 
@@ -34,7 +41,7 @@ from tests.cli.conftest import Done
         ("recommend --user=42 -k 2 run", {"user": ("42",), "k": 2}),
         ("similar run --item a b", {"item": ("a", "b")}),
         ("compare a b -m x@5 y@5", {"metrics": ("x@5", "y@5")}),
-        ("compare a b --metric x@5,y@5", {"metrics": ("x@5", "y@5")}),
+        ("compare a b --metrics x@5,y@5", {"metrics": ("x@5", "y@5")}),
         ("compete ds --models ease,vae", {"models": ("ease", "vae")}),
         ("prepare ds --columns a,b,- --overwrite", {"columns": ("a", "b", "-")}),
         ("prepare a,b.csv --items_columns=a,b", {"items_columns": ("a", "b")}),
@@ -91,8 +98,70 @@ def options_of(command: App) -> list[str]:
         for argument in arguments
         if argument.parse
         for name in argument.names
-        if name.startswith("--")
+        if name.startswith("--") and name not in argument.negatives
     ]
+
+
+OF_A_COMMAND = {
+    *("format", "quiet", "verbose", "definitions", "help", "version"),
+    *("overwrite", "report", "html", "log_path"),
+    *("threads", "bind"),  # of this process: torch.set_num_threads and the launcher's in Python
+}
+"""Options about printing, writing and the process, which Python has other means for."""
+
+OTHERWISE_IN_PYTHON = {
+    "train": {"from"},  # start_from: from is a word of Python's own
+    "tune": {"time"},  # time_s: 90s and 2h are text
+    "evaluate": {"metrics"},  # what to show of an evaluation
+    "compare": {"metrics"},
+    "report": {"output"},  # report_runs(...).write(path)
+    "recommend": {"user", "history", "users_file", "histories_file", "all", "unknown"},
+    "similar": {"item", "all"},
+}
+"""Options whose arguments in Python have other names, with the reason."""
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "configs"),
+    [
+        ("prepare", foretaste.prepare, [PrepareConfig, GivenSplit]),
+        (
+            "train gmf",
+            foretaste.train,
+            [config_class("gmf"), TrainingConfig, PretrainingConfig, LogConfig, PrepareConfig],
+        ),
+        ("train --resume", foretaste.resume, [LogConfig]),
+        ("tune gmf", foretaste.tune_model, [config_class("gmf"), TrainingConfig, PrepareConfig]),
+        ("compete", foretaste.compete, [TrainingConfig, PrepareConfig]),
+        ("blend", foretaste.blend, []),
+        ("evaluate", foretaste.evaluate_run, [EvaluationConfig]),
+        ("compare", foretaste.compare_runs, [EvaluationConfig]),
+        ("report", foretaste.report_runs, [EvaluationConfig]),
+        ("export", foretaste.export_run, []),
+        ("serve", serve, [ServeConfig]),
+        ("recommend", foretaste.Recommender.recommend_all, [PairsConfig]),
+        ("similar", foretaste.Recommender.similar_all, []),
+    ],
+)
+def test_an_option_has_the_name_of_its_argument_in_python(
+    words: str, function: Callable[..., object], configs: list[type]
+) -> None:
+    named = {
+        name
+        for one in (function, open_or_prepare, foretaste.Recommender.open)
+        for name in inspect.signature(one).parameters
+    }
+    named |= {entry.name for config in configs for entry in fields(config)}
+    options = {name.removeprefix("--").replace("-", "_") for name in options_of(app_of(words))}
+    others = OTHERWISE_IN_PYTHON.get(words.split()[0], set())
+    assert options - OF_A_COMMAND - others <= named
+
+
+def app_of(words: str) -> App:
+    found = app
+    for word in words.split():
+        found = found[word]
+    return found
 
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
@@ -106,7 +175,7 @@ def test_the_settings_that_share_an_option_name_are_listed(model: str) -> None:
     of_raw_files = {f"--{entry.name}".replace("_", "-") for entry in fields(RawData)}
     shared = set(options) & set(options_of(app["prepare"])) - of_raw_files
     seed = {"--seed"} if config_class(model).has_epochs else set()
-    assert shared == {"--overwrite", "--quiet"} | seed
+    assert shared == {"--overwrite", "--quiet", "--threads"} | seed
 
 
 def test_the_seed_is_that_of_the_training(

@@ -37,7 +37,7 @@ def test_evaluate_finds_what_the_training_found(foretaste: Foretaste) -> None:
         assert (record["run"], record["label"]) == ("runs/vae", "vae")
 
 
-@pytest.mark.parametrize("option", ["--metric ndcg@5 HR@20", "-m ndcg@5 -m hr@20"])
+@pytest.mark.parametrize("option", ["--metrics ndcg@5 HR@20", "-m ndcg@5 -m hr@20"])
 def test_evaluate_shows_the_metrics_asked_for(foretaste: Foretaste, option: str) -> None:
     done = foretaste(f"evaluate runs/vae {option}")
     assert done.status == 0, done.err
@@ -141,7 +141,7 @@ def test_compare_calls_runs_by_their_names(foretaste: Foretaste, tmp_path: Path)
 
 
 def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
-    line = "compare runs/vae runs/vae --metric ndcg@5 -m recall@50"
+    line = "compare runs/vae runs/vae --metrics ndcg@5 -m recall@50"
     assert "| runs/vae (2) | +0.0000 (" in foretaste(f"{line} --format markdown").out
     records = list(csv.DictReader(foretaste(f"{line} --format csv").out.splitlines()))
     assert {record["label"] for record in records} == {"runs/vae (1)", "runs/vae (2)"}
@@ -150,7 +150,7 @@ def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
 
 
 def test_compare_as_json_has_the_differences_that_the_table_shows(foretaste: Foretaste) -> None:
-    line = "compare runs/popularity runs/vae --metric ndcg@10"
+    line = "compare runs/popularity runs/vae --metrics ndcg@10"
     records = {
         (record["run"], record["metric"]): record
         for record in json.loads(foretaste(f"{line} --format json").out)
@@ -239,7 +239,7 @@ def test_more_of_the_lists_and_by_group(foretaste: Foretaste) -> None:
     num_users = sum(record["num_users"] for record in records
                     if (record["by"], record["metric"]) == ("activity", "hr@10"))  # fmt: skip
     assert num_users == records[0]["num_users"] == 120
-    only = foretaste("evaluate runs/popularity --metric popularity_lift@10 --quiet").out
+    only = foretaste("evaluate runs/popularity --metrics popularity_lift@10 --quiet").out
     assert re.search(r"^ popularity +[0-9.]+", only, re.MULTILINE), "more popular than histories"
 
 
@@ -285,14 +285,14 @@ def test_new_users_by_history_length(foretaste: Foretaste, tmp_path: Path) -> No
 
 
 def test_a_report_is_written_once(foretaste: Foretaste) -> None:
-    done = foretaste("report runs/popularity runs/vae --output report.html --people 2")
+    done = foretaste("report runs/popularity runs/vae --output report.html --num-people 2")
     assert (done.status, done.out, done.err) == (0, "Report: report.html\n", "")
     expected = logged("runs/vae")["ndcg@10"]["value"]
     assert f"{expected:.4f}" in Path("report.html").read_text(encoding="utf-8")
     done = foretaste("report runs/vae --output report.html")
     assert done.status == 2
     assert done.err.startswith("error: output report.html exists already; ")
-    assert foretaste("report runs/vae -o report.html --people 0 --overwrite -q").status == 0
+    assert foretaste("report runs/vae -o report.html --num-people 0 --overwrite -q").status == 0
 
 
 def test_compare_may_write_a_report(foretaste: Foretaste) -> None:

@@ -18,7 +18,7 @@ Foretaste = Callable[..., Done]
 
 
 def test_compete(foretaste: Foretaste) -> None:
-    done = foretaste("compete data --models popularity ease --metric hr@10 --candidates sampled-9")
+    done = foretaste("compete data --models popularity ease --metrics hr@10 --candidates sampled-9")
     assert done.status == 0, done.err
     assert "Training popularity on data" in done.err
     assert "candidates sampled-9" in done.out
@@ -39,7 +39,7 @@ def test_compete(foretaste: Foretaste) -> None:
 
 
 def test_one_model_is_not_compared(foretaste: Foretaste) -> None:
-    done = foretaste("compete data --models popularity --metric hr@10 --output alone")
+    done = foretaste("compete data --models popularity --metrics hr@10 --output alone")
     assert done.status == 0, done.err
     assert "the best of 1 model\n" in done.out
     assert done.out.endswith("Next:\n  foretaste evaluate alone/popularity\n")
@@ -74,16 +74,16 @@ def test_a_blend_says_which_runs_gain_nothing(
         done = foretaste(f"train ease data --l2 {l2} --run ease-{l2} -q")
         assert done.status == 0, done.err
     monkeypatch.setattr(training, "blend_weights", lambda *_, **__: (1.0, 0.0))
-    done = foretaste("blend ease-100 ease-101 --output blended")
+    done = foretaste("blend ease-100 ease-101 --run blended")
     assert done.status == 0, done.err
     assert [line for line in done.out.splitlines() if line.startswith("weight ")] == [
         "weight 1  ease-100 (ease)",
         "weight 0  ease-101 (ease): validation gains nothing by it",
     ]
-    done = foretaste("blend ease-100 ease-101 --output blended")
+    done = foretaste("blend ease-100 ease-101 --run blended")
     assert "weight" not in done.out
     assert "blended exists already" in done.err
-    done = foretaste("blend ease-100 ease-101 --output other --weights 0.7")
+    done = foretaste("blend ease-100 ease-101 --run other --weights 0.7")
     assert "weight 0.7" not in done.out
     assert "weights are 1, and the runs 2" in done.err
 

@@ -40,12 +40,12 @@ def test_every_model_has_a_row() -> None:
 def test_a_row_is_true(name: str, dataset: Dataset, tmp_path: Path) -> None:
     _, parallel, precision, _, starts, similar = ROWS[name]
     epochs = {"epochs": 1, **SMALL[name]} if name in SMALL else {}
-    run = foretaste.train(name, dataset, run_path=tmp_path / "run", **epochs)
+    run = foretaste.train(name, dataset, run=tmp_path / "run", **epochs)
     recommender = foretaste.load(run)
 
     def works(error: type[ForetasteError], settings: dict[str, object]) -> bool:
         try:
-            foretaste.train(name, dataset, run_path=tmp_path / "other", **epochs, **settings)
+            foretaste.train(name, dataset, run=tmp_path / "other", **epochs, **settings)
         except error:
             return False
         return True

@@ -123,14 +123,14 @@ def test_large_weights_lie_beside(
 
 def test_a_blend_with_neumf_takes_users(dataset: Dataset, tmp_path: Path) -> None:
     runs = [
-        foretaste.train(name, dataset, run_path=tmp_path / name, factors=4, epochs=1, device="cpu")
+        foretaste.train(name, dataset, run=tmp_path / name, factors=4, epochs=1, device="cpu")
         for name in ("gmf", "ials")
     ]
-    blend = foretaste.blend(runs, weights=[0.5, 0.5], run_path=tmp_path / "blend", device="cpu")
+    blend = foretaste.blend(runs, weights=[0.5, 0.5], run=tmp_path / "blend", device="cpu")
     made = export_run(blend.path, tmp_path / "out", format="torch")
     assert made.inputs == ("history", "history_length", "user_index")
     assert made.parity.different == 0
-    alone = foretaste.blend(runs, weights=[0.0, 1.0], run_path=tmp_path / "alone", device="cpu")
+    alone = foretaste.blend(runs, weights=[0.0, 1.0], run=tmp_path / "alone", device="cpu")
     assert len(export_run(alone.path, tmp_path / "alone-out", format="torch").inputs) == 2
 
 
@@ -165,7 +165,7 @@ def test_the_clients_of_the_page_take_text_ids_without_titles(tmp_path: Path) ->
     pairs = [(user, "abcdefgh"[(user + step) % 8]) for user in range(16) for step in (0, 1, 3)]
     rows = pa.table({"user_id": [u for u, _ in pairs], "item_id": [i for _, i in pairs]})
     shop = foretaste.prepare(rows, tmp_path / "shop")
-    run = foretaste.train("vae", shop, epochs=1, run_path=tmp_path / "run", device="cpu")
+    run = foretaste.train("vae", shop, epochs=1, run=tmp_path / "run", device="cpu")
     export_run(run, tmp_path / "exported" / "vae", k=8)
     export_run(run, tmp_path / "exported" / "vae-torch", k=8, format="torch")
     blocks = [block.text for block in page("exporting.md").blocks if block.language == "python"]

@@ -120,7 +120,7 @@ def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1
             for one in ("ease", "vae")
         ]
         run = foretaste.blend(
-            [member.run for member in members], weights=[0.4, 0.6], run_path=run_path, device="cpu"
+            [member.run for member in members], weights=[0.4, 0.6], run=run_path, device="cpu"
         )
         return Trained(name, dataset, Run.open(run.path))
     recipe = RECIPES.get(name, Recipe())
@@ -129,7 +129,7 @@ def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1
         dataset,
         model_config=recipe.model_config,
         config=TrainingConfig(**recipe.settings, seed=seed, device="cpu"),
-        run_path=run_path,
+        run=run_path,
     )
     return Trained(name, dataset, Run.open(run.path))
 
@@ -161,7 +161,7 @@ class ModelContract:
     ) -> None:
         if trained.name in ("popularity", "blend"):
             pytest.skip("popularity knows no tastes, and a blend is of other models")
-        run = train(trained.name, tiny_board, device="cpu", run_path=tmp_path / "run")
+        run = train(trained.name, tiny_board, device="cpu", run=tmp_path / "run")
         found = evaluate_run(run, tiny_board, split="validation", device="cpu", k=[4])
         # Without a taste 4 of the 18 items that a user may be shown; popularity finds .2 here.
         assert found["hr@4"] > 0.5

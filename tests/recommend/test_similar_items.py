@@ -96,12 +96,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def test_no_relation_is_not_shown_as_one(tiny: Dataset, model: str, tmp_path: Path) -> None:
     if model == "blend":
         members = [
-            foretaste.train(name, tiny, run_path=tmp_path / name).path
+            foretaste.train(name, tiny, run=tmp_path / name).path
             for name in ("itemknn", "ease", "popularity")
         ]
-        run = foretaste.blend(members, weights=[0.4, 0.4, 0.2], run_path=tmp_path / "run")
+        run = foretaste.blend(members, weights=[0.4, 0.4, 0.2], run=tmp_path / "run")
     else:
-        run = foretaste.train(model, tiny, run_path=tmp_path / "run")
+        run = foretaste.train(model, tiny, run=tmp_path / "run")
     recommender = Recommender.open(run.path, "cpu")
     (answer,) = recommender.similar_items(["a"])
     assert answer.item_ids == ["b"]

@@ -105,7 +105,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[foretaste.Run]:
         foretaste.train(
             name if name != EASE else "ease",
             dataset,
-            run_path=root / name,
+            run=root / name,
             callback=Callback(),
             **settings.get(name, {}),
         )
@@ -190,7 +190,7 @@ def test_a_page_loads_nothing_and_runs_nothing(page: Path) -> None:
 
 def test_settings_have_the_negatives_and_what_followed_from_others(tmp_path: Path) -> None:
     dataset = shop(tmp_path / "shop", "leave-one-out")
-    given = {"epochs": 1, "factors": 4, "device": "cpu", "run_path": tmp_path / "gmf"}
+    given = {"epochs": 1, "factors": 4, "device": "cpu", "run": tmp_path / "gmf"}
     run = foretaste.train("gmf", dataset, callback=Callback(), **given)
     (table,) = settings(report_runs([run], num_people=0)).tables
     found = {name: cells[0].value for name, cells in table.grid.rows}
@@ -211,7 +211,7 @@ def test_settings_have_the_weights_that_the_data_decided(
     model: str, names: tuple[str, ...], tmp_path: Path
 ) -> None:
     dataset = shop(tmp_path / "shop", "leave-one-out")
-    given = {"epochs": 1, "device": "cpu", "run_path": tmp_path / model}
+    given = {"epochs": 1, "device": "cpu", "run": tmp_path / model}
     run = foretaste.train(model, dataset, callback=Callback(), **given)
     (table,) = settings(report_runs([run], num_people=0)).tables
     found = {name: cells[0].value for name, cells in table.grid.rows}
@@ -294,7 +294,7 @@ def test_runs_can_be_told_apart_in_plots_and_their_keys(tmp_path: Path) -> None:
     assert [shape for _, shape in marks[:8]] == [*plots.SHAPES]
     dataset = shop(tmp_path / "shop", "leave-one-out")
     paths = [tmp_path / f"run-{number}" for number in range(9)]
-    runs = [foretaste.train("popularity", dataset, run_path=path) for path in paths]
+    runs = [foretaste.train("popularity", dataset, run=path) for path in paths]
     page = report_runs(runs, num_people=0).write(tmp_path / "page.html")
     key = re.findall(r'class="run-(\d)" aria-hidden="true">(.)<', page.read_text(encoding="utf-8"))
     assert key[:9] == [(str(plots.shade(at)), plots.symbol(at)) for at in range(9)]
@@ -305,9 +305,7 @@ def test_characters_that_command_or_turn_the_text_are_escaped(ending: str, tmp_p
     """A plot of U+0001 or U+FFFE would end the process."""
     dataset = shop(tmp_path / "shop", "leave-one-out")
     odd = "\x01\x1b\u202e\u2066\ufffe\uffff"
-    run = foretaste.train(
-        "popularity", dataset, run_path=tmp_path / f"a{odd}b", callback=Callback()
-    )
+    run = foretaste.train("popularity", dataset, run=tmp_path / f"a{odd}b", callback=Callback())
     made = report_runs([run], num_people=1)
     for person in made.people:
         person.history.append(f"title {odd}")
@@ -330,7 +328,7 @@ def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:
 
 def test_one_run_of_known_users(tmp_path: Path) -> None:
     dataset = shop(tmp_path / "shop", "leave-one-out")
-    run = foretaste.train("popularity", dataset, run_path=tmp_path / "run", callback=Callback())
+    run = foretaste.train("popularity", dataset, run=tmp_path / "run", callback=Callback())
     made = report_runs([run], num_people=3, candidates="sampled-5")
     ids = {about.get("id") for _, about in parsed(made.write(tmp_path / "r.html")).elements}
     assert {"quality", "groups", "people"} <= ids

@@ -184,9 +184,7 @@ def test_a_history_has_what_the_run_and_the_events_have(client: TestClient) -> N
 def test_the_training_of_a_run_is_that_of_its_directory(
     dataset: Dataset, tmp_path: Path, client: TestClient
 ) -> None:
-    run = train(
-        "vae", dataset, run_path=tmp_path / "vae", device="cpu", hidden=(4,), latent=2, epochs=2
-    )
+    run = train("vae", dataset, run=tmp_path / "vae", device="cpu", hidden=(4,), latent=2, epochs=2)
     with serving(run.path) as (own, _):
         found = own.get("/v1/run").json()
     assert [one["loss"] for one in found["epochs"]] == [one["loss"] for one in run.history]

@@ -36,13 +36,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     titles = [HOSTILE if n == 0 else f"The Book of {n}" for n in ids.to_pylist()]
     pa_csv.write_csv(pa.table({"item_id": ids, "title": titles}), folder / "titles.csv")
     shop = prepare(table, folder / "shop", config, items=folder / "titles.csv")
-    train("ease", shop, run_path=folder / "ease", device="cpu")
-    train("vae", shop, run_path=folder / "vae", device="cpu", hidden=(8,), latent=4, epochs=3)
+    train("ease", shop, run=folder / "ease", device="cpu")
+    train("vae", shop, run=folder / "vae", device="cpu", hidden=(8,), latent=4, epochs=3)
     big = pa.array([n + BIG for n in table["item_id"].to_pylist()])
     plain = prepare(table.set_column(1, "item_id", big), folder / "numbers", config)
-    train("itemknn", plain, run_path=folder / "plain", device="cpu")
+    train("itemknn", plain, run=folder / "plain", device="cpu")
     everything = prepare(table, folder / "all", protocol="none")
-    train("ease", everything, run_path=folder / "everything", device="cpu")
+    train("ease", everything, run=folder / "everything", device="cpu")
     return folder
 
 

@@ -35,7 +35,7 @@ def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[
 @pytest.fixture(scope="module")
 def blended(members: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Run:
     path = tmp_path_factory.mktemp("blends") / "run"
-    return foretaste.blend(members, weights=WEIGHTS, run_path=path, callback=Callback())
+    return foretaste.blend(members, weights=WEIGHTS, run=path, callback=Callback())
 
 
 def states(model: RecommenderModel, dataset: Dataset) -> list[tuple[UserState, HistoryTensors]]:
@@ -94,14 +94,14 @@ def test_a_blend_answers_without_its_runs(
 def test_similar_items_need_a_model_that_knows_some(
     members: list[Run], dataset: Dataset, tmp_path: Path
 ) -> None:
-    other = train("popularity", dataset, run_path=tmp_path / "other", callback=Callback())
+    other = train("popularity", dataset, run=tmp_path / "other", callback=Callback())
     run = foretaste.blend(
-        [members[3], other], weights=[1, 1], run_path=tmp_path / "run", callback=Callback()
+        [members[3], other], weights=[1, 1], run=tmp_path / "run", callback=Callback()
     )
     with pytest.raises(UnsupportedError, match="none of the models of this blend"):
         foretaste.load(run).similar_items(run.items.ids()[:1])
     unheard = foretaste.blend(
-        [members[3], members[0]], weights=[1, 0], run_path=tmp_path / "ease", callback=Callback()
+        [members[3], members[0]], weights=[1, 0], run=tmp_path / "ease", callback=Callback()
     )
     with pytest.raises(UnsupportedError, match="none of the models of this blend"):
         foretaste.load(unheard).similar_items(run.items.ids()[:1])
@@ -111,10 +111,10 @@ def test_similar_items_need_a_model_that_knows_some(
 def test_new_people_are_fitted_as_by_the_run_alone(
     name: str, members: list[Run], dataset: Dataset, tmp_path: Path
 ) -> None:
-    settings = {"negatives": 1, "epochs": 3, "learning_rate": 0.01, "run_path": tmp_path / name}
+    settings = {"negatives": 1, "epochs": 3, "learning_rate": 0.01, "run": tmp_path / name}
     alone = train(name, dataset, callback=Callback(), **settings)
     run = foretaste.blend(
-        [alone, members[3]], weights=[1, 0], run_path=tmp_path / "run", callback=Callback()
+        [alone, members[3]], weights=[1, 0], run=tmp_path / "run", callback=Callback()
     )
     histories = states(load_model(alone, "cpu"), dataset)[1][1]
     blended, member = load_model(run, "cpu"), load_model(alone, "cpu")
@@ -132,7 +132,7 @@ def test_weights_are_found_on_validation_and_are_the_same_again(
     assert sum(weights) == pytest.approx(1.0, abs=1e-3)
     assert told[-1][0] <= told[-1][1]
     runs = [
-        foretaste.blend(members[:3], run_path=tmp_path / name, callback=Callback())
+        foretaste.blend(members[:3], run=tmp_path / name, callback=Callback())
         for name in ("one", "other")
     ]
     assert weights_of(runs[0]) == weights_of(runs[1])
@@ -182,7 +182,7 @@ def test_weights_are_found_by_the_measure_asked_for(
         members[:2],
         select_by="hr@3",
         candidates="sampled-5",
-        run_path=tmp_path / "run",
+        run=tmp_path / "run",
         callback=Callback(),
     )
     assert set(asked) == {("sampled-5", (3,))}
@@ -208,22 +208,22 @@ def refusal(runs: list[Any], **settings: Any) -> str:
 def test_runs_that_cannot_be_blended_are_refused(
     members: list[Run], blended: Run, everything: Dataset, tmp_path: Path
 ) -> None:
-    other = train("ease", everything, run_path=tmp_path / "other", callback=Callback())
-    more = train("popularity", everything, run_path=tmp_path / "more", callback=Callback())
+    other = train("ease", everything, run=tmp_path / "other", callback=Callback())
+    more = train("popularity", everything, run=tmp_path / "more", callback=Callback())
     path = tmp_path / "run"
-    assert "blend needs two runs or more, got 1" in refusal(members[:1], run_path=path)
-    assert "is named twice" in refusal([members[0], members[0].path], run_path=path)
-    assert "is a blend itself" in refusal([members[0], blended], run_path=path)
-    assert "was trained on another dataset than" in refusal([members[0], other], run_path=path)
-    assert "has no validation part to find weights on" in refusal([other, more], run_path=path)
+    assert "blend needs two runs or more, got 1" in refusal(members[:1], run=path)
+    assert "is named twice" in refusal([members[0], members[0].path], run=path)
+    assert "is a blend itself" in refusal([members[0], blended], run=path)
+    assert "was trained on another dataset than" in refusal([members[0], other], run=path)
+    assert "has no validation part to find weights on" in refusal([other, more], run=path)
     assert "candidates is fixed, and none came with" in refusal(
-        members[:2], candidates="fixed", run_path=path
+        members[:2], candidates="fixed", run=path
     )
     assert "select_by is hr@5, by which weights are found, and weights are given" in refusal(
-        members[:2], weights=[1, 1], select_by="hr@5", run_path=path
+        members[:2], weights=[1, 1], select_by="hr@5", run=path
     )
-    assert "weights are 1, and the runs 2" in refusal(members[:2], weights=[1.0], run_path=path)
+    assert "weights are 1, and the runs 2" in refusal(members[:2], weights=[1.0], run=path)
     assert "a blend needs a run with a positive weight" in refusal(
-        members[:2], weights=[0, 0], run_path=path
+        members[:2], weights=[0, 0], run=path
     )
     assert not path.exists()

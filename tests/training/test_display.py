@@ -247,10 +247,10 @@ def test_settings_that_a_fit_ignores_are_named(
 ) -> None:
     stream = shown_on(Stream(terminal=False), monkeypatch)
     shared = TrainingConfig(device="cpu", epochs=3, candidates="sampled-9", beta1=0.8)
-    train("popularity", dataset, config=shared, run_path=tmp_path / "run")
+    train("popularity", dataset, config=shared, run=tmp_path / "run")
     note = "note        popularity is fitted in one pass and ignores epochs, beta1\n"
     assert note in stream.getvalue()
-    train("popularity", dataset, device="cpu", run_path=tmp_path / "other")
+    train("popularity", dataset, device="cpu", run=tmp_path / "other")
     assert stream.getvalue().count("note  ") == 1
 
 
@@ -259,7 +259,7 @@ def test_sweeps_show_the_settings_that_act(
 ) -> None:
     stream = shown_on(Stream(terminal=False), monkeypatch)
     shared = TrainingConfig(device="cpu", epochs=1, batch_size=9)
-    train("ials", dataset, config=shared, run_path=tmp_path / "run")
+    train("ials", dataset, config=shared, run=tmp_path / "run")
     said = stream.getvalue()
     assert "note        ials is fitted by sweeps and ignores batch_size\n" in said
     assert (
@@ -272,7 +272,7 @@ def test_no_average_is_no_choice_to_show(
 ) -> None:
     stream = shown_on(Stream(terminal=False), monkeypatch)
     for name, path in (("gmf", "one"), ("dae", "two")):
-        train(name, dataset, device="cpu", epochs=1, run_path=tmp_path / path)
+        train(name, dataset, device="cpu", epochs=1, run=tmp_path / path)
     chosen = [line for line in stream.getvalue().splitlines() if "auto chose" in line]
     assert ["--ema" in line for line in chosen] == [False, True]
 

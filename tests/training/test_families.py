@@ -42,11 +42,11 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(name: str, dataset: Dataset, path: Path, **settings: Any) -> Run:
     if name == "toy-blend":
         parts = [
-            train(part, dataset, run_path=path.with_name(f"{path.name}-{part}"), **QUIET).path
+            train(part, dataset, run=path.with_name(f"{path.name}-{part}"), **QUIET).path
             for part in ("toy-steps", "ease")
         ]
         settings["runs"] = tuple(map(str, parts))
-    return train(name, dataset, run_path=path, **QUIET | settings)
+    return train(name, dataset, run=path, **QUIET | settings)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -117,9 +117,9 @@ def test_each_phase_updates_its_own_parameters(dataset: Dataset, tmp_path: Path)
 def test_a_model_of_other_runs_wants_their_dataset(
     dataset: Dataset, everything: Dataset, tmp_path: Path
 ) -> None:
-    other = train("ease", everything, run_path=tmp_path / "other", **QUIET)
+    other = train("ease", everything, run=tmp_path / "other", **QUIET)
     with pytest.raises(SettingError, match=r"train --like \S*/other \S+ makes a run to blend in"):
-        train("toy-blend", dataset, run_path=tmp_path / "run", runs=[str(other.path)], **QUIET)
+        train("toy-blend", dataset, run=tmp_path / "run", runs=[str(other.path)], **QUIET)
     assert not (tmp_path / "run").exists()
 
 

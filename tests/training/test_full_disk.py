@@ -47,9 +47,7 @@ def train_large(
         epochs=4, batch_size=20, learning_rate=0.0003, eval_every=2, device="cpu", **more
     )
     settings = DAEConfig(hidden=(400,), latent=50)
-    return train(
-        "dae", dataset, model_config=settings, config=config, run_path=path, callback=callback
-    )
+    return train("dae", dataset, model_config=settings, config=config, run=path, callback=callback)
 
 
 class FullAfterThreeEpochs(Callback):

@@ -33,7 +33,7 @@ def test_training_and_folding_in_do_not_import_the_compiler(
     code = (
         "import sys; from foretaste import TrainingConfig, load, train;"
         "config = TrainingConfig(epochs=1, device='cpu');"
-        "run = train('gmf', sys.argv[1], config=config, run_path=sys.argv[2]);"
+        "run = train('gmf', sys.argv[1], config=config, run=sys.argv[2]);"
         "(answer,) = load(run).recommend_for([run.items.ids()[:3]], k=2);"
         "assert len(answer.items) == 2 and not answer.reason;"
         "sys.exit('torch._dynamo' in sys.modules)"

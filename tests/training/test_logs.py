@@ -159,7 +159,7 @@ def test_models_fitted_in_one_pass_are_logged_too(dataset: Dataset, tmp_path: Pa
     logs = LogConfig(
         log_path=tmp_path / "copy.json", results_dir=tmp_path / "results", tensorboard=True
     )
-    run = train("popularity", dataset, run_path=tmp_path / "run", logs=logs)
+    run = train("popularity", dataset, run=tmp_path / "run", logs=logs)
     assert (tmp_path / "copy.json").read_bytes() == run.log.path.read_bytes()
     assert json.loads((tmp_path / "results" / "args.json").read_text())["model"] == "popularity"
     assert [step for step, _ in scalars(run)["test/hr_at_10"]] == [0]
@@ -167,7 +167,7 @@ def test_models_fitted_in_one_pass_are_logged_too(dataset: Dataset, tmp_path: Pa
 
 def test_a_trace_needs_steps(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="fitted in one pass has no steps"):
-        train("popularity", dataset, run_path=tmp_path / "run", logs=LogConfig(trace=True))
+        train("popularity", dataset, run=tmp_path / "run", logs=LogConfig(trace=True))
     assert not (tmp_path / "run").exists()
 
 

@@ -149,7 +149,7 @@ def test_a_link_to_a_run_stays_a_link(dataset: Dataset, place: Path) -> None:
 
 def test_a_model_that_is_fitted_replaces_a_run_too(dataset: Dataset, place: Path) -> None:
     run_of("gmf", dataset, place / "run")
-    foretaste.train("popularity", dataset, run_path=place / "run", overwrite=True)
+    foretaste.train("popularity", dataset, run=place / "run", overwrite=True)
     assert Run.open(place / "run").config.model == "popularity"
 
 
@@ -195,7 +195,7 @@ def test_a_dataset_that_is_not_there_removes_nothing(dataset: Dataset, place: Pa
         run_of("gmf", dataset, place / "run", overwrite=True, callback=Killing("epoch 2"))
     before = contents(place)
     with pytest.raises(ForetasteError):
-        foretaste.train("gmf", place / "none", run_path=place / "run", overwrite=True)
+        foretaste.train("gmf", place / "none", run=place / "run", overwrite=True)
     assert contents(place) == before
 
 

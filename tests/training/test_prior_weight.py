@@ -113,5 +113,5 @@ def test_a_run_repeated_on_all_data_keeps_the_chosen_weight(
     run = trained("mlp", heldout_users, tmp_path / "run", seed=1)
     chosen = events(run, "summary")[0]["prior_weight"]
     assert chosen < 1.0
-    again = train(dataset=everything, run_path=tmp_path / "again", **rerun_settings(run))
+    again = train(dataset=everything, run=tmp_path / "again", **rerun_settings(run))
     assert load_model(again, "cpu").get_buffer("prior_weight").item() == chosen

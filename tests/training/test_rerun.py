@@ -31,7 +31,7 @@ def experiment(dataset: Dataset, tmp_path: Path) -> Run:
         dataset,
         model_config=GMFConfig(factors=3, negatives=2),
         config=ASKED,
-        run_path=tmp_path / "experiment",
+        run=tmp_path / "experiment",
     )
     return Run.open(run.path)
 
@@ -39,7 +39,7 @@ def experiment(dataset: Dataset, tmp_path: Path) -> Run:
 def train_again(settings: dict[str, Any], dataset: Dataset, run_path: Path) -> Run:
     return train(
         dataset=dataset,
-        run_path=run_path,
+        run=run_path,
         **settings,
     )
 
@@ -50,7 +50,7 @@ def summary_of(run: Run) -> dict[str, Any]:
 
 def test_settings_that_a_model_ignores_are_not_asked_for(dataset: Dataset, tmp_path: Path) -> None:
     run = train(
-        "ials", dataset, config=TrainingConfig(epochs=1, device="cpu"), run_path=tmp_path / "run"
+        "ials", dataset, config=TrainingConfig(epochs=1, device="cpu"), run=tmp_path / "run"
     )
     asked = rerun_settings(Run.open(run.path))["config"]
     ignored = {entry.name for entry in fields(TrainingConfig)} - set(heeded_settings(IALSConfig))
@@ -92,7 +92,7 @@ def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_p
     config = TrainingConfig(
         epochs=12, learning_rate=0.3, learning_rate_schedule="cosine", device="cpu"
     )
-    run = train("gmf", dataset, config=config, factors=3, run_path=tmp_path / "experiment")
+    run = train("gmf", dataset, config=config, factors=3, run=tmp_path / "experiment")
     best = summary_of(run)["best_epoch"]
     assert best < 12
     settings = rerun_settings(run)
@@ -108,7 +108,7 @@ def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_p
 
 def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) -> None:
     config = TrainingConfig(epochs=1, device="cpu")
-    run = train("gmf", dataset, config=config, factors=3, run_path=tmp_path / "run")
+    run = train("gmf", dataset, config=config, factors=3, run=tmp_path / "run")
     chosen = max(4, dataset.train.num_items // 8)
     assert (run.config.asked["negatives"], run.config.resolved["negatives"]) == ("auto", chosen)
     assert chosen != 4
@@ -132,7 +132,7 @@ def test_repeating_on_everything_trains_to_the_end(
 def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_path: Path) -> None:
     config = TrainingConfig(device="cpu")
     run = train(
-        "ease", dataset, model_config=EaseConfig(l2=7.0), config=config, run_path=tmp_path / "one"
+        "ease", dataset, model_config=EaseConfig(l2=7.0), config=config, run=tmp_path / "one"
     )
     settings = rerun_settings(Run.open(run.path))
     assert settings == {

@@ -507,14 +507,14 @@ def test_the_dataset_may_have_moved(whole: Run, dataset: Dataset, tmp_path: Path
     copy.rename(tmp_path / "moved")
     with pytest.raises(DatasetError, match="is not there any more; say where it is now"):
         resume(run)
-    resume(run, dataset_path=tmp_path / "moved")
+    resume(run, dataset=tmp_path / "moved")
     assert weights_of(run) == weights_of(whole)
 
 
 def test_another_dataset_is_refused(dataset: Dataset, test_only: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run")
     with pytest.raises(DatasetError, match=r"does not hold what .*run was trained on"):
-        resume(run, dataset_path=test_only.path)
+        resume(run, dataset=test_only.path)
 
 
 @dataclass

@@ -73,7 +73,7 @@ def numbers_of(
         dataset,
         model_config=MODEL_CONFIGS.get(model),
         config=foretaste.TrainingConfig(**settings),
-        run_path=run_path,
+        run=run_path,
     )
     lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]

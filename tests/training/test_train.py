@@ -224,7 +224,7 @@ def test_the_run_remembers_what_was_asked_and_what_it_became(
     given = {"factors": 4, "layers": [8, 8, 4], "dropout": 0.5, "negatives": 4}
     assert run.config.model_config.items() >= given.items()
     assert run.config.dataset.digest == dataset.manifest.digest
-    gmf = train("gmf", dataset, epochs=1, factors=4, device="cpu", run_path=tmp_path / "gmf").config
+    gmf = train("gmf", dataset, epochs=1, factors=4, device="cpu", run=tmp_path / "gmf").config
     assert gmf.model_config["temperature"] is None
     assert gmf.resolved["temperature"] == 0.15
 
@@ -310,7 +310,7 @@ def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Pa
         model_config=MLPConfig(layers=(8, 4), negatives=2),
         config=TrainingConfig(epochs=2, device="cpu", seed=3),
         logs=LogConfig(log_path=tmp_path / "first.jsonl"),
-        run_path=tmp_path / "first",
+        run=tmp_path / "first",
     )
     with chdir(tmp_path):
         found = train(
@@ -324,7 +324,7 @@ def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Pa
             log_path=tmp_path / "second.jsonl",
             protocol="held-out-users",
             num_heldout_users=5,
-            run_path=tmp_path / "second",
+            run=tmp_path / "second",
         )
     assert found.config.dataset.digest == expected.config.dataset.digest
     for name in ("model", "asked", "resolved", "seed"):
@@ -334,6 +334,6 @@ def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Pa
 
 
 def test_a_model_fitted_in_one_pass_takes_what_acts_on_it(dataset: Dataset, tmp_path: Path) -> None:
-    run = train("ease", dataset, l2=9.0, candidates="sampled-9", run_path=tmp_path / "run")
+    run = train("ease", dataset, l2=9.0, candidates="sampled-9", run=tmp_path / "run")
     assert run.config.model_config == {"l2": 9.0, "dropout": 0.5}
     assert run.config.resolved["candidates"] == "sampled-9"

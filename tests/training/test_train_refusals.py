@@ -27,13 +27,13 @@ def test_an_unknown_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["vae", "dae", "recvae", "popularity", "ease"])
 def test_sampling_belongs_to_those_that_sample(name: str, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="belongs to GMFConfig, MLPConfig and NeuMFConfig"):
-        train(name, dataset, run_path=tmp_path / "run", negatives=3)
+        train(name, dataset, run=tmp_path / "run", negatives=3)
     assert not (tmp_path / "run").exists()
 
 
 def test_settings_of_another_model_are_refused(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"model_config of neumf is VAEConfig.*; it must be Neu"):
-        train("neumf", dataset, model_config=VAEConfig(), run_path=tmp_path / "run")
+        train("neumf", dataset, model_config=VAEConfig(), run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -44,7 +44,7 @@ def test_settings_are_no_dicts(
 ) -> None:
     said = rf"{name}( of neumf)? is {{.*}}; it must be \w+Config\(\.\.\.\), with settings by name"
     with pytest.raises(SettingError, match=said):
-        train("neumf", dataset, run_path=tmp_path / "run", **{name: given})  # type: ignore[arg-type]
+        train("neumf", dataset, run=tmp_path / "run", **{name: given})  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_setting_by_name_is_refused_where_it_has_no_place(
     model: str, settings: dict[str, Any], message: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingError, match=message):
-        train(model, dataset, run_path=tmp_path / "run", **settings)
+        train(model, dataset, run=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
 
 
@@ -135,7 +135,7 @@ def test_a_target_that_nothing_measures_is_refused(tmp_path: Path) -> None:
     table = pa.table({"user_id": [1, 1, 2, 2], "item_id": [1, 2, 2, 3]})
     dataset = prepare(table, tmp_path / "all", PrepareConfig(protocol="none"))
     with pytest.raises(SettingError, match="holds nothing out to measure it on"):
-        train("gmf", dataset, config=TrainingConfig(target=0.5), run_path=tmp_path / "run")
+        train("gmf", dataset, config=TrainingConfig(target=0.5), run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -144,7 +144,7 @@ def test_negatives_that_cannot_be_kept_leave_no_run(
     negatives: int, dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedError, match=r"with 1,000,.* negatives .*; lower batch_size"):
-        train("gmf", dataset, negatives=negatives, device="cpu", run_path=tmp_path / "run")
+        train("gmf", dataset, negatives=negatives, device="cpu", run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -178,16 +178,16 @@ def test_a_validation_is_counted_beside_what_training_keeps(
 
 def test_a_callback_is_a_callback(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="callback is 3; it must be a Callback"):
-        train("ease", dataset, run_path=tmp_path / "run", callback=3)  # type: ignore[arg-type]
+        train("ease", dataset, run=tmp_path / "run", callback=3)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
-    run = train("ease", dataset, run_path=tmp_path / "run")
+    run = train("ease", dataset, run=tmp_path / "run")
     with pytest.raises(SettingError, match="callback is 3; it must be a Callback"):
         resume(run, callback=3)  # type: ignore[arg-type]
 
 
 def test_a_name_that_is_no_text_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="its name is not UTF-8 text; name another"):
-        train("ease", dataset, run_path=tmp_path / "\udcff" / "run")
+        train("ease", dataset, run=tmp_path / "\udcff" / "run")
     with pytest.raises(RunError, match="its name is not UTF-8 text; name another"):
         train("ease", dataset, runs_root=tmp_path / "\udcff")
     assert not [path for path in tmp_path.iterdir() if path.name != "data"]
@@ -201,12 +201,12 @@ def test_links_that_lead_in_a_circle_are_refused(
     loop.symlink_to("loop")
     reason = os.strerror(errno.ELOOP)
     with pytest.raises(RunError, match=rf"loop cannot be written: {reason}"):
-        train("ease", dataset, run_path=loop, overwrite=overwrite)
+        train("ease", dataset, run=loop, overwrite=overwrite)
     for logs in (
         LogConfig(log_path=loop),
         LogConfig(log_path=loop / "log"),
         LogConfig(results_dir=loop),
     ):
         with pytest.raises(SettingError, match=rf"is .*loop.*, which cannot be written: {reason}"):
-            train("ease", dataset, run_path=run, logs=logs, overwrite=overwrite)
+            train("ease", dataset, run=run, logs=logs, overwrite=overwrite)
     assert not run.exists()

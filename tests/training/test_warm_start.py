@@ -153,10 +153,10 @@ def test_a_start_brings_the_settings_of_its_model(
     name: str, trained: dict[str, Run], grown: Dataset, tmp_path: Path
 ) -> None:
     start = {"start_from": trained[name], "epochs": 1, "device": "cpu"}
-    run = train(name, grown, run_path=tmp_path / "run", **start)
+    run = train(name, grown, run=tmp_path / "run", **start)
     assert run.config.model_config == trained[name].config.model_config
     if name not in ("gmf", "ials"):
-        run = train(name, grown, run_path=tmp_path / "other", dropout=0.25, **start)
+        run = train(name, grown, run=tmp_path / "other", dropout=0.25, **start)
         expected = {**trained[name].config.model_config, "dropout": 0.25}
         assert run.config.model_config == expected
 
@@ -171,7 +171,7 @@ def test_neumf_begins_with_the_weighted_scores_of_its_halves(
         model_config=CONFIGS["neumf"],
         config=TrainingConfig(**STEPLESS, device="cpu"),
         pretraining=pretrained(trained, alpha),
-        run_path=tmp_path / "run",
+        run=tmp_path / "run",
     )
     histories = to_device(dataset.train.rows(np.arange(20)), torch.device("cpu"))
     scores = {}
@@ -241,7 +241,7 @@ def test_runs_that_do_not_fit_are_refused(
             dataset,
             config=TrainingConfig(device="cpu"),
             start_from=trained[source],
-            run_path=tmp_path / "run",
+            run=tmp_path / "run",
             **{"model_config": CONFIGS[name]} | settings,
         )
     assert not (tmp_path / "run").exists()
@@ -257,7 +257,7 @@ def test_other_dropout_is_no_other_size(
         model_config=config,
         config=TrainingConfig(epochs=1, device="cpu"),
         start_from=trained["neumf"],
-        run_path=tmp_path / "run",
+        run=tmp_path / "run",
     )
     assert run.is_finished
 
@@ -296,8 +296,8 @@ def test_scores_of_another_kind_are_refused(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
     config = TrainingConfig(epochs=1, device="cpu")
-    place = {"config": config, "run_path": tmp_path / "run"}
-    half = train("gmf", dataset, factors=4, config=config, run_path=tmp_path / "half")
+    place = {"config": config, "run": tmp_path / "run"}
+    half = train("gmf", dataset, factors=4, config=config, run=tmp_path / "half")
     message = r"half was trained with cosine on and loss softmax, which this neumf .* the loss bce"
     with pytest.raises(SettingError, match=message):
         train("neumf", dataset, model_config=CONFIGS["neumf"], **place,
@@ -390,7 +390,7 @@ def test_a_run_to_start_from_is_opened_once(
         dataset,
         config=TrainingConfig(epochs=1, device="cpu"),
         start_from=trained["gmf"].path,
-        run_path=tmp_path / "run",
+        run=tmp_path / "run",
     )
     assert opened == [trained["gmf"].path]
 

@@ -47,7 +47,7 @@ def run_of(
         start_from=start_from,
         pretraining=pretraining,
         logs=logs,
-        run_path=run_path,
+        run=run_path,
         overwrite=overwrite,
         callback=callback,
     )

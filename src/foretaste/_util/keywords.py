@@ -14,8 +14,7 @@ from foretaste.errors import SettingError
 
 _OTHER_NAMES = {
     ("train", "lr"): "did you mean learning_rate?",
-    ("train", "run"): "did you mean run_path?",
-    ("train", "output"): "did you mean run_path?",
+    ("train", "output"): "did you mean run?",
     ("train", "items"): "prepare the data first: foretaste.prepare(source, items=...)",
     ("train", "like"): "only the command line repeats a run: foretaste train --like RUN DATASET",
 }

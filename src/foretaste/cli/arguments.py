@@ -17,6 +17,7 @@ from cyclopts import (
 )
 
 from foretaste._util.formatting import spelled_like
+from foretaste._util.settings import Threads, checked
 from foretaste.models.registry import MODEL_NAMES
 
 if TYPE_CHECKING:
@@ -60,6 +61,15 @@ DEFAULTS = Parameter(
 
 FLAG = Parameter(negative="", show_default=False)
 """An option that is given or not, without a value."""
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute with so many CPU threads, if a number is given; before ranks meet, who compare it."""
+    if threads is not None:
+        checked_threads = checked("threads", threads, Threads)
+        import torch
+
+        torch.set_num_threads(checked_threads)
 
 
 WITH_COMMAS = frozenset({"columns", "items_columns", "models", "metrics"})

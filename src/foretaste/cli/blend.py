@@ -16,7 +16,7 @@ def blend(
     runs: list[Path],
     /,
     *,
-    output: Path | None = None,
+    run: Path | None = None,
     weights: tuple[float, ...] | None = None,
     select_by: str = "auto",
     candidates: str = "full",
@@ -29,7 +29,7 @@ def blend(
 
     Args:
         runs: Directories of two or more finished runs.
-        output: Directory of the new run, new or empty; runs/blend-DATASET-TIME unless given.
+        run: Directory of the new run, new or empty; runs/blend-DATASET-TIME unless given.
         weights: A number for each run: --weights 0.7 0.3. Found on the validation part unless
             given.
         select_by: Metric that finds the weights: ndcg@10, or ndcg@100 for held-out users, unless
@@ -43,13 +43,13 @@ def blend(
     """
     from foretaste.runs import Run
 
-    opened = [Run.open(run) for run in runs]
+    opened = [Run.open(path) for path in runs]
 
     from foretaste import training
     from foretaste.runs.replacement import place_to_train
 
-    if output is not None:
-        place_to_train(output, overwrite=overwrite)  # RunError before weights are looked for
+    if run is not None:
+        place_to_train(run, overwrite=overwrite)  # RunError before weights are looked for
     if weights is None:
         with counting("Finding weights", quiet=quiet) as progress:
             weights = training.blend_weights(
@@ -61,9 +61,9 @@ def blend(
                 progress=progress,
             )
             select_by = "auto"
-        for run, weight in zip(opened, weights, strict=True):
+        for member, weight in zip(opened, weights, strict=True):
             note = "" if weight else ": validation gains nothing by it"
-            text = f"weight {weight:g}  {run.path} ({run.config.model}){note}"
+            text = f"weight {weight:g}  {member.path} ({member.config.model}){note}"
             say(stdout_console(quiet=quiet), text)
     logs = Logs(quiet=quiet)
     with displayed(TrainingConfig(device=device, candidates=candidates), logs) as display:
@@ -73,7 +73,7 @@ def blend(
             select_by=select_by,
             candidates=candidates,
             dataset=dataset,
-            run_path=output,
+            run=run,
             overwrite=overwrite,
             device=device,
             callback=display,

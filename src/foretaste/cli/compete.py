@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-from foretaste.cli.arguments import FLAG
+from foretaste.cli.arguments import FLAG, use_threads
 from foretaste.cli.console import (
     MetricsFormat,
     counting,
@@ -39,9 +39,10 @@ def compete(
     *dataset: Source,
     models: tuple[str, ...] = MODEL_NAMES,
     tune: int = 0,
-    metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"))] = HEADLINE,
+    metrics: Annotated[tuple[str, ...], Parameter(alias="-m")] = HEADLINE,
     output: Path | None = None,
     config: Annotated[_Training | None, Parameter(name="*", group=TRAINING)] = None,
+    threads: int | None = None,
     raw: RawOptions = None,
     format: MetricsFormat = "table",
     quiet: Annotated[bool, FLAG] = False,
@@ -52,15 +53,17 @@ def compete(
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
         models: Models that take part: --models ease vae.
         tune: Trials of a search that finds the settings of each model first, as foretaste tune.
-        metrics: What to show beside the metric that ranks the models: --metric ndcg@10 hr@10.
+        metrics: What to show beside the metric that ranks the models: --metrics ndcg@10 hr@10.
         output: Directory of the runs, and of the table as table.md, table.csv and table.json;
             competitions/NAME unless given. The same command again repeats no
             training that is finished.
+        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
         format: How to print; csv and json hold every number.
         quiet: Print the table and nothing else: no progress and no notes.
     """
     shown: list[Callable[[int, int], None]] = []
     raw = raw or RawData()
+    use_threads(threads)
     data = raw.open(dataset, quiet=quiet)
 
     from foretaste.training import Callback

@@ -79,7 +79,7 @@ def demo(
                 dataset,
                 model_config=model_config,
                 config=training,
-                run_path=unused_run_path(output / "runs", model),
+                run=unused_run_path(output / "runs", model),
                 callback=display,
             )
         runs.append(run)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from foretaste._util.process import launch
-from foretaste.cli.arguments import FLAG, given_settings, unset
+from foretaste.cli.arguments import FLAG, given_settings, unset, use_threads
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
     MetricsFormat,
@@ -43,10 +43,11 @@ def evaluate(
     /,
     *,
     config: Annotated[_Evaluation | None, Parameter(name="*", group="Metrics")] = None,
-    metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"), group="Metrics")] = (),
+    metrics: Annotated[tuple[str, ...], Parameter(alias="-m", group="Metrics")] = (),
     split: Literal["test", "validation"] = "test",
     dataset: Path | None = None,
     device: str = "auto",
+    threads: int | None = None,
     format: MetricsFormat = "table",
     log_path: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
@@ -56,12 +57,13 @@ def evaluate(
 
     Args:
         run: Directory of the run.
-        metrics: What to show, in place of every metric at the lengths of --k: --metric ndcg@10
+        metrics: What to show, in place of every metric at the lengths of --k: --metrics ndcg@10
             hr@10.
         split: Which held-out part to measure on.
         dataset: Data to measure the run on: where its dataset is now, or another, whose users and
             items are matched by id.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
         format: How to print: csv and json hold every number.
         log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them. Its
             folder is made.
@@ -80,12 +82,13 @@ def evaluate(
     if metrics:
         if "k" in given:
             raise SettingError(
-                "--metric and --k both say how long lists are; leave out one of them"
+                "--metrics and --k both say how long lists are; leave out one of them"
             )
         metrics = canonical_metrics(metrics)
         more = settings.more or measures_lists(metrics)
         settings = replace(settings, k=lengths_of(metrics), more=more)
     opened = Run.open(run)
+    use_threads(threads)
     data = dataset_for(opened, dataset)
     with counting(f"Ranking {split}", quiet=quiet) as progress:
         found = evaluate_run(opened, data, settings, split=split, device=device, progress=progress)
@@ -104,7 +107,7 @@ def compare(
     runs: list[Path],
     /,
     *,
-    metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"))] = HEADLINE,
+    metrics: Annotated[tuple[str, ...], Parameter(alias="-m")] = HEADLINE,
     candidates: str | None = None,
     more: Annotated[bool, FLAG] = False,
     history_lengths: tuple[int, ...] | None = None,
@@ -121,7 +124,7 @@ def compare(
 
     Args:
         runs: Directories of two or more runs; the others are held against the first.
-        metrics: What to show: --metric ndcg@10 hr@10.
+        metrics: What to show: --metrics ndcg@10 hr@10.
         candidates: What held-out items are ranked against: full (the default), sampled-N,
             nvidia-N or fixed.
         more: Show novelty, long tail, diversity and popularity lift too, and quality by group: of

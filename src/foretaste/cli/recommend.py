@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from foretaste.cli.answers import Answering, AnswerOptions
-from foretaste.cli.arguments import FLAG
+from foretaste.cli.arguments import FLAG, use_threads
 from foretaste.cli.console import say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
@@ -123,12 +123,14 @@ def recommend(
     *,
     request: Annotated[Request | None, Parameter(name="*", group="For whom")] = None,
     lists: Annotated[Lists | None, Parameter(name="*", group="Lists")] = None,
+    threads: int | None = None,
     options: Answering = None,
 ) -> None:
     """Recommend items to known users, to new ones, or to everyone.
 
     Args:
         run: Directory of the run.
+        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
     """
     request, options = request or Request(), options or AnswerOptions()
     request.check()
@@ -140,6 +142,7 @@ def recommend(
     found = Run.open(run)
     arguments = (lists or Lists()).arguments(found.items)
     histories, user_ids = request.histories(), request.user_ids(found.users)
+    use_threads(threads)
     with options.opened(found) as recommender:
         _check_commas(recommender.items, request.history)
         if options.output is not None:

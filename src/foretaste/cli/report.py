@@ -19,8 +19,8 @@ def report(
     /,
     *,
     output: Path = Path("report.html"),
-    metrics: Annotated[tuple[str, ...], Parameter(name=("--metric", "-m"))] = HEADLINE,
-    people: int = 20,
+    metrics: Annotated[tuple[str, ...], Parameter(alias="-m")] = HEADLINE,
+    num_people: int = 20,
     candidates: str = EvaluationConfig.candidates,
     history_lengths: tuple[int, ...] | None = None,
     split: Literal["test", "validation"] = "test",
@@ -35,8 +35,8 @@ def report(
         runs: Directories of one run or more; the others are held against the first.
         output: File to write. The ending is the format: .html is all in one file and opens offline,
             .md has its plots in a folder beside it.
-        metrics: What the tables show: --metric ndcg@10 hr@10.
-        people: Number of held-out people, chosen by hash, who are shown with their lists.
+        metrics: What the tables show: --metrics ndcg@10 hr@10.
+        num_people: Number of held-out people, chosen by hash, who are shown with their lists.
         candidates: What held-out items are ranked against: full, sampled-N, nvidia-N or fixed.
         history_lengths: Numbers of items that users unseen in training are measured with; 1 2 5 10
             20 50 unless given, where the protocol holds out such users.
@@ -58,7 +58,7 @@ def report(
             opened,
             config,
             metrics=metrics,
-            num_people=people,
+            num_people=num_people,
             split=split,
             dataset=dataset,
             device=device,

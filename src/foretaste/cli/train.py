@@ -13,7 +13,7 @@ from cyclopts import App
 from foretaste._util.formatting import without_password
 from foretaste._util.process import launch
 from foretaste._util.terminal import print_data
-from foretaste.cli.arguments import FLAG, given_settings
+from foretaste.cli.arguments import FLAG, given_settings, use_threads
 from foretaste.cli.console import (
     DEFINED_ELSEWHERE,
     counting,
@@ -32,6 +32,7 @@ from foretaste.cli.train_options import (
     RunOptions,
     Source,
     StartFrom,
+    Threads,
     are_prepared,
     options_of,
 )
@@ -59,6 +60,7 @@ def command_for(model: str) -> Callable[..., None]:
         raw: RawOptions = None,
         place: RunOptions = None,
         logs: LogOptions = None,
+        threads: Threads = None,
         bind: Bind = False,
     ) -> None:
         """Train a model.
@@ -68,11 +70,13 @@ def command_for(model: str) -> Callable[..., None]:
             start_from: Run of the same model whose weights to begin with; its settings of the model
                 hold too, where none are given. Users and items are matched by id; those it does not
                 know begin as in any training.
+            threads: CPU threads, of each rank; as many as PyTorch takes unless given.
             bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
         """
         settings = given_settings(model_config)
         config_class(model)(**settings)  # SettingError before data are prepared
         _bind(bind)
+        use_threads(threads)
         _train(
             model,
             dataset,
@@ -97,6 +101,7 @@ def rerun(
     raw: RawOptions = None,
     place: RunOptions = None,
     logs: LogOptions = None,
+    threads: Threads = None,
     bind: Bind = False,
 ) -> None:
     """RUN DATASET: repeat the settings of a run.
@@ -110,9 +115,11 @@ def rerun(
         start_from: Run of the same model whose weights to begin with, such as the run itself;
             without it the weights begin as those of the run did.
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
+        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
         bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
     _bind(bind)
+    use_threads(threads)
 
     from foretaste.runs import Run
 
@@ -136,6 +143,7 @@ def resume(
     dataset: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
     logs: LogOptions = None,
+    threads: Threads = None,
     bind: Bind = False,
 ) -> None:
     """RUN: go on with a training that was interrupted or killed.
@@ -148,9 +156,11 @@ def resume(
         dataset: Where the run's dataset is now, if it is not where it was.
         overwrite: Replace, in the end, what is there for --log-path and --results-dir, and a report
             that is there already.
+        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
         bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
     _bind(bind)
+    use_threads(threads)
 
     from foretaste.runs import Run
 
@@ -165,7 +175,7 @@ def resume(
     with displayed(asked_settings(opened), logs) as display:
         resumed = training.resume(
             opened,
-            dataset_path=dataset,
+            dataset=dataset,
             overwrite=overwrite,
             logs=logs.config(),
             callback=display,
@@ -234,7 +244,7 @@ def _train(
             config=config,
             start_from=start,
             pretraining=pretraining,
-            run_path=place.run,
+            run=place.run,
             overwrite=place.overwrite,
             logs=logs.config(),
             callback=display,

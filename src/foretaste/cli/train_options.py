@@ -157,6 +157,7 @@ Source = Annotated[str, Parameter(required=True)]
 RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
 LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
+Threads = Annotated[int | None, Parameter(group=MACHINE)]
 Bind = Annotated[bool, FLAG, Parameter(group=MACHINE)]
 StartFrom = Annotated[Path | None, Parameter(name="--from", group=START)]
 

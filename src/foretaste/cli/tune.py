@@ -9,9 +9,16 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from foretaste.cli.arguments import FLAG, given_settings
+from foretaste.cli.arguments import FLAG, given_settings, use_threads
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
-from foretaste.cli.train_options import RawData, RawOptions, Source, are_prepared, options_of
+from foretaste.cli.train_options import (
+    RawData,
+    RawOptions,
+    Source,
+    Threads,
+    are_prepared,
+    options_of,
+)
 from foretaste.errors import SettingError
 from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import TrainingConfig
@@ -30,6 +37,7 @@ def command_for(model: str) -> Callable[..., None]:
         output: Path | None = None,
         model_config: Any = None,
         config: Any = None,
+        threads: Threads = None,
         raw: RawOptions = None,
         format: MetricsFormat = "table",
         quiet: Annotated[bool, FLAG] = False,
@@ -42,6 +50,7 @@ def command_for(model: str) -> Callable[..., None]:
             time: Time after which no further trial begins: --time 90s, 10m or 2h.
             output: Directory of the runs, and of the trials as table.md, table.csv and table.json;
                 searches/MODEL-NAME unless given.
+            threads: CPU threads, of each rank; as many as PyTorch takes unless given.
             format: How to print; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """
@@ -51,6 +60,7 @@ def command_for(model: str) -> Callable[..., None]:
         TrainingConfig(**training)
         time_s = None if time is None else _seconds(time)
         raw = raw or RawData()
+        use_threads(threads)
         data = raw.open(dataset, quiet=quiet)
 
         from foretaste.training import Callback

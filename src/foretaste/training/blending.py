@@ -41,7 +41,7 @@ def blend(
     select_by: str = "auto",
     candidates: str = "full",
     dataset: Dataset | Path | str | None = None,
-    run_path: Path | str | None = None,
+    run: Path | str | None = None,
     runs_root: Path | str = "runs",
     overwrite: bool = False,
     device: str = "auto",
@@ -57,8 +57,8 @@ def blend(
         weights: a number for each run; by default those of `blend_weights`.
         select_by, candidates: as in `blend_weights`; the test part is ranked by the candidates.
         dataset: the dataset of the runs; by default where it was when the first was trained.
-        run_path: the new run's directory, new or empty; by default a new one in ``runs_root``.
-        overwrite: replace the run at ``run_path``.
+        run: the new run's directory, new or empty; by default a new one in ``runs_root``.
+        overwrite: replace the run at ``run``.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         callback: as in `train`.
 
@@ -86,7 +86,7 @@ def blend(
         data,
         model_config=_config(opened, weights),
         config=TrainingConfig(device=device, candidates=candidates),
-        run_path=run_path,
+        run=run,
         runs_root=runs_root,
         overwrite=overwrite,
         callback=callback,

@@ -56,7 +56,7 @@ def train(
     config: TrainingConfig | None = None,
     start_from: Run | Path | str | None = None,
     pretraining: PretrainingConfig | None = None,
-    run_path: Path | str | None = None,
+    run: Path | str | None = None,
     runs_root: Path | str = "runs",
     overwrite: bool = False,
     logs: LogConfig | None = None,
@@ -80,8 +80,8 @@ def train(
         start_from: a run of the same model whose weights to begin with, users and items matched by
             id; those that are new begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
-        run_path: the run's directory, new or empty; by default a new one in ``runs_root``.
-        overwrite: replace the run at ``run_path``, and what is there where ``logs`` are to go.
+        run: the run's directory, new or empty; by default a new one in ``runs_root``.
+        overwrite: replace the run at ``run``, and what is there where ``logs`` are to go.
             All of it stays until the new training is finished.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
@@ -91,7 +91,7 @@ def train(
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
-    where ``run_path`` is taken or cannot be written; Interrupted, a KeyboardInterrupt, after
+    where ``run`` is taken or cannot be written; Interrupted, a KeyboardInterrupt, after
     Ctrl-C, SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did,
     `resume` goes on.
     """
@@ -118,7 +118,7 @@ def train(
     callback = checked("callback", callback, Callback | None)
     check_settings_act(model, asked, settings)
     warm_start = WarmStart.of_arguments(model, start_from, pretraining)
-    place: Path | None = checked("run_path", run_path, Path | None)
+    place: Path | None = checked("run", run, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
 
     architecture = model_config or kind()
@@ -168,7 +168,7 @@ def train(
 def resume(
     run: Run | Path | str,
     *,
-    dataset_path: Path | str | None = None,
+    dataset: Path | str | None = None,
     overwrite: bool = False,
     logs: LogConfig | None = None,
     callback: Callback | None = None,
@@ -181,7 +181,7 @@ def resume(
     never interrupted.
 
     Args:
-        dataset_path: where the run's dataset is now, if it was moved.
+        dataset: where the run's dataset is now, if it was moved.
         overwrite: replace, in the end, what is there where ``logs`` are to go; of a finished run
             they are all that is written. A run that replaces another may do so anyway.
         logs: files to write beside the run's own log, from its first line on.
@@ -200,7 +200,7 @@ def resume(
             lambda: run if isinstance(run, Run) else Run.open(run), Run.open, all_ranks
         )
         return _by_ranks(
-            lambda ranks: _resumed(found, dataset_path, logs, callback, ranks, overwrite=overwrite),
+            lambda ranks: _resumed(found, dataset, logs, callback, ranks, overwrite=overwrite),
             config_class(found.config.model),
         )
 

@@ -91,10 +91,10 @@ def finished_run(
 ) -> Run:
     """The run at ``path``, trained to its end: from the beginning, or from where it stopped."""
     if not (path / CONFIG).exists():
-        return train(model, dataset, run_path=path, callback=callback, **settings)
+        return train(model, dataset, run=path, callback=callback, **settings)
     run = Run.open(path)
     if not run.is_finished:
-        return resume(run, dataset_path=dataset.path, callback=callback)
+        return resume(run, dataset=dataset.path, callback=callback)
     run.discard_state()
     return run
 

@@ -47,7 +47,7 @@ def test_fold_in_keeps_most_of_the_trained_rows_ndcg(
         config = TrainingConfig(epochs=20, learning_rate=0.005, patience=0, seed=seed, device="cpu")
         path = tmp_path / str(seed)
         kind = name.split(",")[0]
-        run = train(kind, dataset, model_config=CONFIGS[name], config=config, run_path=path)
+        run = train(kind, dataset, model_config=CONFIGS[name], config=config, run=path)
         model, heldout = load_model(run, "cpu"), dataset.heldout("test")
         for num_known, found in ((dataset.manifest.num_train_users, trained), (0, folded)):
             evaluation = evaluate(
