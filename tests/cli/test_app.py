@@ -227,7 +227,7 @@ def test_python_dash_m(shop: Path) -> None:
         ),
         ("train vae --resume runs/vae", "--resume is a command of its own: begin with foretaste"),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
-        ("prepare ratings.csv --user id", "Did you mean --user-column?"),
+        ("prepare ratings.csv --user id", "Did you mean --user-column or --user-id-type?"),
         ("recommend runs/vae --users u1", "Did you mean --users-file or --user?"),
         ("train vae data --loss softmax", "--loss, which belongs to foretaste train neumf, gmf"),
         (
@@ -410,7 +410,7 @@ def test_a_reader_that_goes_away_is_no_error(shop: Path, format: str) -> None:
     [
         ("recommend runs/vae --users-file no.txt", "no.txt: there is no such file"),
         ("recommend runs/vae --histories-file no.csv", "no.csv: there is no such file"),
-        ("recommend runs/vae --user 1 --candidates-file no.txt", "no.txt: there is no such file"),
+        ("recommend runs/vae --user 1 --candidates @no.txt", "no.txt: there is no such file"),
         ("recommend runs/vae --user 1 --output no/a.csv", "there is no directory no"),
         ("evaluate runs/vae --dataset nowhere", "nowhere: is not a directory"),
         ("train vae nowhere.csv", "nowhere.csv: there is no such file"),

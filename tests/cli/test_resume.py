@@ -160,7 +160,7 @@ def test_a_start_brings_the_settings_of_its_model(foretaste: Foretaste, tmp_path
 def test_a_run_is_repeated_from_its_own_weights_on_several_files(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
-    (tmp_path / "more.csv").write_text("user_id,item_id,timestamp\n1,new,1\nnew,2,2\n")
+    (tmp_path / "more.csv").write_text("user_id,item_id,timestamp\n1,999,1\n999,2,2\n")
     line = "train --like runs/gmf --from runs/gmf ratings.csv"
     done = foretaste(f"{line} {tmp_path}/more.csv --run {tmp_path}/run")
     assert done.status == 0, done.err

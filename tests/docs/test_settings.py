@@ -72,6 +72,7 @@ OF_OTHER_PROGRAMS = {
     "--nodes",
     "--nproc-per-node",
     "--ntasks-per-node",
+    "--preload",  # gunicorn
     "--rdzv-backend",
     "--rdzv-conf",
     "--rdzv-endpoint",

@@ -24,6 +24,8 @@ def test_histories_in_turn_are_those_of_all_and_read_once(
     assert popularity.run is not None
     run = Run(shutil.copytree(popularity.run.path, tmp_path / "run"), popularity.run.config)
     monkeypatch.setattr(histories_in_turn, "_USERS_AT_ONCE", users_at_once)
+    whole = run.histories  # before the file has other bytes than config.json says
+    num_users = len(whole)
     file = run.path / "histories.parquet"
     pq.write_table(pq.read_table(file), file, row_group_size=11)
     num_groups, read = pq.ParquetFile(file).num_row_groups, []
@@ -34,13 +36,13 @@ def test_histories_in_turn_are_those_of_all_and_read_once(
         return read_row_group(self, number, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
-    in_turn, num_users = HistoriesInTurn(run), len(run.histories)
+    in_turn = HistoriesInTurn(run)
     for start in range(0, num_users, 5):
         index = np.arange(start, min(start + 5, num_users))
-        found, expected = in_turn.rows(index), run.histories.rows(index)
+        found, expected = in_turn.rows(index), whole.rows(index)
         np.testing.assert_array_equal(found.offsets, expected.offsets)
         np.testing.assert_array_equal(found.item_index, expected.item_index)
-        assert found.num_items == run.histories.num_items
+        assert found.num_items == whole.num_items
     if users_at_once >= num_users:
         assert read == list(range(num_groups))
     assert len(read) < 2 * num_groups  # those that end among the pairs of a user are read for both

@@ -219,7 +219,7 @@ def modern(tokens: Sequence[str]) -> Modern:
         _ask_for_one_user(line)
     elif is_theirs:
         _train_as_theirs(line)
-    if not is_theirs:
+    if not is_theirs or line.has("--quiet"):
         return Modern([line.tokens()])
     return Modern([line.tokens()], [*line.notes, *_general_notes(line)], [*_closing_notes(line)])
 

@@ -36,7 +36,6 @@ from foretaste.cli.train_options import (
     are_prepared,
     options_of,
 )
-from foretaste.data.ids import with_id_types_of
 from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
@@ -132,6 +131,8 @@ def rerun(
         settings |= {"start_from": start_from, "pretraining": None}
     raw = raw or RawData()
     if not are_prepared(dataset):
+        from foretaste.data.ids import with_id_types_of
+
         raw = with_id_types_of(run, replace(raw, protocol=raw.protocol or "none"))
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 

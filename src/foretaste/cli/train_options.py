@@ -145,7 +145,7 @@ class Logs(LogConfig):
     """Print the directory of the run and nothing else."""
 
     definitions: Annotated[bool, FLAG] = False
-    """Print the definition of each metric below the final numbers."""
+    """Print each metric's definition below the final numbers."""
 
     def config(self) -> LogConfig:
         """The files to write."""

@@ -169,8 +169,8 @@ class LogConfig:
     is replaced only with overwrite, in the end."""
 
     results_dir: Path | None = None
-    """Directory for args.json, every setting, and metrics.json, every number of the training. It is
-    made; results that are there are replaced only with overwrite, in the end."""
+    """Directory for args.json, every setting, and metrics.json, every number. It is made; results
+    that are there are replaced only with overwrite, in the end."""
 
     tensorboard: bool = False
     """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
