@@ -82,10 +82,9 @@ class Training:
         (path,) = (self.directory / "runs").glob("[!.]*")
         run = Run.open(path)
         events = [timeless(event) for event in run.log.read() if event["event"] != "resume"]
-        weights = [one for one in path.iterdir() if one.name.startswith("best")]
         return {
-            "weights": {one.name: one.read_bytes() for one in weights},
-            "numbers": [{**event, "weights_file": None} for event in events],
+            "weights": (path / "best.safetensors").read_bytes(),
+            "numbers": events,
             "is_finished": run.is_finished,
         }
 

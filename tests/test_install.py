@@ -77,12 +77,12 @@ def test_messages_name_the_packages_of_an_extra() -> None:
         "report/contents.py": "report",
         "export/formats.py": "export",
         "data/preparation/__init__.py": "spark",
-        "runs/log_copies.py": "tensorboard",
+        "runs/log.py": "tensorboard",
     }
     for path, extra in messages.items():
         text = (ROOT / "src" / "foretaste" / path).read_text(encoding="utf-8")
-        (words,) = asked_for(text)
-        assert names([Requirement(word) for word in words]) == names(EXTRAS[extra])
+        found = [names([Requirement(word) for word in words]) for words in asked_for(text)]
+        assert names(EXTRAS[extra]) in found
 
 
 def test_the_readme_installs_the_extras_that_it_needs() -> None:

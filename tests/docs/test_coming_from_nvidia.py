@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from foretaste.evaluation import Evaluation
-from foretaste.runs.metrics_log import UNITS
+from foretaste.runs.log import UNITS
 from tests.docs.pages import page
 
 PAGE = page("coming-from-nvidia.md")

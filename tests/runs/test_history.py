@@ -10,7 +10,7 @@ import pytest
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError
 from foretaste.runs import MetricsLog, Run, RunHistory
-from foretaste.runs.history import final_evaluation
+from foretaste.runs.log import final_evaluation
 from tests.training.trainings import run_of
 
 
@@ -87,7 +87,7 @@ def test_history_becomes_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert history[1:] == [history[1]]
     row = "<td>2</td><td>0.5</td><td>2</td><td>0.5</td><td>0.3</td>"
     assert row in history._repr_html_()
-    monkeypatch.setattr("foretaste.runs.history.find_spec", lambda name: None)
+    monkeypatch.setattr("foretaste.runs.log.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install pandas"):
         history.to_pandas()
 

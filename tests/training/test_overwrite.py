@@ -12,7 +12,7 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, RunError, SettingError
 from foretaste.runs import Run, replacement
-from foretaste.runs.log_copies import Results
+from foretaste.runs.log import Results
 from foretaste.runs.paths import training_lock
 from foretaste.training import LogConfig, resume
 from foretaste.training.callbacks import Callback, EpochReport, TrainingSummary

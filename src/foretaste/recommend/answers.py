@@ -39,13 +39,13 @@ class Tabular:
     def to_pandas(self) -> Any:
         """A DataFrame; MissingExtraError where pandas is not there."""
         if find_spec("pandas") is None:
-            raise MissingExtraError("pandas is not installed; pip install pandas, or use to_arrow")
+            raise MissingExtraError("pandas is not installed; use to_arrow, or pip install pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         """A DataFrame; MissingExtraError where Polars is not there."""
         if find_spec("polars") is None:
-            raise MissingExtraError("polars is not installed; pip install polars, or use to_arrow")
+            raise MissingExtraError("polars is not installed; use to_arrow, or pip install polars")
         import polars
 
         return polars.from_arrow(self.to_arrow())

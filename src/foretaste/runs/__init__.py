@@ -8,10 +8,9 @@ from foretaste._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from foretaste.runs.config import DatasetReference, RunConfig
-    from foretaste.runs.history import RunHistory
     from foretaste.runs.listing import ListedRun, list_runs
     from foretaste.runs.loading import dataset_of, load_model
-    from foretaste.runs.metrics_log import MetricsLog
+    from foretaste.runs.log import MetricsLog, RunHistory
     from foretaste.runs.paths import default_run_name, unused_run_path
     from foretaste.runs.run import Run
     from foretaste.runs.verification import verify, verify_run
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "DatasetReference": "config",
     "ListedRun": "listing",
-    "MetricsLog": "metrics_log",
+    "MetricsLog": "log",
     "Run": "run",
     "RunConfig": "config",
-    "RunHistory": "history",
+    "RunHistory": "log",
     "dataset_of": "loading",
     "default_run_name": "paths",
     "list_runs": "listing",

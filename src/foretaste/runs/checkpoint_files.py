@@ -22,7 +22,7 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_regular
 from foretaste._util.memory import free_bytes
 from foretaste.errors import RunError
-from foretaste.runs.metrics_log import MetricsLog
+from foretaste.runs.log import MetricsLog
 from foretaste.runs.paths import lock_holder, reading, resume_command, writing
 
 if TYPE_CHECKING:

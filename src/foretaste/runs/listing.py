@@ -12,7 +12,7 @@ from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.errors import RunError
 from foretaste.runs.config import RunConfig, read_run_config
-from foretaste.runs.metrics_log import MetricsLog
+from foretaste.runs.log import MetricsLog
 from foretaste.runs.paths import CONFIG, METRICS, lock_holder
 
 

@@ -17,7 +17,7 @@ from foretaste._util.atomic import is_empty_directory, remove_leftovers, replace
 from foretaste._util.files import followed
 from foretaste.errors import RunError
 from foretaste.runs.config import FORMAT
-from foretaste.runs.metrics_log import MetricsLog
+from foretaste.runs.log import MetricsLog
 from foretaste.runs.paths import (
     CONFIG,
     METRICS,

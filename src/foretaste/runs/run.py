@@ -36,7 +36,7 @@ from foretaste.runs.checkpoint_files import (
     StateFile,
 )
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
-from foretaste.runs.metrics_log import MetricsLog
+from foretaste.runs.log import MetricsLog, RunHistory, final_evaluation
 from foretaste.runs.paths import (
     CONFIG,
     METRICS,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from foretaste.data.dataset import Dataset
     from foretaste.evaluation.result import Evaluation
-    from foretaste.runs.history import RunHistory
 
 USERS = "users.parquet"
 ITEMS = "items.parquet"
@@ -162,15 +161,11 @@ class Run:
         Those of the validation part where nothing else was held out; None before the training is
         finished, and where nothing was held out at all.
         """
-        from foretaste.runs.history import final_evaluation
-
         return final_evaluation(self.log.read())
 
     @property
     def history(self) -> RunHistory:
         """The epochs so far, with losses, times and evaluations; none of a closed-form model."""
-        from foretaste.runs.history import RunHistory
-
         return RunHistory(self.log.read())
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from foretaste.runs.history import final_evaluation
+from foretaste.runs.log import final_evaluation
 from foretaste.runs.run import Run
 from foretaste.serve.schemas import FromModel
 

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.result import Evaluation
+from foretaste.runs.log import (
+    TENSORBOARD,
+    Follower,
+    LogCopy,
+    Results,
+    TensorBoard,
+    check_log_path,
+    check_results_dir,
+    check_tensorboard,
+)
 from foretaste.runs.paths import resume_command
 from foretaste.runs.replacement import in_its_place, place_to_take
 from foretaste.runs.run import Run
@@ -22,9 +31,6 @@ from foretaste.training.callbacks import (
     TrainingSummary,
 )
 from foretaste.training.config import LogConfig
-
-if TYPE_CHECKING:
-    from foretaste.runs.metrics_log import Follower
 
 
 class RunLogging(Callback):
@@ -81,8 +87,6 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
     if not _are_copied(logs):
         return
-    from foretaste.runs.log_copies import check_log_path, check_results_dir, check_tensorboard
-
     if logs.tensorboard:
         check_tensorboard()
     if logs.log_path is not None:
@@ -139,8 +143,6 @@ def _are_copied(logs: LogConfig) -> bool:
 def _copies(run: Run, logs: LogConfig, *, tensorboard: bool = False) -> Iterator[Follower]:
     if not _are_copied(logs):
         return
-    from foretaste.runs.log_copies import TENSORBOARD, LogCopy, Results, TensorBoard
-
     place = place_to_take(run.path)
     log_path, results_dir = logs.log_path, logs.results_dir
     if log_path is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from foretaste.errors import RunError
 from foretaste.runs import MetricsLog, Run
-from foretaste.runs.metrics_log import UNITS, first_line
+from foretaste.runs.log import UNITS, first_line
 
 
 def test_the_first_line_declares_names_and_units(run: Run) -> None:
