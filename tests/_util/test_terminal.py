@@ -6,11 +6,10 @@ import json
 import os
 import sys
 from io import BytesIO, TextIOWrapper
-from pathlib import Path
 
 import pytest
 
-from foretaste._util.terminal import print_data, printable, printable_lines, share_cores
+from foretaste._util.terminal import SPIN_COUNT, print_data, printable, printable_lines, share_cores
 from foretaste.errors import ForetasteError
 
 HOSTILE = [
@@ -48,22 +47,9 @@ def no_choice_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize(
-    ("loads", "alone", "spin_count"),
-    [
-        (["1/80"] * 3, True, "10000"),
-        (["1/80", "1/80", "3/80"], True, "1000"),
-        (["1/80"] * 3, False, "1000"),
-        ([""], True, "1000"),
-    ],
-)
-def test_waiting_threads_spin_briefly(
-    loads: list[str], alone: bool, spin_count: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    coming = iter(loads)
-    monkeypatch.setattr(Path, "read_text", lambda *_: f"0.10 0.20 0.30 {next(coming)}")
-    share_cores(alone=alone)
-    assert os.environ["GOMP_SPINCOUNT"] == spin_count
+def test_waiting_threads_spin_briefly() -> None:
+    share_cores()
+    assert os.environ["GOMP_SPINCOUNT"] == SPIN_COUNT
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])

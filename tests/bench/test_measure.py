@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-import foretaste._util.memory
-import foretaste.bench.measure
 from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, timed
-from tests._util.test_files import loaded_anew
 
 CPU = torch.device("cpu")
 
@@ -70,17 +63,3 @@ def test_peak_memory_starts_from_what_is_there(device: torch.device) -> None:
     if memory.is_reset:
         assert memory.rise_mib() <= 32
     assert before.numel()
-
-
-def test_a_system_without_a_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Windows has neither `resource` nor /proc, and no C library of the process's own to ask."""
-
-    def no_library(name: object) -> None:
-        raise TypeError(f"bad argument type: {name}")
-
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setitem(sys.modules, "resource", None)
-    monkeypatch.setattr(ctypes, "CDLL", no_library)
-    monkeypatch.setattr(foretaste._util.memory, "_CLEAR", tmp_path / "no" / "clear_refs")
-    assert PeakMemory(CPU).rise_mib() is None
-    assert loaded_anew(str(foretaste._util.memory.__file__)).peak_of_process() is None

@@ -138,10 +138,7 @@ def moved_away(path: Path) -> str:
 
 def flush(path: Path) -> None:
     """Have a file or directory on the disk before going on."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows opens no directories
-    # Windows flushes only what is open for writing.
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -249,9 +246,6 @@ def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
 
     The other one is then where the new one was, or beside ``held``, in the holder.
     """
-    if os.name == "nt" and path.is_dir():
-        with suppress(OSError):
-            path.rmdir()  # Windows renames onto nothing, not even onto an empty directory
     try:
         new.rename(path)
     except OSError as error:

@@ -13,31 +13,20 @@ import errno
 import hashlib
 import os
 import stat
-import sys
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
-
-if sys.platform == "win32":
-    import msvcrt
-
-    _HELD_BY_ANOTHER = PermissionError
-else:
-    import fcntl
-
-    _HELD_BY_ANOTHER = BlockingIOError
 
 MAX_DOCUMENT_MIB = 16
 """Documents are a few KiB; a manifest that lists a thousand source files has a quarter of one."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# Windows has neither, and opens nothing there that would be waited for.
+# Windows, where `import foretaste` works, has neither.
 _NOT_WAITING: int = getattr(os, "O_NONBLOCK", 0)
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 
-_BEYOND_CONTENT = 1 << 30
 """Position of the lock under Windows, which lets nobody read locked bytes; the file names its
 holder."""
 
@@ -146,19 +135,14 @@ def try_lock(descriptor: int, *, without_locks: bool = True) -> bool:
 
     ``without_locks`` is the answer where the file system knows no locks.
     """
+    import fcntl  # Windows, where `import foretaste` works, has none
+
     try:
-        if sys.platform == "win32":
-            os.lseek(descriptor, _BEYOND_CONTENT, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except _HELD_BY_ANOTHER:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     except OSError:
         return without_locks
-    finally:
-        if sys.platform == "win32":
-            os.lseek(descriptor, 0, os.SEEK_SET)
     return True
 
 

@@ -47,10 +47,8 @@ def reset_peak_of_process() -> bool:
     return True
 
 
-def peak_of_process() -> int | None:
-    """Bytes resident at most since the process began, or the peak was reset; None under Windows."""
-    if sys.platform == "win32":
-        return None
+def peak_of_process() -> int:
+    """Bytes resident at most since the process began, or the peak was reset."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -88,7 +86,7 @@ def address_space_left() -> int:
     """Bytes that this process may still map (``ulimit -v``), taken or not; ``sys.maxsize`` where
     there is no limit."""
     statm = Path("/proc/self/statm")
-    if sys.platform == "win32" or not statm.is_file():
+    if not statm.is_file():
         return sys.maxsize
     import resource
 

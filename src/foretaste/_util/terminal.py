@@ -6,11 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import TextIOWrapper
-from pathlib import Path
 from typing import TextIO
 
 from foretaste._util.process import CaughtSignals
@@ -81,31 +79,21 @@ def nothing_printed() -> Iterator[None]:
         yield
 
 
-def share_cores(*, alone: bool = True) -> None:
-    """Have threads that wait for each other spin for a moment, then sleep.
+SPIN_COUNT = "1000"
+"""Turns that a thread which waits for others spins before it sleeps; OpenMP's own are billions."""
 
-    The moment is longer on an idle machine for a process that has it ``alone``: no other is to
-    come, such as those that ask a service. Goes through the environment, for GNU's OpenMP, and must
-    come before PyTorch is imported.
+
+def share_cores() -> None:
+    """Have threads that wait for each other spin for a moment, then sleep, unless the environment
+    says otherwise by GOMP_SPINCOUNT or OMP_WAIT_POLICY.
+
+    Goes through the environment, for GNU's OpenMP, and must come before PyTorch is imported.
     """
     # Measured on two cores, milliseconds an update of GMF with 512 negatives, NeuMF and Mult-VAE:
     # alone 23.5, 29.5, 29.7 by 1,000 turns and 15.2, 22.4, 21.7 by 10,000, more of which gain
     # nothing; beside another program 24, 45, 38 and 55, 66, 58. Sleeping at once costs a third.
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = "10000" if alone and _is_idle() else "1000"
-
-
-def _is_idle() -> bool:
-    """True where nothing else runs on the machine in a few moments; False where nobody knows."""
-    for pause_s in (0.0, 0.002, 0.002):
-        time.sleep(pause_s)
-        try:
-            running = Path("/proc/loadavg").read_text("ascii").split()[3]
-        except (OSError, IndexError):  # not Linux, or hidden
-            return False
-        if not running.startswith("1/"):  # this thread
-            return False
-    return True
+        os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
 
 def run_command(work: Callable[[], None]) -> None:

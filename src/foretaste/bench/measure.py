@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,7 +137,7 @@ class PeakMemory:
     def __init__(self, device: torch.device) -> None:
         gc.collect()
         # Freed memory that the C library keeps would hide what comes next.
-        if sys.platform != "win32" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
         self.device = device
         self.is_reset = True
@@ -160,14 +159,13 @@ class PeakMemory:
             return "rise of the process's peak resident memory over what was resident before"
         return "peak resident memory of the process since it began"
 
-    def rise_mib(self) -> float | None:
-        """MiB at the peak since the watching began, less what was there before; None where Python
-        cannot know, as on a CPU under Windows."""
+    def rise_mib(self) -> float:
+        """MiB at the peak since the watching began, less what was there before."""
         if self.device.type == "cuda":
-            peak: float | None = float(torch.cuda.max_memory_allocated(self.device))
+            peak = float(torch.cuda.max_memory_allocated(self.device))
         else:
             peak = _resident("VmHWM") if self.is_reset else peak_of_process()
-        return None if peak is None else max(0.0, peak - self._before) / 2**20
+        return max(0.0, peak - self._before) / 2**20
 
     def as_numbers(self) -> dict[str, Any]:
         """The same as a row has it."""

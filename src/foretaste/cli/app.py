@@ -153,7 +153,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
 
     def run() -> None:
         started = launch()
-        share_cores(alone=started.size == 1 and list(words[:1]) != ["serve"])
+        share_cores()
         with warnings.catch_warnings(), _as_one(started) if started.size > 1 else nullcontext():
             warnings.simplefilter("ignore", DataWarning)  # verbs print the notes on data
             run_tokens(words, started.size)

@@ -322,7 +322,7 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
     return is_alone and not model.waits_for_device(num_samples)
 
 
-def peak_memory_mib(device: torch.device) -> float | None:
-    """Peak of this process in MiB, or of the GPU's allocator; None where Python cannot measure."""
+def peak_memory_mib(device: torch.device) -> float:
+    """Peak of this process in MiB, or of the GPU's allocator."""
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_of_process()
-    return None if peak is None else peak / 2**20
+    return peak / 2**20
