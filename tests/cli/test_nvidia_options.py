@@ -130,7 +130,7 @@ TRAININGS: dict[str, tuple[str, Callable[[Trained], bool]]] = {
             t.events("start")[0]["num_samples"] == 3 * t.events("start")[0]["num_interactions"]
         ),
     ),
-    "-n": (f"{NEUMF} -n 2", is_asked("negatives", 2)),
+    "-n": (f"{NEUMF} -n 2", of_model("negatives", 2)),
     "--learning-rate": (f"{NEUMF} --learning-rate 0.0045", is_asked("learning_rate", 0.0045)),
     "-l": (f"{NEUMF} -l 0.0045", is_asked("learning_rate", 0.0045)),
     "--topk": (
@@ -177,7 +177,7 @@ TRAININGS: dict[str, tuple[str, Callable[[Trained], bool]]] = {
         lambda t: t.evaluated_epochs() == [2, 3, 4],
     ),
     "--log-path": (f"{NEUMF} --log-path ROOT/logs/copy.json", _copied),
-    "--no-neg-trick": (f"{NEUMF} --no-neg-trick", is_asked("verified_negatives", True)),
+    "--no-neg-trick": (f"{NEUMF} --no-neg-trick", of_model("verified_negatives", True)),
     "--verbose": (f"{NEUMF} --verbose", lambda t: "hr@10" in t.done.out.partition("\n\n ended")[0]),
     # VAE-CF: what followed python main.py
     "--train": (f"{VAE} --train", lambda t: len(t.events("summary")) == 1),
