@@ -102,8 +102,8 @@ bench 60 target neumf "${common[@]}" "${neumf[@]}" \
 
 if ((num_ranks > 1)); then
     LAUNCH=(torch.distributed.run --nproc-per-node "$num_ranks" -m --)
-    bench 90 train_ranks neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" --precision bf16 --bind
-    bench 90 train_ranks vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" --precision bf16 --bind
+    bench 90 train_ranks neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" --precision bf16
+    bench 90 train_ranks vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" --precision bf16
 fi
 
 touch "$WORK/rows.jsonl" "$WORK/tables.md"

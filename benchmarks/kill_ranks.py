@@ -68,6 +68,7 @@ class Training:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", str(self.size), "--max-restarts", str(num_restarts)]
         command += ["-m", "--", "foretaste", "train", model, "../data", *options, *epochs]
+        command += ["--run", "runs/one"]
         with (self.directory / "printed").open("wb") as printed:
             return subprocess.Popen(
                 command,

@@ -22,8 +22,8 @@ from foretaste._util.terminal import run_command
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare, prepared_dataset
 from foretaste.data.manifest import RANDOM
+from foretaste.distributed.launch import joined
 from foretaste.errors import SettingError
-from foretaste.launch.joined import joined
 from foretaste.models.registry import config_class
 from foretaste.ops.ranks import Ranks
 from foretaste.report.tables import Cell, Grid, Tabular

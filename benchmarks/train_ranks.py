@@ -1,6 +1,6 @@
 """Training on the ranks of torchrun: strong and weak scaling, as ``foretaste bench train`` prints.
 
-torchrun --nproc-per-node 8 -m -- benchmarks.train_ranks neumf --precision bf16 --bind
+torchrun --nproc-per-node 8 -m -- benchmarks.train_ranks neumf --precision bf16
 """
 
 from __future__ import annotations

@@ -18,21 +18,39 @@ PACKAGE = Path(foretaste.__file__).parent
 BELOW = {
     "_util": set(),
     "ops": set(),
-    "launch": {"ops"},
+    "distributed": {"ops"},
     "data": set(),
     "models": {"ops"},
     "evaluation": {"models", "ops", "data"},
     "runs": {"evaluation", "models", "ops", "data"},
-    "training": {"runs", "evaluation", "models", "launch", "ops", "data"},
-    "recommend": {"runs", "evaluation", "models", "launch", "ops", "data"},
-    "report": {"recommend", "training", "runs", "evaluation", "models", "launch", "ops", "data"},
+    "training": {"runs", "evaluation", "models", "distributed", "ops", "data"},
+    "recommend": {"runs", "evaluation", "models", "distributed", "ops", "data"},
+    "report": {
+        "recommend",
+        "training",
+        "runs",
+        "evaluation",
+        "models",
+        "distributed",
+        "ops",
+        "data",
+    },
     "tune": {"report", "training", "runs", "evaluation", "models", "ops", "data"},
-    "bench": {"recommend", "training", "runs", "evaluation", "models", "launch", "ops", "data"},
-    "serve": {"recommend", "runs", "evaluation", "models", "launch", "ops", "data"},
+    "bench": {
+        "recommend",
+        "training",
+        "runs",
+        "evaluation",
+        "models",
+        "distributed",
+        "ops",
+        "data",
+    },
+    "serve": {"recommend", "runs", "evaluation", "models", "distributed", "ops", "data"},
     "export": {"runs", "evaluation", "models", "ops", "data"},
     "cli": {
         *("serve", "export", "tune", "report", "bench", "recommend", "training"),
-        *("runs", "evaluation", "models", "launch", "ops", "data"),
+        *("runs", "evaluation", "models", "distributed", "ops", "data"),
     },
 }
 """What each room may import of the others; all may import what lies beside them."""
@@ -87,7 +105,7 @@ PUBLIC_NAMES = [
     "tune_model",
 ]
 
-KNOW_OF_RANKS = {"launch", "ops"}
+KNOW_OF_RANKS = {"distributed", "ops"}
 """Rooms that import torch.distributed: to become one."""
 
 WEB = {"starlette", "uvicorn", "uvloop", "pydantic", "prometheus_client"}

@@ -118,7 +118,7 @@ def test_a_verb_of_one_process_is_refused_among_ranks(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     set_variables(monkeypatch, TORCHRUN | {"RANK": "0"})
-    monkeypatch.setattr("foretaste.launch.rendezvous.is_reported", lambda launch, failure: False)
+    monkeypatch.setattr("foretaste.distributed.launch.agree_on_report", lambda error, started: None)
     with pytest.raises(SystemExit) as ended:
         main(["prepare", "ratings.csv"])
     assert ended.value.code == 2

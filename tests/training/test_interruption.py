@@ -7,16 +7,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from foretaste.data import Dataset, GenerateConfig, generate, prepare
-from foretaste.errors import Interrupted
+from foretaste.errors import Interrupted, RankError, RunError
 from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
-from foretaste.training import Callback, interruption, resume
+from foretaste.training import Callback, resume
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from tests.training.trainings import numbers_of, run_of, weights_of
@@ -154,16 +152,39 @@ def test_other_threads_train_without_catching_signals(dataset: Dataset, tmp_path
     assert found[0].is_finished
 
 
-def test_the_advice_of_a_training_ends_with_it(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_lost_rank_says_how_to_go_on(whole: Run) -> None:
+    with (
+        pytest.raises(
+            RankError, match=r"lost; go on with: torchrun .* -m -- foretaste train --resume"
+        ),
+        errors_say_how_to_go_on(whole, Ranks(0, 2, local_size=2)),
+    ):
+        raise RankError("lost")
+
+
+def test_the_same_call_goes_on_with_an_unfinished_run(
+    whole: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
-    run = run_of("gmf", dataset, tmp_path / "run", epochs=1)
-    heartbeats: Any = SimpleNamespace(advice="")
-    monkeypatch.setattr(interruption, "watched", lambda: heartbeats)
-    ranks = Ranks(0, 2)
-    with errors_say_how_to_go_on(run, ranks):
-        assert "go on with: torchrun" in heartbeats.advice
-    assert heartbeats.advice == ""
-    with pytest.raises(ValueError, match="no"), errors_say_how_to_go_on(run, ranks):
-        raise ValueError("no")
-    assert heartbeats.advice != ""
+    with pytest.raises(Interrupted):
+        run_of("gmf", dataset, tmp_path / "run", batch_size=1000, callback=Killing("epoch 2"))
+    with pytest.raises(
+        RunError, match=r"unfinished training of other settings: batch_size is 1000"
+    ):
+        run_of("gmf", dataset, tmp_path / "run", batch_size=500)
+    with pytest.raises(RunError, match=r"unfinished training of other settings: model is 'gmf'"):
+        run_of("mlp", dataset, tmp_path / "run", batch_size=1000)
+    run = run_of("gmf", dataset, tmp_path / "run", batch_size=1000)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+    assert [event["event"] for event in run.log.read()].count("resume") == 1
+    with pytest.raises(RunError, match=r"exists already"):
+        run_of("gmf", dataset, tmp_path / "run", batch_size=1000)
+
+
+def test_an_unfinished_run_on_other_data_is_left_alone(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run_of("ease", dataset, tmp_path / "run", callback=Killing("test"))
+    table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
+    other = prepare(table, tmp_path / "data", protocol="none")
+    with pytest.raises(RunError, match=r"unfinished training of other settings: the dataset is"):
+        run_of("ease", other, tmp_path / "run")

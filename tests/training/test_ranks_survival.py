@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import foretaste
 from foretaste.data import Dataset
+from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT
 from foretaste.errors import RunError
 from foretaste.models.base import FitProgress
 from foretaste.models.baselines.ease import Ease
@@ -27,7 +28,7 @@ from tests.training.trainings import numbers_of, weights_of
 MODEL = "vae --hidden 12 --latent 4 --learning-rate 0.01 --batch-size 16 --eval-every 1"
 ENDLESS = f"{MODEL} --epochs 100000 --patience 0 --checkpoint-every-s 1000"
 SHORT = f"{MODEL} --epochs 8 --patience 0 --device cpu"
-NAMED = re.compile(r"rank (\d) \(process (\d+) on \S+\) (.*)")
+LOST = "another rank ended or did not answer in time, so all end"
 
 
 def slowed(rank: int) -> None:
@@ -51,7 +52,7 @@ def the_error(ranks: Launched) -> str:
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_rank_that_is_killed_ends_the_others_and_is_named(
+def test_a_rank_that_is_killed_ends_the_others(
     dataset: Dataset, tmp_path: Path, killed: int
 ) -> None:
     with launched(3, f"train {ENDLESS} {dataset.path} --run run", tmp_path) as ranks:
@@ -60,34 +61,29 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
         statuses = ranks.statuses()
     assert statuses[killed] == -signal.SIGKILL
     assert all(status == 2 for rank, status in enumerate(statuses) if rank != killed)
-    found = NAMED.search(the_error(ranks))
-    assert found is not None
-    assert found.groups()[:2] == (str(killed), str(ranks.processes[killed].pid))
-    assert found[3].startswith(
-        "ended; all ranks end; go on with: torchrun --nproc-per-node 3 -m -- "
-    )
+    assert LOST in the_error(ranks)
+    assert "go on with: torchrun --nproc-per-node 3 -m -- " in the_error(ranks)
 
 
-def test_a_rank_that_stands_still_ends_the_others_and_is_named(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    env = {"FORETASTE_HEARTBEAT_TIMEOUT_S": "3"}
-    line = f"train {ENDLESS} {dataset.path} --run run"
+def test_a_rank_that_stands_still_ends_the_others(dataset: Dataset, tmp_path: Path) -> None:
+    line, env = f"train {ENDLESS} {dataset.path} --run run", {TIMEOUT: "3"}
     with launched(2, line, tmp_path, env=env) as ranks:
         wait_for_epochs(ranks)
         ranks.send(1, signal.SIGSTOP)
         assert ranks.statuses([0]) == [2]
-    found = NAMED.search(the_error(ranks))
-    assert found is not None
-    assert found[1] == "1"
-    assert found[3].startswith("has not been heard of for 3 s; all ranks end")
+    assert LOST in the_error(ranks)
+
+
+def test_all_end_within_two_minutes_of_a_rank_that_stands_still() -> None:
+    """torchrun kills what it cannot end 30 s after the first has ended."""
+    assert _TIMEOUT_S + 30 < 120
 
 
 def with_a_group_of_its_own(rank: int) -> None:
     dist.init_process_group(os.environ["BACKEND"])
 
 
-def test_ranks_of_the_callers_process_group_are_watched_too(
+def test_ranks_of_the_callers_process_group_end_together_too(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     env = {"TORCHELASTIC_RUN_ID": "1", "BACKEND": "gloo"}
@@ -96,7 +92,7 @@ def test_ranks_of_the_callers_process_group_are_watched_too(
         wait_for_epochs(ranks)
         ranks.send(1, signal.SIGKILL)
         assert ranks.statuses() == [2, -signal.SIGKILL]
-    assert NAMED.search(the_error(ranks)) is not None
+    assert LOST in the_error(ranks)
 
 
 def test_a_process_group_without_collectives_on_the_cpu_is_refused(
@@ -111,22 +107,31 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
     )
 
 
-def fitted_slowly(rank: int) -> None:
-    from foretaste.models.baselines.popularity import Popularity
+def slow_first(rank: int) -> None:
+    """Let the first rank take longer for a fit in one pass, and for a save, than others wait."""
+    if rank:
+        return
+    fit, save = Ease.fit, Run.save_state
 
-    Popularity.fit = lambda self, histories, progress: time.sleep(60)  # type: ignore[method-assign]
-    Path(f"fitting-{rank}").touch()
+    def fitted(self: Ease, histories: HistoryTensors, progress: FitProgress) -> None:
+        time.sleep(3.0)
+        fit(self, histories, progress)
+
+    def saved(self: Run, *args: Any) -> None:
+        save(self, *args)
+        time.sleep(3.0)
+
+    Ease.fit, Run.save_state = fitted, saved  # type: ignore[method-assign]
 
 
-def test_a_rank_that_waits_for_a_fit_in_one_pass_is_watched_too(
-    dataset: Dataset, tmp_path: Path
+@pytest.mark.parametrize("line", ["ease", f"{MODEL} --epochs 1"])
+def test_ranks_wait_for_work_of_the_first_that_takes_longer_than_a_collective(
+    dataset: Dataset, tmp_path: Path, line: str
 ) -> None:
-    line = f"train popularity {dataset.path} --run run"
-    with launched(2, line, tmp_path, prelude=fitted_slowly) as ranks:
-        ranks.wait_for(tmp_path / "run" / "metrics.jsonl", '"event": "start"')
-        ranks.send(1, signal.SIGKILL)
-        assert ranks.statuses() == [2, -signal.SIGKILL]
-    assert NAMED.search(the_error(ranks)) is not None
+    line, env = f"train {line} {dataset.path} --run run", {TIMEOUT: "1.5"}
+    with launched(2, line, tmp_path, prelude=slow_first, env=env) as ranks:
+        assert ranks.statuses() == [0, 0]
+    assert Run.open(tmp_path / "run").is_finished
 
 
 def test_a_rank_that_never_comes_is_missed_within_a_bounded_time(
@@ -212,7 +217,7 @@ def test_a_rank_that_fails_by_itself_has_its_message_printed_alone(
         assert ranks.statuses() == [2, 2, 2]
     error = the_error(ranks)
     assert "the disk is full; once that is mended, go on with: torchrun" in error
-    assert error.startswith(f"error: rank {rank} (process" if rank else "error: the disk")
+    assert error.startswith(f"error: rank {rank}: the disk" if rank else "error: the disk")
 
 
 def test_a_wrong_option_is_said_once_and_nothing_on_stdout(tmp_path: Path) -> None:
@@ -290,11 +295,10 @@ def test_sigterm_to_a_rank_that_waits_acts_once_the_first_is_done(
 def test_ranks_that_torchrun_restarts_go_on_with_their_run(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    """The run is known again though its name was chosen by the time."""
-    line = f"train {SHORT} {dataset.path} --checkpoint-every-s 0"
+    line = f"train {SHORT} {dataset.path} --checkpoint-every-s 0 --run run"
     whole = tmp_path / "whole"
     whole.mkdir()
-    with launched(2, f"{line} --run run", whole) as ranks:
+    with launched(2, line, whole) as ranks:
         assert ranks.statuses() == [0, 0]
     line += " --log-path log.jsonl"
     with launched(2, line, tmp_path, prelude=slowed) as ranks:
@@ -305,8 +309,7 @@ def test_ranks_that_torchrun_restarts_go_on_with_their_run(
             assert ranks.statuses([1 - killed]) == [2]
             ranks.start(line, 2, prelude=slowed)
         assert ranks.statuses() == [0, 0]
-    (path,) = (tmp_path / "runs").iterdir()
-    again, expected = Run.open(path), Run.open(whole / "run")
+    again, expected = Run.open(tmp_path / "run"), Run.open(whole / "run")
     assert weights_of(again) == weights_of(expected)
     assert numbers_of(again) == numbers_of(expected)
     assert (tmp_path / "log.jsonl").read_bytes() == again.log.path.read_bytes()

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from socket import gethostname
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -155,24 +154,3 @@ def _number(name: str) -> int | None:
     if not (text.isascii() and text.isdecimal()):
         raise RankError(f"{name} is {text!r} in the environment; it must be a whole number")
     return int(text)
-
-
-def machine() -> str:
-    """Name of the machine and of its process numbers: equal where these are one set."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return gethostname()
-
-
-def started_at(process: int) -> str | None:
-    """When a process of this machine began, in ticks; None where it has ended, "" if not known."""
-    if not Path("/proc/self/stat").exists():
-        return ""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    state, *values = text.rpartition(")")[2].split()
-    return None if state in "ZX" else values[18]

@@ -26,9 +26,6 @@ class BenchConfig:
     threads: Threads | None = None
     """CPU threads, of each rank; as many as PyTorch takes unless given."""
 
-    bind: bool = False
-    """Keep each rank of torchrun to cores of its own, near its GPU, with a thread a core."""
-
     repeats: Count = 5
     """Measurements of each case; the median counts, the spread is shown."""
 

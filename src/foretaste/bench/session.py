@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretaste._util.binding import bind_rank
 from foretaste._util.files import why_not_written
 from foretaste._util.process import launch
 from foretaste.bench.config import BenchConfig
@@ -23,9 +22,9 @@ from foretaste.bench.rows import Row, environment
 from foretaste.data.histories import Histories
 from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
+from foretaste.distributed.launch import joined
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
-from foretaste.launch.joined import joined
 from foretaste.models.base import NeuralModel
 from foretaste.models.config import TrainingSize
 from foretaste.models.memory import check_model_fits
@@ -149,7 +148,7 @@ class Session:
         if self.device.type == "cpu" and started.size > 1 and num_threads == 1:
             self.log(
                 f"note: {started.local_size} ranks with one thread each on {os.cpu_count()} cores: "
-                "torchrun sets OMP_NUM_THREADS=1 where it is not set; --bind shares the cores out"
+                "torchrun sets OMP_NUM_THREADS=1 where it is not set; --threads says how many"
             )
         load_libraries(self.device)
         self._environment = environment(self.device)
@@ -159,18 +158,14 @@ class Session:
     def of_ranks(
         cls, benchmark: str, model: NeuMFConfig | VAEConfig, options: BenchConfig, **more: Any
     ) -> Iterator[Session]:
-        """Yield the session of the ranks that torchrun started, bound as the options say.
+        """Yield the session of the ranks that torchrun started.
 
-        Cores and threads are set before the ranks meet: they compare their threads.
+        Threads are set before the ranks meet: they compare them.
         """
-        lines = bind_rank() if options.bind else []
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         with joined() as ranks:
-            session = cls(benchmark, model, options, ranks=ranks, **more)
-            for line in lines:
-                session.log(line)
-            yield session
+            yield cls(benchmark, model, options, ranks=ranks, **more)
 
     def histories(self) -> Histories:
         """Generated data of the session's shape."""

@@ -74,7 +74,7 @@ class AnswerOptions:
 
         With a note where its training is not finished.
         """
-        from foretaste.launch.joined import joined
+        from foretaste.distributed.launch import joined
         from foretaste.recommend import Recommender
 
         with joined() as ranks:

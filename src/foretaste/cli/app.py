@@ -172,10 +172,9 @@ def _as_one(started: Launch) -> Iterator[None]:
             with_report(error, Report(is_printed=started.rank > 0))
         raise
     except (ForetasteError, OSError) as error:
-        if report_of(error) is None:
-            from foretaste.launch.rendezvous import is_reported
+        from foretaste.distributed.launch import agree_on_report
 
-            with_report(error, Report(is_printed=is_reported(started, str(error))))
+        agree_on_report(error, started)
         raise
 
 

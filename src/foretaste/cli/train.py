@@ -19,11 +19,9 @@ from foretaste.cli.console import (
     counting,
     say,
     say_next,
-    stderr_console,
     stdout_console,
 )
 from foretaste.cli.train_options import (
-    Bind,
     LogOptions,
     Logs,
     NewRun,
@@ -60,7 +58,6 @@ def command_for(model: str) -> Callable[..., None]:
         place: RunOptions = None,
         logs: LogOptions = None,
         threads: Threads = None,
-        bind: Bind = False,
     ) -> None:
         """Train a model.
 
@@ -70,11 +67,9 @@ def command_for(model: str) -> Callable[..., None]:
                 hold too, where none are given. Users and items are matched by id; those it does not
                 know begin as in any training.
             threads: CPU threads, of each rank; as many as PyTorch takes unless given.
-            bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
         """
         settings = given_settings(model_config)
         config_class(model)(**settings)  # SettingError before data are prepared
-        _bind(bind)
         use_threads(threads)
         _train(
             model,
@@ -101,7 +96,6 @@ def rerun(
     place: RunOptions = None,
     logs: LogOptions = None,
     threads: Threads = None,
-    bind: Bind = False,
 ) -> None:
     """RUN DATASET: repeat the settings of a run.
 
@@ -115,9 +109,7 @@ def rerun(
             without it the weights begin as those of the run did.
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
         threads: CPU threads, of each rank; as many as PyTorch takes unless given.
-        bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
-    _bind(bind)
     use_threads(threads)
 
     from foretaste.runs import Run
@@ -145,7 +137,6 @@ def resume(
     overwrite: Annotated[bool, FLAG] = False,
     logs: LogOptions = None,
     threads: Threads = None,
-    bind: Bind = False,
 ) -> None:
     """RUN: go on with a training that was interrupted or killed.
 
@@ -158,9 +149,7 @@ def resume(
         overwrite: Replace, in the end, what is there for --log-path and --results-dir, and a report
             that is there already.
         threads: CPU threads, of each rank; as many as PyTorch takes unless given.
-        bind: Keep each rank of torchrun to cores of its own, near its GPU, a thread a core.
     """
-    _bind(bind)
     use_threads(threads)
 
     from foretaste.runs import Run
@@ -191,15 +180,6 @@ train.command(rerun, name="--like", sort_key=len(MODELS))
 train.command(resume, name="--resume", sort_key=len(MODELS) + 1)
 
 
-def _bind(is_asked: bool) -> None:
-    """Bind this rank to its cores; the first says which each has."""
-    if is_asked:
-        from foretaste._util.binding import bind_rank
-
-        for line in bind_rank():
-            say(stderr_console(), line)
-
-
 def _train(
     model: str,
     sources: Sequence[str],
@@ -219,8 +199,8 @@ def _train(
     from foretaste.runs import Run
     from foretaste.runs.paths import check_is_new
 
-    if place.run is not None and not place.overwrite and launch().size == 1:
-        check_is_new(place.run)  # ranks that were restarted go on with it
+    if place.run is not None and not place.overwrite and Run.unfinished(place.run) is None:
+        check_is_new(place.run)
     start = None if start_from is None else Run.open(start_from)
     halves = (pretraining.pretrained_gmf, pretraining.pretrained_mlp) if pretraining else ()
     for path in halves:
@@ -281,7 +261,7 @@ def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
     if launch().size == 1 or are_prepared(sources):
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
-    from foretaste.launch.joined import joined
+    from foretaste.distributed.launch import joined
     from foretaste.runs.loading import of_first
 
     with joined() as ranks:

@@ -117,7 +117,8 @@ class NewRun:
     """Options about the directory of the run."""
 
     run: Path | None = None
-    """Directory of the run, new or empty; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
+    """Directory of the run, new or empty, or of an unfinished one that asked for the same and goes
+    on; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
 
     overwrite: Annotated[bool, FLAG] = False
     """Replace the run in that directory, the report, and what is there for --log-path and
@@ -158,7 +159,6 @@ RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
 LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
 Threads = Annotated[int | None, Parameter(group=MACHINE)]
-Bind = Annotated[bool, FLAG, Parameter(group=MACHINE)]
 StartFrom = Annotated[Path | None, Parameter(name="--from", group=START)]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from socket import gethostname
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,9 @@ from torch import Tensor
 from foretaste._util.process import CaughtSignals
 from foretaste.errors import Interrupted, RankError, SettingError
 from foretaste.ops.device import resolve_device
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 _BUCKETED_BYTES = 1 << 20
 """Smaller tensors travel together."""
@@ -41,7 +44,7 @@ class Pending:
 
     def wait(self) -> None:
         """Have the tensors hold the sums; on a GPU, have the current stream wait for them."""
-        with self._ranks.explained():
+        with _explained():
             for work in self._works:
                 work.wait()
         if self._bucket is not None:
@@ -51,24 +54,12 @@ class Pending:
         self._works, self._bucket = (), None
 
 
-class Watch(Protocol):
-    """Knowledge of the processes that the ranks are."""
-
-    @property
-    def members(self) -> Sequence[object]:
-        """Each rank, as a message names it."""
-        ...
-
-    def explain(self, error: RuntimeError) -> RankError:
-        """The error that a collective failed with, once it is known which rank is lost."""
-        ...
-
-
 class Ranks:
     """One process among ``size``, numbered ``rank``; every collective is called by all of them.
 
     It is ``local_rank`` of the ``local_size`` on its machine. ``num_bytes`` counts the payload of
-    this process's collectives by their kind.
+    this process's collectives by their kind. ``names`` are the ranks as messages name them, and
+    ``patient`` is the group of those that wait for work of one rank: it has a longer timeout.
     """
 
     def __init__(
@@ -78,13 +69,15 @@ class Ranks:
         *,
         local_rank: int = 0,
         local_size: int = 1,
-        watch: Watch | None = None,
+        names: Sequence[str] = (),
+        patient: ProcessGroup | None = None,
     ) -> None:
         self.rank = rank
         self.size = size
         self.local_rank = local_rank
         self.local_size = local_size
-        self.watch = watch
+        self.names = names or [f"rank {number}" for number in range(size)]
+        self.patient = patient
         self.num_bytes: Counter[str] = Counter()
 
     @property
@@ -139,7 +132,7 @@ class Ranks:
         padded[: len(tensor)] = tensor
         parts = [torch.empty_like(padded) for _ in lengths]
         self.num_bytes["all-gather"] += padded.nbytes
-        with self.explained():
+        with _explained():
             dist.all_gather(parts, padded)
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
@@ -181,10 +174,11 @@ class Ranks:
         row = tensor.new_empty(1, *tensor.shape[1:], device="cpu")
         num_rows = max(1, _PIECE_BYTES // max(1, row.nbytes))
         if not self.is_first:
-            with self.explained():
-                dist.send(torch.tensor(len(tensor)), 0)
+            with _explained():
+                dist.send(torch.tensor(len(tensor)), 0, self.patient)
                 for start in range(0, len(tensor), num_rows):
-                    dist.send(tensor[start : start + num_rows].detach().cpu().contiguous(), 0)
+                    piece = tensor[start : start + num_rows].detach().cpu().contiguous()
+                    dist.send(piece, 0, self.patient)
             self.num_bytes["send"] += tensor.nbytes
             return
         yield tensor.detach().cpu()
@@ -198,6 +192,10 @@ class Ranks:
         """Wait until all ranks have come here."""
         self.sum_(torch.zeros(1))
 
+    def wait_for_first(self) -> None:
+        """Wait until the first rank has come here, however long that takes."""
+        self.on_first(lambda: None)
+
     def any(self, flag: bool) -> bool:
         """True where any rank says so."""
         if self.size == 1:
@@ -206,20 +204,21 @@ class Ranks:
 
     def agreed(self, value: Any) -> Any:
         """The JSON value of the first rank, on every rank."""
-        if self.size == 1:
-            return value
+        return value if self.size == 1 else self._of_first(value, None)
+
+    def _of_first(self, value: Any, group: ProcessGroup | None) -> Any:
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         length = torch.tensor(len(text))
-        with self.explained():
-            dist.broadcast(length, 0)
+        with _explained():
+            dist.broadcast(length, 0, group)
             if self.rank:
                 text = torch.empty(int(length), dtype=torch.uint8)
-            dist.broadcast(text, 0)
+            dist.broadcast(text, 0, group)
         self.num_bytes["broadcast"] += text.nbytes
         return json.loads(bytes(text.tolist()))
 
     def on_first(self, action: Callable[[], Any]) -> Any:
-        """The JSON value of ``action``, which the first rank alone does.
+        """The JSON value of ``action``, which the first rank alone does, however long it takes.
 
         Where it raises, all do: the others a RankError, or Interrupted as it is. A signal to one
         that waits acts afterwards: it comes to the first too, which saves what it has.
@@ -228,7 +227,7 @@ class Ranks:
             return action()
         if not self.is_first:
             with CaughtSignals(lambda number: None) as caught:
-                found = self.agreed(None)
+                found = self._of_first(None, self.patient)
             if "signal" in found:
                 raise Interrupted(found["error"], found["signal"])
             if "error" in found:
@@ -239,12 +238,12 @@ class Ranks:
         try:
             value = action()
         except Interrupted as error:
-            self.agreed({"error": str(error), "signal": error.signal_number})
+            self._of_first({"error": str(error), "signal": error.signal_number}, self.patient)
             raise
         except BaseException as error:
-            self.agreed({"error": str(error)})
+            self._of_first({"error": str(error)}, self.patient)
             raise
-        self.agreed({"value": value})
+        self._of_first({"value": value}, self.patient)
         return value
 
     def on_each(self, action: Callable[[], Any]) -> list[Any]:
@@ -274,14 +273,8 @@ class Ranks:
         """RankError, on all ranks, where a JSON value of one differs from that of the first."""
         if self.size == 1:
             return
-        if different := difference(self.on_each(lambda: dict(facts)), self.names()):
+        if different := difference(self.on_each(lambda: dict(facts)), self.names):
             raise RankError(f"{different}. All ranks need the same")
-
-    def names(self) -> list[str]:
-        """Each rank, with its process where that is known."""
-        if self.watch is None:
-            return [f"rank {rank}" for rank in range(self.size)]
-        return [str(member) for member in self.watch.members]
 
     def device(self, name: str) -> torch.device:
         """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU of its own.
@@ -304,28 +297,32 @@ class Ranks:
             )
         return device
 
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Have collectives that fail within name the rank that was lost: raises RankError."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.watch is None or isinstance(error, torch.OutOfMemoryError):
-                raise
-            raise self.watch.explain(error) from error
-
     def _received(self, tensor: Tensor, rank: int) -> Tensor:
-        with self.explained():
-            dist.recv(tensor, rank)
+        with _explained():
+            dist.recv(tensor, rank, self.patient)
         return tensor
 
     def _reduce(self, tensor: Tensor, operation: Any, *, wait: bool = True) -> Any:
         self.num_bytes["all-reduce"] += tensor.nbytes
-        with self.explained():
+        with _explained():
             work = dist.all_reduce(tensor, operation, async_op=True)
             if wait and work is not None:
                 work.wait()
         return work
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Have a collective that fails raise RankError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise RankError(
+            f"another rank ended or did not answer in time, so all end ({reason})"
+        ) from error
 
 
 def union_bytes(size: int, at_most: int) -> int:

@@ -277,7 +277,7 @@ def write_lists(
     """
     import torch
 
-    from foretaste.launch.joined import joined
+    from foretaste.distributed.launch import joined
 
     started = time.perf_counter()
     item_fields = items.table.schema

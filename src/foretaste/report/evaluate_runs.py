@@ -87,8 +87,8 @@ def measure(
     progress: Progress | None,
 ) -> Iterator[Measured]:
     """Each run measured in turn; matched by id where the dataset is not everyone's own."""
+    from foretaste.distributed.launch import joined
     from foretaste.evaluation.evaluator import evaluate
-    from foretaste.launch.joined import joined
     from foretaste.models.share import Share
     from foretaste.report.another_dataset import match
     from foretaste.runs.loading import load_model

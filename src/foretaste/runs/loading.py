@@ -58,7 +58,7 @@ def of_first(make: Callable[[], _T], opened: Callable[[str], _T], ranks: Ranks) 
             return found.manifest.digest
         return file_sha256(found.path / CONFIG)
 
-    for who, found in zip(ranks.names(), digests := ranks.on_each(digest), strict=True):
+    for who, found in zip(ranks.names, digests := ranks.on_each(digest), strict=True):
         if found != digests[0]:
             raise RankError(
                 f"{who} finds another {type(made[0]).__name__.lower()} at {place} than rank 0, "
@@ -73,7 +73,7 @@ def _wait_for(place: Path, ranks: Ranks) -> None:
     while not place.is_dir():
         if time.monotonic() > ends:
             raise RankError(
-                f"{ranks.names()[ranks.rank]} does not see {place}, which rank 0 has; "
+                f"{ranks.names[ranks.rank]} does not see {place}, which rank 0 has; "
                 f"{_ONE_FILE_SYSTEM}"
             )
         time.sleep(0.1)

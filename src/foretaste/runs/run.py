@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, starmap
@@ -122,6 +122,14 @@ class Run:
         for name in (USERS, ITEMS, HISTORIES):
             run.check_is_unchanged(name)
         return run
+
+    @classmethod
+    def unfinished(cls, path: Path) -> Run | None:
+        """The run at ``path`` whose training has not come to its end; None where there is none."""
+        with suppress(RunError):
+            run = cls.open(path)
+            return None if run.is_finished else run
+        return None
 
     @cached_property
     def users(self) -> IdTable:

@@ -60,6 +60,7 @@ class Checkpoints:
         with state.clock.standing():
             tensors = self.step.state_dict() | {_LOSSES: state.losses()}
             self.run.save_state(tensors, state.position(), self._own_rows())
+            self.step.ranks.wait_for_first()
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:

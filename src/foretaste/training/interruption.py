@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import torch
 
 from foretaste._util.process import ENDING, CaughtSignals, launch
-from foretaste.errors import Interrupted, RunError, TrainingError
-from foretaste.launch.joined import watched
+from foretaste.errors import Interrupted, RankError, RunError, TrainingError
 from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.runs.paths import CONFIG, resume_command
+from foretaste.runs.paths import resume_command
 from foretaste.runs.run import Run
 
 _AGREED_EVERY_S = 0.2
@@ -109,13 +106,11 @@ def how_to_go_on(run_path: Path, ranks: Ranks) -> str:
 @contextmanager
 def errors_say_how_to_go_on(run: Run, ranks: Ranks = ALONE) -> Iterator[None]:
     """Have errors name the files kept and the way to go on."""
-    command, heartbeats = how_to_go_on(run.path, ranks), watched()
-    if heartbeats is not None:
-        heartbeats.advice = f"; go on with: {command}"
+    command = how_to_go_on(run.path, ranks)
     try:
         yield
-        if heartbeats is not None:  # an error on its way keeps it: others may be lost meanwhile
-            heartbeats.advice = ""
+    except RankError as error:
+        raise RankError(f"{error}; go on with: {command}") from error
     except TrainingError as error:
         kept = "No epoch was evaluated before it, so no weights are kept"
         if run.has_weights:
@@ -126,28 +121,3 @@ def errors_say_how_to_go_on(run: Run, ranks: Ranks = ALONE) -> Iterator[None]:
         raise TrainingError(f"{error}. {kept}") from error
     except RunError as error:
         raise RunError(f"{error}; once that is mended, go on with: {command}") from error
-
-
-_calls = count()
-
-
-class RestartedCall:
-    """A call of `train`, known again when torchrun has restarted the ranks, and its run.
-
-    The restarted program makes the same calls in the same order.
-    """
-
-    def __init__(self, *asked: object) -> None:
-        text = f"{next(_calls)} {asked}"
-        self._name = hashlib.sha256(text.encode()).hexdigest()
-
-    def remember(self, path: Path) -> None:
-        """Keep the path of the run while torchrun runs."""
-        if (heartbeats := watched()) is not None:
-            heartbeats.remember(self._name, str(path))
-
-    def begun_run(self) -> str | None:
-        """The path of the run that was made before; None where there is none."""
-        heartbeats = watched()
-        path = None if heartbeats is None else heartbeats.remembered(self._name)
-        return path if path is not None and (Path(path) / CONFIG).is_file() else None

@@ -182,6 +182,7 @@ class Trainer:
             epoch = state.early_stopping.best_epoch
             validation.keep()
             run.save_weights(self.model.state_dict(), epoch, OwnRows.of_model(self.model))
+            self.ranks.wait_for_first()
 
         is_selecting = validation.selection_split is not None
         evaluate = partial(validation.select, plan.select_by) if is_selecting else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,19 +14,20 @@ from typing import Any
 
 import torch
 
+from foretaste._util.formatting import shown
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
+from foretaste.distributed.launch import joined
 from foretaste.errors import RunError, SettingError
-from foretaste.launch.joined import joined
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.loading import dataset_of, of_first
 from foretaste.runs.loading import model_config as recorded_model_config
-from foretaste.runs.paths import CONFIG, default_run_name, unused_run_path
+from foretaste.runs.paths import CONFIG, default_run_name, resume_command, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
 from foretaste.runs.run import Run
 from foretaste.training.auto import (
@@ -42,7 +44,6 @@ from foretaste.training.config import (
     PretrainingConfig,
     TrainingConfig,
 )
-from foretaste.training.interruption import RestartedCall
 from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.trainer import Trainer
 from foretaste.training.warm_start import WarmStart
@@ -80,7 +81,9 @@ def train(
         start_from: a run of the same model whose weights to begin with, users and items matched by
             id; those that are new begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
-        run: the run's directory, new or empty; by default a new one in ``runs_root``.
+        run: the run's directory, new or empty; by default a new one in ``runs_root``. An
+            unfinished training there goes on where it asked for the same: model, settings, first
+            weights and dataset.
         overwrite: replace the run at ``run``, and what is there where ``logs`` are to go.
             All of it stays until the new training is finished.
         logs: files to write beside the run's own log.
@@ -122,16 +125,15 @@ def train(
     runs_root = checked("runs_root", runs_root, Path)
 
     architecture = model_config or kind()
-    call = RestartedCall(model, architecture, asked, place, runs_root)
 
     def trained(ranks: Ranks) -> Run:
-        if (begun := ranks.on_first(call.begun_run)) is not None:
-            run = of_first(lambda: Run.open(begun), Run.open, ranks)
-            if ranks.agreed(run.is_finished and place_to_take(run.path) is None):
-                return run
-            return _resumed(run, None, logs, callback, ranks, overwrite=overwrite, has_begun=True)
-        ranks.on_first(lambda: check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite))
-        path = ranks.on_first(lambda: place and str(place_to_train(place, overwrite=overwrite)))
+        def place_of_run() -> str | None:
+            if place is not None and not overwrite and Run.unfinished(place) is not None:
+                return str(place)
+            check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
+            return None if place is None else str(place_to_train(place, overwrite=overwrite))
+
+        path = ranks.on_first(place_of_run)
         device = ranks.device(asked.device)
         opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
         sized = architecture.resolved(opened.manifest.num_items)
@@ -154,13 +156,12 @@ def train(
             start=trainer.begin(warm_start),
             hardware=hardware_of(device, ranks),
         )
-        place_of_run = path and Path(path)
         run = of_first(
-            lambda: _made_run(run_config, opened, place_of_run, runs_root, call), Run.open, ranks
+            lambda: _made_run(run_config, opened, path and Path(path), runs_root), Run.open, ranks
         )
         with _training(run, callback, asked, ranks) as shown:
             trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-        return _in_its_place(run, logs, ranks, call) if overwrite else run
+        return _in_its_place(run, logs, ranks) if overwrite else run
 
     return _by_ranks(trained, kind)
 
@@ -213,7 +214,6 @@ def _resumed(
     ranks: Ranks,
     *,
     overwrite: bool,
-    has_begun: bool = False,
 ) -> Run:
     """The run, trained to its end; where this call has begun it before, its logs are its own."""
     replaces = ranks.agreed(place_to_take(run.path) is not None)
@@ -221,7 +221,7 @@ def _resumed(
     has_epochs = config_class(run.config.model).has_epochs
     is_finished = ranks.agreed(run.is_finished)
     with _training(run, callback, asked_settings(run), ranks) as shown:
-        if ranks.is_first and not has_begun:
+        if ranks.is_first:
             check_logs(logs, has_epochs=has_epochs, overwrite=replacing)
         if not is_finished:
             dataset = of_first(
@@ -269,17 +269,17 @@ def _training(
         yield shown
 
 
-def _made_run(
-    config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path, call: RestartedCall
-) -> Run:
+def _made_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
+    """A new run, or the unfinished one at ``run_path`` that asked for the same."""
     if run_path is not None:
         make_room(run_path)
-        call.remember(run_path)
+        if (begun := Run.unfinished(run_path)) is not None:
+            _check_asked_for_the_same(begun, config)
+            return begun
         return Run.create(run_path, config=config, dataset=dataset)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
     while True:
         path = unused_run_path(runs_root, name)
-        call.remember(path)
         try:
             return Run.create(path, config=config, dataset=dataset)
         except RunError:
@@ -288,18 +288,30 @@ def _made_run(
                 raise
 
 
-def _in_its_place(
-    run: Run, logs: LogConfig, ranks: Ranks, call: RestartedCall | None = None
-) -> Run:
+def _check_asked_for_the_same(begun: Run, config: RunConfig) -> None:
+    """RunError where an unfinished training has another model, settings or data than one asked."""
+
+    def asked_by(one: RunConfig) -> dict[str, Any]:
+        asked = {"model": one.model, "the dataset": one.dataset.digest[:12], "the start": one.start}
+        document: dict[str, Any] = json.loads(
+            json.dumps(asked | dict(one.model_config) | one.settings)
+        )
+        return document
+
+    here, now = asked_by(begun.config), asked_by(config)
+    for name in [*here, *now]:
+        if here.get(name) != now.get(name):
+            raise RunError(
+                f"{begun.path} has an unfinished training of other settings: {name} is "
+                f"{shown(here.get(name))} there, and {shown(now.get(name))} is asked for; go on "
+                f"with that one by {resume_command(begun.path)}, replace it with --overwrite "
+                "(overwrite=True in Python), or choose another directory"
+            )
+
+
+def _in_its_place(run: Run, logs: LogConfig, ranks: Ranks) -> Run:
     """The finished run, moved by the first rank to the place of the one that it replaces."""
-
-    def replaced() -> Run:
-        taken = replace_run(run, logs)
-        if call is not None:
-            call.remember(taken.path)
-        return taken
-
-    return of_first(replaced, Run.open, ranks)
+    return of_first(lambda: replace_run(run, logs), Run.open, ranks)
 
 
 def _check_alike(device: torch.device, settings: Mapping[str, Any], ranks: Ranks) -> None:

@@ -1,0 +1,1 @@
+"""The ranks of torchrun: how they meet and form a process group."""

@@ -1,0 +1,242 @@
+"""Joining the ranks that torchrun started: who is here, that they are alike, and their group.
+
+`torchrun` starts the ranks, ends all of them once one has ended, and starts them again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from importlib.metadata import version
+from socket import gethostname
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+import foretaste
+from foretaste._util.process import Launch, launch
+from foretaste.errors import RankError, Report, report_of, with_report
+from foretaste.ops.ranks import ALONE, Ranks
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+JOIN_TIMEOUT = "FORETASTE_JOIN_TIMEOUT_S"
+"""Environment variable: seconds that ranks wait for each other at the start."""
+
+TIMEOUT = "FORETASTE_COLLECTIVE_TIMEOUT_S"
+"""Environment variable: seconds that a rank waits in a collective for one that does not come."""
+
+_JOIN_S = 300.0
+# torchrun kills a rank that hangs 30 s after the others have ended.
+_TIMEOUT_S = 60.0
+_PATIENCE = timedelta(days=1)
+"""For work of one rank, such as preparing, a fit in one pass or a save: nobody knows how long."""
+
+_PAUSE_S = 0.05
+_REPORT_S = 5.0
+"""Seconds that the store has to answer a rank that fails before it has met the others."""
+
+_joined: Ranks | None = None
+"""The ranks of a `joined` around the code that runs."""
+
+_met_in: Store | None = None
+"""The place in the store that the ranks met in last."""
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """Yield the ranks that torchrun started this process among; `ALONE` without it.
+
+    Within another, the same ranks. A process group that the caller has initialised is used, and
+    stays, with its own timeout. It needs a backend for tensors on the CPU beside that of GPUs, such
+    as "cpu:gloo,cuda:nccl".
+
+    Raises RankError where the environment is not whole or another launcher set it, ranks do not
+    come in time, differ in versions, command or threads, and for a process group without such a
+    backend; where a rank ends or hangs, the next collective of the others raises it.
+    """
+    global _joined
+    if _joined is not None:
+        yield _joined
+        return
+    is_callers = dist.is_available() and dist.is_initialized()
+    if is_callers:
+        _check_backend()
+        started = launch() if "RANK" in os.environ else Launch()
+        started, names = replace(started, rank=dist.get_rank(), size=dist.get_world_size()), []
+    else:
+        started = launch()
+        names = _initialised(started) if started.size > 1 else []
+    if started.size == 1:
+        yield ALONE
+        return
+    is_left = False
+    _joined = ranks = Ranks(
+        started.rank,
+        started.size,
+        local_rank=started.local_rank,
+        local_size=started.local_size,
+        names=names,
+        patient=dist.new_group(backend="gloo", timeout=_PATIENCE),
+    )
+    try:
+        if not is_callers:
+            ranks.check_alike(_facts())
+        yield ranks
+        dist.barrier(ranks.patient)
+    except BaseException as error:
+        if isinstance(error, Exception):
+            agree_on_report(error, started)  # before the others find out that this one is lost
+        is_left = torch.cuda.is_available()  # ending NCCL's group may wait for a rank that is lost
+        raise
+    finally:
+        # A group that Python still holds when it exits ends the process by SIGABRT.
+        own, _joined, ranks.patient = None if not is_callers else ranks.patient, None, None
+        if not is_left:
+            dist.destroy_process_group(own)
+        del own
+
+
+def agree_on_report(error: Exception, started: Launch) -> None:
+    """Have the first rank that ends by an error print it, and no other one; once for an error."""
+    if report_of(error) is not None:
+        return
+    try:
+        store = _met_in or PrefixStore(started.attempt, _store(started, _REPORT_S))
+        is_printed = store.add("failed", 1) > 1
+    except (RankError, RuntimeError):
+        is_printed = False  # there is no store to ask
+    with_report(error, Report(is_printed, f"rank {started.rank}: " if started.rank else ""))
+
+
+def _initialised(started: Launch) -> list[str]:
+    """Initialise the process group of the ranks; returns their names."""
+    global _met_in
+    store = _store(started, join_s := _seconds(JOIN_TIMEOUT, _JOIN_S))
+    token, names = _meet(store, started, join_s)
+    _met_in = PrefixStore(token, store)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        store=_met_in,
+        rank=started.rank,
+        world_size=started.size,
+        timeout=timedelta(seconds=_seconds(TIMEOUT, _TIMEOUT_S)),
+    )
+    return names
+
+
+def _meet(store: Store, started: Launch, limit_s: float) -> tuple[str, list[str]]:
+    """Wait until all ranks are here; returns a prefix for their keys, new each time, and names.
+
+    torchrun keeps its store when it restarts the ranks, and each machine counts restarts by itself:
+    so the first rank draws a token, and another has met it once it reads itself among the ranks
+    that came to it. (Gloo's `monitored_barrier` needs a group, which needs all ranks.)
+
+    Raises RankError where some do not come in time, on the first rank with their numbers.
+    """
+    size, own = started.size, f"rank {started.rank} (process {os.getpid()} on {gethostname()})"
+    if started.rank == 0:
+        token = uuid4().hex
+        store.set("foretaste/token", token)
+        keys = [f"{token}/{rank}" for rank in range(1, size)]
+        if not _wait(lambda: store.check(keys), limit_s):
+            missing = [rank for rank in range(1, size) if not store.check([f"{token}/{rank}"])]
+            raise RankError(
+                f"{size - len(missing)} of {size} ranks came within {limit_s:g} s; missing: "
+                f"{', '.join(map(str, missing))}. Start all nodes within that time, or set "
+                f"{JOIN_TIMEOUT}"
+            )
+        names = [own, *(store.get(key).decode() for key in keys)]
+        store.set(f"{token}/names", json.dumps(names))
+        return token, names
+    met: list[tuple[str, list[str]]] = []
+
+    def is_met() -> bool:
+        if not store.check(["foretaste/token"]):
+            return False
+        token = store.get("foretaste/token").decode()
+        store.set(f"{token}/{started.rank}", own)
+        if store.check([f"{token}/names"]):
+            names = json.loads(store.get(f"{token}/names"))
+            met.extend([(token, names)] if own in names else [])
+        return bool(met)
+
+    # The first rank may have begun to wait later, and it is the one that says who is missing.
+    if not _wait(is_met, 2 * limit_s):
+        raise RankError(f"rank 0 of {size} did not come within {2 * limit_s:g} s")
+    return met[0]
+
+
+def _wait(is_over: Callable[[], bool], limit_s: float) -> bool:
+    ends = time.monotonic() + limit_s
+    while not is_over():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _store(started: Launch, timeout_s: float) -> Store:
+    """The store of the ranks: torchrun holds it or, where they were started by hand, the first."""
+    host, port = started.address
+    is_in_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    try:
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            host,
+            port,
+            is_master=started.rank == 0 and not is_in_agent,
+            timeout=timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+    except (RuntimeError, ValueError) as error:  # a host that is unknown, a port that is taken
+        raise RankError(
+            f"the store of the ranks at {host}:{port} cannot be reached: is rank 0 started, and "
+            f"the address its own? ({str(error).splitlines()[0]})"
+        ) from error
+
+
+def _seconds(variable: str, default: float) -> float:
+    """Seconds that an environment variable sets; RankError where it is no positive number."""
+    text = os.environ.get(variable, "") or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < 1e9:
+        raise RankError(f"{variable} is {text!r}; it must be a number of seconds above 0")
+    return seconds
+
+
+def _check_backend() -> None:
+    """RankError where the caller's process group has no collectives of tensors on the CPU."""
+    backend = dist.get_backend_config()
+    if "cpu:" not in backend:
+        raise RankError(
+            f"torch.distributed was initialised with the backend {backend!r}, which has no "
+            'collectives of tensors on the CPU; initialise it with "cpu:gloo,cuda:nccl", or leave '
+            "that to foretaste"
+        )
+
+
+def _facts() -> dict[str, Any]:
+    """Versions and settings of this process that all ranks must share."""
+    return {
+        "foretaste": foretaste.__version__,
+        "torch": torch.__version__,
+        "numpy": ".".join(version("numpy").split(".")[:2]),
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "the command": " ".join(sys.argv[1:]),
+        "the number of threads": torch.get_num_threads(),
+    }

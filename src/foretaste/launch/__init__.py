@@ -1,1 +1,0 @@
-"""The ranks of torchrun: how they meet, watch each other and end together."""
