@@ -19,7 +19,7 @@ import numpy as np
 from foretaste.export.formats import FILES, Format, load
 from foretaste.models.base import RecommenderModel
 from foretaste.recommend.item_filter import ItemFilter
-from foretaste.recommend.top_k import UserRanker
+from foretaste.recommend.top_k import UserHistories, UserRanker
 from foretaste.runs import Run, load_model
 
 BATCHES = (1, 64)
@@ -55,7 +55,8 @@ def row(run: Run, model: RecommenderModel, directory: Path) -> str:
         values = (histories.item_index.astype(np.int64), histories.lengths(), users)
         inputs = dict(zip(names, values, strict=False))
         asked = users if "user_index" in names else np.full(size, model.num_users)
-        sides = partial(ranker.rank, histories, asked), partial(program, inputs)
+        known = UserHistories(asked, histories, [()] * size)
+        sides = partial(ranker.rank, known), partial(program, inputs)
         cells += [f"{milliseconds(side, size):.2f}" for side in sides]
     return f"| {' | '.join(cells)} |"
 

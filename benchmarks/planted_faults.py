@@ -573,15 +573,15 @@ FAULTS = [
     # lists
     Fault(
         "lists",
-        "recommend/mixed.py",
-        "np.where(index < 0, num_all, index)",
-        "np.where(index < 0, 0, index)",
+        "recommend/inputs.py",
+        "np.where(found < 0, len(users), found)",
+        "np.where(found < 0, 0, found)",
     ),
     Fault(
         "lists",
-        "recommend/mixed.py",
-        "histories = histories.union(further)",
-        "histories = further",
+        "recommend/recommender.py",
+        "histories.union(more) if has_items.any() else more",
+        "more",
     ),
     Fault(
         "lists",

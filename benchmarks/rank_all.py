@@ -22,7 +22,7 @@ from foretaste.evaluation.ranking import to_device
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
 from foretaste.recommend.item_filter import ItemFilter
-from foretaste.recommend.top_k import UserRanker
+from foretaste.recommend.top_k import UserHistories, UserRanker
 
 _PLAIN_VAE_USERS = 500
 _CLOCKS = {
@@ -57,9 +57,8 @@ def measure(session: Session, options: RankAll) -> None:
     everything = np.ones(histories.num_items, dtype=bool)
     item_filter = ItemFilter(is_allowed=everything, contents="item{s} in the catalogue", notes=())
     ranker = UserRanker(model, item_filter, k=options.k, include_seen=False)
-    calls: dict[str, Callable[[], object]] = {
-        OURS: partial(ranker.rank, histories.rows(users), users)
-    }
+    asked = UserHistories(users, histories.rows(users), [()] * len(users))
+    calls: dict[str, Callable[[], object]] = {OURS: partial(ranker.rank, asked)}
     rows = to_device(histories.rows(users), session.device)
     if isinstance(model, NeuMF):
         index = torch.tensor(users, device=session.device)

@@ -336,6 +336,24 @@ def test_quiet_lists_come_without_notes(foretaste: Foretaste, line: str) -> None
     assert quiet == Done(0, done.out, "")
 
 
+def test_reasons_are_printed_below_each_item(foretaste: Foretaste) -> None:
+    line = "recommend runs/gmf --user 1 -k 2 --reasons"
+    (answer,) = json.loads(foretaste(f"{line} --format json").out)
+    shown = foretaste(line).out
+    assert any(item["because"] for item in answer["items"])
+    for item in answer["items"]:
+        if item["because"]:
+            names = "; ".join(str(one["title"] or one["item_id"]) for one in item["because"])
+            assert f"because of {names}" in shown
+
+
+@pytest.mark.parametrize("options", ["--format csv", "--output lists.parquet"])
+def test_reasons_have_no_column(foretaste: Foretaste, options: str) -> None:
+    done = foretaste(f"recommend runs/gmf --user 1 --reasons {options}")
+    assert done.status == 2
+    assert "--reasons are printed" in done.err
+
+
 @pytest.mark.parametrize("method", ["recommend", "recommend_for", "similar_items"])
 def test_help_names_the_length_of_lists(foretaste: Foretaste, method: str) -> None:
     length = inspect.signature(getattr(Recommender, method)).parameters["k"].default

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
+from foretaste.data.ids import Id
 from foretaste.recommend import Answer, Recommender
-from foretaste.recommend.inputs import UNKNOWN_USER
-from foretaste.recommend.mixed import AskedUser, Listed, ListRequest, answer_requests
+from foretaste.recommend.answers import make_answers
+from foretaste.recommend.inputs import UNKNOWN_USER, AskedUsers
+from foretaste.recommend.requests import ListRequest
 from tests.recommend.shop import HISTORIES, new_users, trained_users, unseen_item
 
-
-def alone(recommender: Recommender, request: ListRequest) -> list[Listed]:
-    return answer_requests(recommender, [request])[0]
+User = tuple[Id | None, list[Id] | None]
 
 
-def check_same(found: Listed, expected: Listed) -> None:
-    assert found.item_index == expected.item_index
+class Asked(NamedTuple):
+    """Users, each an id, a history or both, and the options of their lists."""
+
+    users: Sequence[User]
+    options: dict[str, Any]
+
+
+def together(recommender: Recommender, asked: Sequence[Asked]) -> list[list[Answer]]:
+    """The answers to each, all scored at once."""
+    users = [user for one in asked for user in one.users]
+    ids, histories = [user_id for user_id, _ in users], [history for _, history in users]
+    defaults = {"k": 10, "exclude": (), "candidates": None, "include_seen": False, "reasons": False}
+    requests = [ListRequest(num_users=len(o.users), **(defaults | o.options)) for o in asked]
+    found = recommender.lists(AskedUsers.mixed(recommender.users, ids, histories), requests)
+    return [
+        make_answers("user", [user_id for user_id, _ in one.users], top, recommender.items)
+        for one, top in zip(asked, found, strict=True)
+    ]
+
+
+def alone(recommender: Recommender, users: Sequence[User], **options: object) -> list[Answer]:
+    return together(recommender, [Asked(users, options)])[0]
+
+
+def check_same(found: Answer, expected: Answer) -> None:
     assert found.scores == pytest.approx(expected.scores, rel=1e-5, abs=1e-5)
-    assert found._replace(scores=()) == expected._replace(scores=())
+    assert replace(found, scores=[], kind="user") == replace(expected, scores=[], kind="user")
 
 
-def check_is(recommender: Recommender, found: Listed, expected: Answer) -> None:
-    assert recommender.items.ids(np.array(found.item_index, dtype=int)) == expected.item_ids
-    assert found.scores == pytest.approx(expected.scores, rel=1e-5, abs=1e-5)
-    assert (found.user_id, found.reason) == (expected.id, expected.reason)
-
-
-def some_requests(recommender: Recommender) -> list[ListRequest]:
+def some_requests(recommender: Recommender) -> list[Asked]:
     """Requests of every kind, with repeats, of users known, held out, unknown and new."""
     draw = random.Random(3)
     known, held_out = trained_users(recommender), new_users(recommender)
-    users = [
-        *(AskedUser(user) for user in (known[0], known[0], held_out[0], known[5], 999_999)),
-        AskedUser(None, [1, 5]),
-        AskedUser(None, []),
-        AskedUser(None, [unseen_item(recommender), 2]),
-        AskedUser(known[3], [unseen_item(recommender)]),
-        AskedUser(known[4], [1, 2, 3, 4]),
-        AskedUser(999_999, [7]),
+    users: list[User] = [
+        *((user, None) for user in (known[0], known[0], held_out[0], known[5], 999_999)),
+        (None, [1, 5]),
+        (None, []),
+        (None, [unseen_item(recommender), 2]),
+        (known[3], [unseen_item(recommender)]),
+        (known[4], [1, 2, 3, 4]),
+        (999_999, [7]),
     ]
     filters = [
         {},
@@ -54,17 +72,16 @@ def some_requests(recommender: Recommender) -> list[ListRequest]:
         {"candidates": [], "k": 2},
     ]
     return [
-        ListRequest(users=draw.sample(users, draw.randrange(4)), **{"k": 1 + number % 13, **filter})
+        Asked(draw.sample(users, draw.randrange(4)), {"k": 1 + number % 13, **filter})
         for number, filter in enumerate(filters * 4)
     ]
 
 
 def test_a_list_is_that_of_the_request_alone(personal: Recommender) -> None:
-    requests = some_requests(personal)
-    together = answer_requests(personal, requests)
-    for request, lists in zip(requests, together, strict=True):
-        assert len(lists) == len(request.users)
-        for found, expected in zip(lists, alone(personal, request), strict=True):
+    asked = some_requests(personal)
+    for one, lists in zip(asked, together(personal, asked), strict=True):
+        assert len(lists) == len(one.users)
+        for found, expected in zip(lists, alone(personal, one.users, **one.options), strict=True):
             check_same(found, expected)
 
 
@@ -81,14 +98,12 @@ def test_a_list_is_that_of_the_request_alone(personal: Recommender) -> None:
 def test_a_list_is_that_of_recommend(personal: Recommender, options: dict[str, object]) -> None:
     users = [*trained_users(personal)[:3], new_users(personal)[0], 999_999]
     histories = [[1, 5], [], [unseen_item(personal), 2], [unseen_item(personal)]]
-    asked = [AskedUser(user) for user in users] + [AskedUser(None, items) for items in histories]
-    found = alone(personal, ListRequest(users=asked, **options))
+    asked: list[User] = [(user, None) for user in users] + [(None, items) for items in histories]
+    found = alone(personal, asked, **options)
     expected = personal.recommend(users, unknown="popular", **options)
     expected += personal.recommend_for(histories, **options)
     for one, other in zip(found, expected, strict=True):
-        check_is(personal, one, other)
-    assert [one.is_known for one in found] == [True] * 4 + [False] * 5
-    assert [one.is_popularity for one in found] == [False] * 4 + [True, False, True, False, True]
+        check_same(one, other)
 
 
 def test_what_a_known_user_has_further_is_folded_in_with_what_the_run_has(
@@ -96,35 +111,57 @@ def test_what_a_known_user_has_further_is_folded_in_with_what_the_run_has(
 ) -> None:
     user = trained_users(personal)[0]
     further = next(item for item in range(12) if item not in HISTORIES[user])
-    (found,) = alone(personal, ListRequest(users=[AskedUser(user, [further])]))
+    (found,) = alone(personal, [(user, [further])])
     (expected,) = personal.recommend_for([[*HISTORIES[user], further]])
-    check_is(personal, found, replace(expected, id=user))
-    assert found.is_known
+    check_same(found, replace(expected, id=user))
 
 
 def test_what_a_known_user_has_already_changes_nothing(personal: Recommender) -> None:
     user = trained_users(personal)[0]
-    (found,) = alone(personal, ListRequest(users=[AskedUser(user, [*HISTORIES[user]])]))
-    check_is(personal, found, personal.recommend([user])[0])
+    (found,) = alone(personal, [(user, [*HISTORIES[user]])])
+    check_same(found, personal.recommend([user])[0])
 
 
 def test_items_of_a_known_user_that_training_never_saw_are_named(personal: Recommender) -> None:
     user, item = trained_users(personal)[0], unseen_item(personal)
-    (found,) = alone(personal, ListRequest(users=[AskedUser(user, [item])], k=1))
-    reason = f"1 item of the history ignored, never seen in training: {item}"
-    assert (found.reason, found.is_popularity) == (reason, False)
+    (found,) = alone(personal, [(user, [item])], k=1)
+    assert found.reason == f"1 item of the history ignored, never seen in training: {item}"
 
 
 def test_an_unknown_user_with_a_history_is_a_new_one(personal: Recommender) -> None:
-    nobody, somebody = alone(
-        personal, ListRequest(users=[AskedUser(999_999), AskedUser(999_999, [1, 5])], k=1)
-    )
-    assert (nobody.reason, nobody.is_popularity) == (UNKNOWN_USER, True)
-    assert (somebody.reason, somebody.is_popularity) == (None, False)
-    expected = personal.recommend_for({999_999: [1, 5]}, k=1)[0]
-    check_is(personal, somebody, expected)
+    nobody, somebody = alone(personal, [(999_999, None), (999_999, [1, 5])], k=1)
+    assert (nobody.reason, somebody.reason) == (UNKNOWN_USER, None)
+    check_same(somebody, personal.recommend_for({999_999: [1, 5]}, k=1)[0])
 
 
 def test_no_requests_and_no_users_have_no_lists(popularity: Recommender) -> None:
-    assert answer_requests(popularity, []) == []
-    assert answer_requests(popularity, [ListRequest(users=[])]) == [[]]
+    assert together(popularity, []) == []
+    assert together(popularity, [Asked([], {})]) == [[]]
+
+
+def test_reasons_are_the_nearest_of_the_history(personal: Recommender) -> None:
+    history = [1, 5]
+    (plain,) = personal.recommend_for([history], k=4)
+    (found,) = personal.recommend_for([history], k=4, reasons=True)
+    assert plain.because is None
+    assert found.because is not None
+    assert replace(found, because=None) == plain
+    nearest = dict(enumerate(found.item_ids))
+    similar = personal.similar_items(history, k=personal.model.num_items)
+    for place, reasons in enumerate(found.because):
+        scores = {
+            answer.id: dict(zip(answer.item_ids, answer.scores, strict=True)).get(nearest[place], 0)
+            for answer in similar
+        }
+        expected = sorted((i for i in history if scores[i] > 0), key=lambda i: -scores[i])
+        assert [one.item_id for one in reasons] == expected
+        assert [one.score for one in reasons] == pytest.approx([scores[i] for i in expected])
+    (empty,) = personal.recommend_for([[]], k=2, reasons=True)
+    assert empty.because is None
+
+
+def test_a_model_that_compares_no_items_has_no_reasons(popularity: Recommender) -> None:
+    (answer,) = popularity.recommend(trained_users(popularity)[:1], k=2, reasons=True)
+    assert answer.because is None
+    assert answer.reason is not None
+    assert answer.reason.startswith("no reasons: ")

@@ -6,17 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foretaste.data.ids import IdTable
-from foretaste.recommend.mixed import Listed
+from foretaste.recommend.top_k import TopItems
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList
 from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
 from tests.serve.test_load import counted, rounded
 
-LISTED = Listed(
-    "a", [1, 0], [2.5, 1e-7], 'only 2 of 9: "x"', is_known=True, is_popularity=False, because=None
+TOP = TopItems(
+    np.array([[1, 0, 0], [0, 0, 0]]),
+    np.array([[2.5, 1e-7, 0], [0, 0, 0]]),
+    length=np.array([2, 0]),
+    num_known=np.array([3, 0]),
+    remarks=[["only 2 of 9", '"x"'], []],
 )
 
 
@@ -29,15 +34,13 @@ def test_a_list_is_the_json_of_its_parts(titles: list[str | None] | None) -> Non
     for place, one in enumerate(expected):
         if titles is not None:
             one["title"] = titles[1 - place]
-    for listed, items_of in ((LISTED, expected), (LISTED, expected)):  # now they are kept
-        assert json.loads(writer.write(listed).content) == {
-            "user_id": "a",
-            "known": True,
-            "items": items_of,
-            "reason": listed.reason,
-        }
-    empty = LISTED._replace(item_index=[], scores=[], user_id=None, reason=None)
-    assert json.loads(writer.write(empty).content)["items"] == []
+    for _ in range(2):  # now they are kept
+        written = writer.write(TOP, ["a", None], [True, False])
+        assert [json.loads(one.content) for one in written] == [
+            {"user_id": "a", "known": True, "items": expected, "reason": 'only 2 of 9; "x"'},
+            {"user_id": None, "known": False, "items": [], "reason": None},
+        ]
+        assert [one[1:] for one in written] == [(True, False, False), (False, True, False)]
 
 
 def test_lists_asked_for_last_stay_in_the_cache() -> None:

@@ -8,8 +8,8 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -112,8 +112,9 @@ class AnswerOptions:
         elif self.format == "json":
             separator = "["
             for answer in answers:
-                names = ("item_id", "score", "title")
-                items = [{name: getattr(item, name) for name in names} for item in answer.items]
+                items: list[dict[str, Any]] = list(map(asdict, answer.items))
+                for item, nearest in zip(items, answer.because or (), strict=False):
+                    item["because"] = list(map(asdict, nearest))
                 entry = {answer.column: answer.id, "items": items, "reason": answer.reason}
                 print_data(
                     f"{separator}\n{printable(json.dumps(entry, ensure_ascii=False))}", end=""

@@ -106,6 +106,9 @@ class Lists:
     include_seen: Annotated[bool, FLAG] = False
     """Recommend also what the user has already."""
 
+    reasons: Annotated[bool, FLAG] = False
+    """Name below each item the items of the history that are nearest to it; in JSON as because."""
+
     def arguments(self, items: IdTable) -> dict[str, Any]:
         """The arguments of `Recommender`, for a run that has these items."""
         k = {} if self.k is None else {"k": self.k}
@@ -133,14 +136,20 @@ def recommend(
         threads: CPU threads, of each rank; as many as PyTorch takes unless given.
     """
     request, options = request or Request(), options or AnswerOptions()
+    lists = lists or Lists()
     request.check()
     options.check(all=request.all)
+    if lists.reasons and (options.output is not None or options.format == "csv"):
+        raise SettingError(
+            "--reasons are printed, as a table or as JSON, and no column of a file or of CSV: "
+            "leave them out, or leave out --output and --format csv"
+        )
 
     from foretaste.runs import Run
 
     # Names that are misspelled need not wait for torch.
     found = Run.open(run)
-    arguments = (lists or Lists()).arguments(found.items)
+    arguments = lists.arguments(found.items)
     histories, user_ids = request.histories(), request.user_ids(found.users)
     use_threads(threads)
     with options.opened(found) as recommender:
@@ -154,7 +163,9 @@ def recommend(
             else:
                 export = partial(recommender.recommend_all_for, histories=histories)
             options.write("Recommending", "user", partial(export, **arguments), all=request.all)
-        elif isinstance(histories, dict):
+            return
+        arguments["reasons"] = lists.reasons
+        if isinstance(histories, dict):
             named = map(dict, _parts([*histories.items()]))
             options.print(
                 answer for part in named for answer in recommender.recommend_for(part, **arguments)
@@ -162,14 +173,14 @@ def recommend(
         elif histories is not None:
             options.print(recommender.recommend_for(histories, **arguments))
         else:
-            from foretaste.recommend.inputs import RequestedUsers
+            from foretaste.recommend.inputs import AskedUsers
 
             # Before anything is printed: an unknown user among the last would leave half an answer.
-            users = RequestedUsers.of(recommender.users, user_ids or [], request.unknown)
+            users = AskedUsers.known(recommender.users, user_ids or [], request.unknown)
             for note in users.notes:
                 say(stderr_console(quiet=options.quiet), f"note: {note}")
             arguments["unknown"] = request.unknown
-            parts = _parts(users.ids())
+            parts = _parts([*(users.ids or ())])
             options.print(
                 answer for part in parts for answer in recommender.recommend(part, **arguments)
             )

@@ -80,6 +80,8 @@ class Answer(Tabular):
     """Reason for a short list or popularity order, and the given ids that were ignored."""
     kind: Kind = "user"
     """Subject of the list: a ``user`` by id, a ``history``, or an ``item`` by id."""
+    because: list[list[ScoredItem]] | None = None
+    """For each item the nearest of the user's history; None where not asked for or not known."""
 
     @property
     def items(self) -> list[ScoredItem]:
@@ -108,12 +110,22 @@ class Answer(Tabular):
         lines = [_HEADINGS[self.kind].format(printable(str(self.id)))]
         item_ids = [printable(str(item_id)) for item_id in self.item_ids]
         width = max(map(len, item_ids), default=0)
-        for rank, (item_id, item) in enumerate(zip(item_ids, self.items, strict=True), start=1):
-            title = "" if item.title is None else f"  {printable(' '.join(item.title.split()))}"
+        because = self.because or [[]] * len(item_ids)
+        for rank, (item_id, item, nearest) in enumerate(
+            zip(item_ids, self.items, because, strict=True), start=1
+        ):
+            title = "" if item.title is None else f"  {_on_one_line(item.title)}"
             lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:9.4f}{title}")
+            if nearest:
+                names = [_on_one_line(str(one.title or one.item_id)) for one in nearest]
+                lines.append(f"       because of {'; '.join(names)}")
         if self.reason:
             lines.append(f"      ({self.reason})")
         return "\n".join(lines)
+
+
+def _on_one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 class Answers(list[Answer], Tabular):
@@ -138,11 +150,7 @@ class SimilarUsers:
 
 
 def make_answers(
-    kind: Kind,
-    ids: Sequence[Id | None] | None,
-    top: TopItems,
-    items: IdTable,
-    reasons: Sequence[Sequence[str]],
+    kind: Kind, ids: Sequence[Id | None] | None, top: TopItems, items: IdTable
 ) -> Answers:
     """One answer per row of ``top``, about each of ``ids``, in the ids and titles of ``items``."""
     filled = top.filled()
@@ -150,6 +158,7 @@ def make_answers(
     item_ids, scores, titles = items.ids(index), top.score[filled].tolist(), items.titles(index)
     ends = np.cumsum(top.length).tolist()
     about = [None] * len(ends) if ids is None else ids
+    because = top.because or [None] * len(ends)
     return Answers(
         Answer(
             id=id,
@@ -158,9 +167,16 @@ def make_answers(
             titles=titles and titles[start:end],
             reason="; ".join(reason) or None,
             kind=kind,
+            because=None if nearest is None else _scored_items(nearest, items),
         )
-        for id, (start, end), reason in zip(about, pairwise([0, *ends]), reasons, strict=True)
+        for id, (start, end), reason, nearest in zip(
+            about, pairwise([0, *ends]), top.remarks, because, strict=True
+        )
     )
+
+
+def _scored_items(top: TopItems, items: IdTable) -> list[list[ScoredItem]]:
+    return [answer.items for answer in make_answers("item", None, top, items)]
 
 
 def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:

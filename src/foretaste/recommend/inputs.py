@@ -18,7 +18,7 @@ from foretaste._util.formatting import counted, did_you_mean, shown
 from foretaste._util.settings import AnyPath, checked
 from foretaste.data.config import FileFormat
 from foretaste.data.histories import Histories
-from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, id_array, is_id
+from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, is_id
 from foretaste.errors import InputError, SettingError, UnknownIdError
 from foretaste.recommend import Unknown
 
@@ -43,47 +43,67 @@ def named(ids: Sequence[Id]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RequestedUsers:
-    """Users to answer, in the order of the request."""
+class AskedUsers:
+    """Users to answer: known to the run by an id, new by a history, or both."""
 
-    users: IdTable
-    """All users there are."""
+    ids: Sequence[Id | None] | None
+    """Of each, as answers have them; None where histories have no names, or for all of a run."""
 
     user_index: NDArray[np.int64]
-    """The row of each; ``len(users)`` where the run does not know the user."""
+    """The row of each among the users of the run; behind the last of them where it is to know none.
+    """
 
-    unknown: Sequence[Id] = ()
-    """Ids of those the run does not know, in order."""
+    histories: Sequence[Sequence[Id] | None] | None = None
+    """Items of each, beside those that the run has; None where none are given."""
 
     notes: tuple[str, ...] = ()
     """Remarks for the caller on the given ids."""
 
     @classmethod
-    def of(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> RequestedUsers:
+    def known(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> AskedUsers:
         """Look users up; UnknownIdError names unknown ones where ``unknown`` is ``error``."""
         checked("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
-            return cls(users=users, user_index=lookup_all(users, ids))
+            row = lookup_all(users, ids)
+            return cls(ids=users.ids(row), user_index=row)
         row = users.lookup(ids)
         missing = users.as_kept(compress(ids, row < 0))
         notes = (_unknown(users, missing, ids, _TREATMENT[unknown]),) if missing else ()
+        found = users.ids(row[row >= 0])
         if unknown == "skip":
-            return cls(users=users, user_index=row[row >= 0], notes=notes)
-        user_index = np.where(row < 0, len(users), row)
-        return cls(users=users, user_index=user_index, unknown=missing, notes=notes)
+            return cls(ids=found, user_index=row[row >= 0], notes=notes)
+        known, others = iter(found), iter(missing)
+        kept = [next(known if flag else others) for flag in row >= 0]
+        return cls(ids=kept, user_index=np.where(row < 0, len(users), row), notes=notes)
 
-    def ids(self) -> list[Id]:
-        """One id per user."""
-        is_known = self.user_index < len(self.users)
-        known, unknown = iter(self.users.ids(self.user_index[is_known])), iter(self.unknown)
-        return [next(known if flag else unknown) for flag in is_known]
+    @classmethod
+    def new(cls, users: IdTable, given: GivenHistories) -> AskedUsers:
+        """Users by their histories alone, whatever the run has of their names."""
+        names, histories = given_histories(given)
+        user_index = np.full(len(histories), len(users))
+        return cls(ids=names, user_index=user_index, histories=histories)
 
-    def column(self) -> pa.Array | pa.ChunkedArray:
-        """The same as Arrow has them."""
-        if self.unknown:
-            return id_array(self.ids())
-        return self.users.table.column("id").take(self.user_index)
+    @classmethod
+    def mixed(
+        cls,
+        users: IdTable,
+        ids: Sequence[Id | None],
+        histories: Sequence[Sequence[Id] | None],
+    ) -> AskedUsers:
+        """Users by an id, a history or both."""
+        user_index = np.full(len(ids), len(users))
+        named = [row for row, user_id in enumerate(ids) if user_id is not None]
+        if named:
+            found = users.lookup([user_id for user_id in ids if user_id is not None])
+            user_index[named] = np.where(found < 0, len(users), found)
+        is_by_id_alone = all(history is None for history in histories)
+        return cls(ids=ids, user_index=user_index, histories=None if is_by_id_alone else histories)
+
+    @property
+    def kind(self) -> Literal["user", "history"]:
+        """``user`` where they have ids."""
+        return "history" if self.ids is None else "user"
 
 
 def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
@@ -133,83 +153,62 @@ def examples(table: IdTable) -> str:
     return f"the run's {table.kind} ids are {kind} such as {named(first)}"
 
 
-@dataclass(frozen=True, eq=False)
-class RequestedHistories:
-    """Histories to answer, with the names of their users or without names."""
+def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[Id]]]:
+    """Histories by name, without names, or a single one: the names, if any, and the histories.
 
-    names: list[Id] | None
-    histories: list[list[Id]]
-
-    @classmethod
-    def of(cls, given: GivenHistories) -> RequestedHistories:
-        """Histories by name, without names, or a single one.
-
-        SettingError where they are a table, names are no ids of one kind, or a history is no list.
-        """
-        if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "columns"):
-            raise SettingError(
-                'histories must be lists of item ids, [[1, 5], [7]] or {"anna": [1, 5]}, got one '
-                f"of type {type(given).__name__}; foretaste.data.read_histories makes them of "
-                "frames and files"
-            )
-        if not isinstance(given, Mapping):
-            each = as_list(given)
-            if each and not any(isinstance(one, Iterable) for one in each if not is_id(one)):
-                return cls(None, [as_ids("histories", each, single=False)])
-            return cls(None, [as_ids("each history", ids, single=False) for ids in each])
-        kinds = {isinstance(name, str) for name in given}
-        if len(kinds) > 1 or not all(map(is_id, given)):
-            raise SettingError(
-                f"histories must be named all by integers or all by text, got {named([*given])}"
-            )
-        histories = [as_ids("each history", ids, single=False) for ids in given.values()]
-        return cls(as_ids("names of histories", given), histories)
-
-    @property
-    def kind(self) -> Literal["user", "history"]:
-        """``user`` where they have names."""
-        return "history" if self.names is None else "user"
-
-    def column(self) -> pa.Array:
-        """The names, or numbers from 0 where there are none."""
-        return pa.array(range(len(self.histories)) if self.names is None else self.names)
-
-    def known_items(
-        self,
-        items: IdTable,
-        num_items: int,
-        rows: slice = slice(None),
-        has_others: Sequence[bool] | None = None,
-    ) -> tuple[Histories, list[list[str]]]:
-        """The histories, items of the catalogue (the first ``num_items``) only; and remarks on
-        each: none where every item was in the catalogue.
-
-        ``has_others`` is True of a row where more is known than this history.
-        """
-        given = self.histories[rows]
-        lengths = np.array([len(ids) for ids in given], dtype=np.int64)
-        row_index = np.repeat(np.arange(len(given)), lengths)
-        item_index = items.lookup([*chain.from_iterable(given)])
-        is_known = (item_index >= 0) & (item_index < num_items)
-        known = Histories.from_pairs(
-            row_index[is_known], item_index[is_known], num_users=len(given), num_items=num_items
+    SettingError where they are a table, names are no ids of one kind, or a history is no list.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "columns"):
+        raise SettingError(
+            'histories must be lists of item ids, [[1, 5], [7]] or {"anna": [1, 5]}, got one '
+            f"of type {type(given).__name__}; foretaste.data.read_histories makes them of "
+            "frames and files"
         )
-        is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
-        has_others = [False] * len(given) if has_others is None else has_others
-        remarks = [
-            _remarks(items, len(ids), list(compress(ids, flags)), more)
-            for ids, flags, more in zip(given, is_ignored[: len(given)], has_others, strict=True)
-        ]
-        return known, remarks
+    if not isinstance(given, Mapping):
+        each = as_list(given)
+        if each and not any(isinstance(one, Iterable) for one in each if not is_id(one)):
+            return None, [as_ids("histories", each, single=False)]
+        return None, [as_ids("each history", ids, single=False) for ids in each]
+    kinds = {isinstance(name, str) for name in given}
+    if len(kinds) > 1 or not all(map(is_id, given)):
+        raise SettingError(
+            f"histories must be named all by integers or all by text, got {named([*given])}"
+        )
+    histories = [as_ids("each history", ids, single=False) for ids in given.values()]
+    return as_ids("names of histories", given), histories
 
 
-def _remarks(items: IdTable, num_given: int, ignored: Sequence[Id], has_others: bool) -> list[str]:
-    """Remarks on a history of which some items were ignored, or that was empty."""
-    if num_given == 0 and not has_others:
-        return [EMPTY_HISTORY]
+def known_items(
+    given: Sequence[Sequence[Id]],
+    items: IdTable,
+    num_items: int,
+    has_others: Sequence[bool] | NDArray[np.bool_],
+) -> tuple[Histories, list[list[str]]]:
+    """Histories of items of the catalogue (the first ``num_items``) only; and remarks on each:
+    none where every item was in the catalogue.
+
+    ``has_others`` is True of a row where more is known than this history.
+    """
+    lengths = np.array([len(ids) for ids in given], dtype=np.int64)
+    row_index = np.repeat(np.arange(len(given)), lengths)
+    item_index = items.lookup([*chain.from_iterable(given)])
+    is_known = (item_index >= 0) & (item_index < num_items)
+    known = Histories.from_pairs(
+        row_index[is_known], item_index[is_known], num_users=len(given), num_items=num_items
+    )
+    is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
+    remarks = [
+        _remarks(items, list(compress(ids, flags)), bool(more) or not flags.all())
+        for ids, flags, more in zip(given, is_ignored[: len(given)], has_others, strict=True)
+    ]
+    return known, remarks
+
+
+def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[str]:
+    """Remarks on a history of which some items were ignored."""
     if not ignored:
         return []
-    if len(ignored) < num_given or has_others:
+    if has_others:
         number = counted(len(ignored), "item")
         return [f"{number} of the history ignored, never seen in training: {named(ignored)}"]
     return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +15,30 @@ from numpy.typing import NDArray
 
 from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
-from foretaste.data.ids import Ids, IdTable
+from foretaste.data.ids import Id, Ids, IdTable, as_ids, id_array
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.recommend import Unknown
 from foretaste.recommend.answers import COLUMNS, Answers, SimilarUsers, make_answers
 from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.histories_in_turn import HistoriesInTurn
 from foretaste.recommend.inputs import (
+    EMPTY_HISTORY,
     NOTHING_KNOWN,
     UNKNOWN_USER,
+    AskedUsers,
     GivenHistories,
-    RequestedHistories,
-    RequestedUsers,
     catalogue_index,
     examples,
+    given_histories,
+    known_items,
+    lookup_all,
 )
 from foretaste.recommend.item_filter import ItemFilter
+from foretaste.recommend.requests import ListRequest, answer_requests
 from foretaste.recommend.top_k import (
     SimilarItemRanker,
     TopItems,
+    UserHistories,
     UserRanker,
     per_user,
     similar_rows,
@@ -90,18 +96,18 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
+        reasons: bool = False,
         unknown: Unknown = "error",
     ) -> Answers:
         """One answer per user, in the order asked; repeats are allowed.
 
         Users held out of training are answered from their histories. Users that the run does not
         know raise UnknownIdError, whose ``ids`` they are; with ``unknown="skip"`` they have no
-        answer, with ``unknown="popular"`` one in popularity order that says so.
+        answer, with ``unknown="popular"`` one in popularity order that says so. With ``reasons`` an
+        answer's ``because`` names the items of the history that are nearest to each item listed.
         """
-        users = RequestedUsers.of(self.users, user_ids, unknown)
-        ranker = self._ranker(k, exclude, candidates, include_seen)
-        top = self._rank(users, ranker)
-        return make_answers("user", users.ids(), top, self.items, ranker.reasons(top))
+        users = AskedUsers.known(self.users, user_ids, unknown)
+        return self._answers(users, k, exclude, candidates, include_seen, reasons)
 
     def recommend_for(
         self,
@@ -111,6 +117,7 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
+        reasons: bool = False,
     ) -> Answers:
         """One answer per history: the item ids of a user whom the run need not know.
 
@@ -118,10 +125,17 @@ class Recommender:
         that training never saw are ignored, and named in the reason. A history of which nothing is
         left is answered in popularity order.
         """
-        requested = RequestedHistories.of(histories)
-        ranker = self._ranker(k, exclude, candidates, include_seen)
-        top = self._rank(requested, ranker)
-        return make_answers(requested.kind, requested.names, top, self.items, ranker.reasons(top))
+        users = AskedUsers.new(self.users, histories)
+        return self._answers(users, k, exclude, candidates, include_seen, reasons)
+
+    def lists(self, users: AskedUsers, requests: Sequence[ListRequest]) -> list[TopItems]:
+        """The lists of each request, which has the next of ``users``, as `answer_requests` makes
+        them.
+
+        Users that the run does not know, and of whom no history is given, are answered in
+        popularity order. Who is known and has further items is folded in with all of them.
+        """
+        return answer_requests(self.model, self.items, self._look_up(users), requests)
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:
         """The k items of the catalogue most similar to each given item, itself left out.
@@ -131,8 +145,8 @@ class Recommender:
         """
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = catalogue_index(self.items, self.model.num_items, item_ids)
-        top, items = ranker.rank(index), self.items
-        return make_answers("item", items.ids(index), top, items, ranker.reasons(top))
+        top = ranker.with_reasons(ranker.rank(index))
+        return make_answers("item", self.items.ids(index), top, self.items)
 
     def similar_users(self, user_ids: Ids, k: int = 10) -> list[SimilarUsers]:
         """The k users most similar to each given user, by the cosine of their vectors.
@@ -141,16 +155,18 @@ class Recommender:
         UnsupportedError where the model has no `user_vectors`.
         """
         k = checked("k", k, Count)
-        users = RequestedUsers.of(self.users, user_ids, "error")
+        user_index = self._user_index(user_ids)
         vectors_UD = torch.from_numpy(self._unit_user_vectors).to(self.model.device)
-        top = similar_rows(vectors_UD, users.user_index, k)
+        top = similar_rows(vectors_UD, user_index, k)
         return [
             SimilarUsers(
                 id=user_id,
                 user_ids=self.users.ids(top.item_index[row, :length]),
                 scores=top.score[row, :length].tolist(),
             )
-            for row, (user_id, length) in enumerate(zip(users.ids(), top.length, strict=True))
+            for row, (user_id, length) in enumerate(
+                zip(self.users.ids(user_index), top.length, strict=True)
+            )
         ]
 
     def score(self, user_ids: Ids, item_ids: Ids) -> NDArray[np.float32]:
@@ -159,13 +175,13 @@ class Recommender:
         Only their order within one user means anything. Raises UnknownIdError for users that the
         run does not know and items that training never saw.
         """
-        index = RequestedUsers.of(self.users, user_ids, "error").user_index
+        index = self._user_index(user_ids)
         return self._score(self.known_histories.rows(index), index, item_ids)
 
     def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
         """Scores of the given items for each history, as `score` has them for known users."""
-        requested = RequestedHistories.of(histories)
-        known, _ = requested.known_items(self.items, self.model.num_items)
+        _, given = given_histories(histories)
+        known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._score(known, np.full(len(known), self.model.num_users), item_ids)
 
     def user_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
@@ -175,7 +191,7 @@ class Recommender:
         """
         index = np.arange(len(self.users))
         if user_ids is not None:
-            index = RequestedUsers.of(self.users, user_ids, "error").user_index
+            index = self._user_index(user_ids)
         return per_user(
             self.model, self.known_histories.rows(index), index, self.model.user_vectors
         )
@@ -245,13 +261,23 @@ class Recommender:
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen)
+        column, in_turn = self.users.table.column("id"), None
         if user_ids is None:
-            users = RequestedUsers(users=self.users, user_index=np.arange(len(self.users)))
+            users = AskedUsers(ids=None, user_index=np.arange(len(self.users)))
+            in_turn = HistoriesInTurn(self.run) if self.run else None
         else:
-            users = RequestedUsers.of(self.users, user_ids, unknown)
-        about = pa.table({COLUMNS["user"]: users.column()})
-        in_turn = HistoriesInTurn(self.run) if self.run and user_ids is None else None
-        rank = partial(self._rank, users, ranker, in_turn=in_turn)
+            users = AskedUsers.known(self.users, user_ids, unknown)
+            is_foreign = (users.user_index == len(self.users)).any()
+            column = (
+                id_array(cast("Sequence[Id]", users.ids))
+                if is_foreign
+                else column.take(users.user_index)
+            )
+
+        def rank(rows: slice) -> TopItems:
+            return ranker.rank(self._look_up(users, rows, in_turn))
+
+        about = pa.table({COLUMNS["user"]: column})
         return write_lists(file, about, self.items, ranker, rank, progress, users.notes)
 
     def recommend_all_for(
@@ -273,9 +299,13 @@ class Recommender:
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen)
-        requested = RequestedHistories.of(histories)
-        about = pa.table({COLUMNS[requested.kind]: requested.column()})
-        rank = partial(self._rank, requested, ranker)
+        users = AskedUsers.new(self.users, histories)
+        names = range(len(users.user_index)) if users.ids is None else users.ids
+        about = pa.table({COLUMNS[users.kind]: pa.array(names)})
+
+        def rank(rows: slice) -> TopItems:
+            return ranker.rank(self._look_up(users, rows))
+
         export = write_lists(file, about, self.items, ranker, rank, progress)
         if export.num_users == export.num_popularity_lists > 0:
             hint = f"nothing in the histories was seen in training; {examples(self.items)}"
@@ -300,27 +330,62 @@ class Recommender:
         k, include_seen = checked("k", k, Count), checked("include_seen", include_seen, bool)
         return UserRanker(self.model, item_filter, k=k, include_seen=include_seen)
 
-    def _rank(
+    def _answers(
         self,
-        requested: RequestedUsers | RequestedHistories,
-        ranker: UserRanker,
-        rows: slice = slice(None),
-        in_turn: HistoriesInTurn | None = None,
-    ) -> TopItems:
-        """Lists for a request, or for some rows of it: all users ``in_turn``, say."""
-        if isinstance(requested, RequestedUsers):
-            user_index = requested.user_index[rows]
-            if in_turn is None:
-                histories = self.known_histories.rows(user_index)
+        users: AskedUsers,
+        k: int,
+        exclude: Ids,
+        candidates: Ids | None,
+        include_seen: bool,
+        reasons: bool,
+    ) -> Answers:
+        request = ListRequest(
+            num_users=len(users.user_index),
+            k=checked("k", k, Count),
+            exclude=exclude,
+            candidates=candidates,
+            include_seen=checked("include_seen", include_seen, bool),
+            reasons=checked("reasons", reasons, bool),
+        )
+        (top,) = self.lists(users, [request])
+        return make_answers(users.kind, users.ids, top, self.items)
+
+    def _look_up(
+        self, asked: AskedUsers, rows: slice = slice(None), in_turn: HistoriesInTurn | None = None
+    ) -> UserHistories:
+        """The users, or some of them, with what the run has of each and what is given: all users
+        of the run ``in_turn``, say."""
+        user_index, num_items = asked.user_index[rows], self.model.num_items
+        if in_turn is not None:
+            histories = in_turn.rows(user_index).within(num_items)
+        elif (user_index < len(self.users)).any():
+            histories = self.known_histories.rows(user_index)
+        else:  # nothing need be read
+            histories = Histories.empty(num_users=len(user_index), num_items=num_items)
+        has_items = histories.lengths() > 0
+        given = None if asked.histories is None else asked.histories[rows]
+        remarks: list[list[str]] = [[] for _ in user_index]
+        if given is not None:
+            num_kept = histories.lengths()
+            more, remarks = known_items(
+                [ids or () for ids in given], self.items, num_items, has_items
+            )
+            histories = histories.union(more) if has_items.any() else more
+            # What is given and known already changes nothing.
+            is_further = histories.lengths() > num_kept
+            user_index = np.where(is_further, self.model.num_users, user_index)
+            has_items |= np.array([bool(ids) for ids in given], dtype=bool)
+        for row in np.flatnonzero(~has_items).tolist():
+            if given is not None and given[row] is not None:
+                remarks[row] = [EMPTY_HISTORY]
+            elif user_index[row] < len(self.users):
+                remarks[row] = [NOTHING_KNOWN]
             else:
-                histories = in_turn.rows(user_index).within(self.model.num_items)
-            remarks = [[] if known else [NOTHING_KNOWN] for known in histories.lengths()]
-            for row in np.flatnonzero(user_index == len(self.users)):
                 remarks[row] = [UNKNOWN_USER]
-        else:
-            histories, remarks = requested.known_items(self.items, self.model.num_items, rows)
-            user_index = np.full(len(histories), self.model.num_users)
-        return ranker.rank(histories, user_index, remarks)
+        return UserHistories(user_index, histories, remarks)
+
+    def _user_index(self, user_ids: Ids) -> NDArray[np.int64]:
+        return lookup_all(self.users, as_ids("user_ids", user_ids))
 
     def _score(
         self, histories: Histories, user_index: NDArray[np.int64], item_ids: Ids

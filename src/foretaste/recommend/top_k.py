@@ -7,7 +7,8 @@ of a list, N entries of all histories.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -50,6 +51,8 @@ class TopItems:
     """Items of each history that training saw, [B]."""
     remarks: Sequence[Sequence[str]]
     """Remarks on each history, none on most; [B]."""
+    because: Sequence[TopItems | None] | None = None
+    """The nearest of the history to each item of each list; None where not asked for or known."""
 
     @classmethod
     def empty(
@@ -98,17 +101,34 @@ class TopItems:
             self.remarks[rows],
         )
 
+    def first(self, k: int) -> TopItems:
+        """The first ``k`` items of each list."""
+        return replace(self, length=np.minimum(self.length, k))
+
     def filled(self) -> NDArray[np.bool_]:
         """True for entries that hold an item, [B, K]."""
         is_filled: NDArray[np.bool_] = np.arange(self.item_index.shape[1]) < self.length[:, None]
         return is_filled
 
 
+class UserHistories(NamedTuple):
+    """Users as a ranker takes them, row by row."""
+
+    user_index: NDArray[np.int64]
+    """That of the model; users beyond the model's are folded in."""
+    histories: Histories
+    """Items of the catalogue alone."""
+    remarks: Sequence[Sequence[str]]
+    """Remarks on each history, none on most."""
+
+    def rows(self, rows: NDArray[np.int64]) -> UserHistories:
+        """Some of the users."""
+        remarks = [self.remarks[row] for row in rows]
+        return UserHistories(self.user_index[rows], self.histories.rows(rows), remarks)
+
+
 class _Ranker:
     """Ranks items with one model; ``size`` items, described by ``contents``, can be in a list."""
-
-    missing = "in the history"
-    """Of the items that can be in a list, those that are not."""
 
     def __init__(self, model: RecommenderModel, k: int, size: int, contents: str) -> None:
         self.model = model
@@ -131,10 +151,6 @@ class _Ranker:
         for start in range(0, num_rows, at_once):
             yield slice(start, min(start + at_once, num_rows))
 
-    def reasons(self, top: TopItems) -> list[list[str]]:
-        """Reasons of each list: why it is short, the remarks on its history, notes on all."""
-        return list_reasons(top, self.k, self._size, self._contents, self.notes, self.missing)
-
 
 def list_reasons(
     top: TopItems,
@@ -142,7 +158,7 @@ def list_reasons(
     size: int,
     contents: str,
     notes: Sequence[str],
-    missing: str = _Ranker.missing,
+    missing: str = "in the history",
 ) -> list[list[str]]:
     """Reasons of lists of ``k`` of ``size`` items, described by ``contents``; ``notes`` on all.
 
@@ -181,20 +197,14 @@ class UserRanker(_Ranker):
     def notes(self) -> tuple[str, ...]:
         return (*self._filter_notes, *super().notes)
 
-    def rank(
-        self,
-        histories: Histories,
-        user_index: NDArray[np.int64],
-        remarks: Sequence[Sequence[str]] | None = None,
-        left_out: Histories | None = None,
-    ) -> TopItems:
-        """Lists for users with these histories; users beyond the model's are folded in.
+    def rank(self, users: UserHistories, left_out: Histories | None = None) -> TopItems:
+        """Lists for users.
 
-        Histories hold items of the catalogue. Unless ``include_seen``, they are left out, or the
-        items ``left_out`` instead, row by row.
+        Unless ``include_seen``, their histories are left out, or the items ``left_out`` instead,
+        row by row.
         """
-        model = self.model
-        top = TopItems.empty(self._length, histories.lengths(), remarks or [()] * len(histories))
+        model, (user_index, histories, remarks) = self.model, users
+        top = TopItems.empty(self._length, histories.lengths(), remarks)
         if not self._length:
             return top
         at_once = users_at_once(self._num_scored, model.device)
@@ -233,8 +243,6 @@ class SimilarItemRanker(_Ranker):
     Items in which the model finds no relation to it are not listed.
     """
 
-    missing = "without a relation to it"
-
     def __init__(self, model: RecommenderModel, *, k: int) -> None:
         super().__init__(model, k, model.num_items - 1, "other item{s} in the catalogue")
 
@@ -248,6 +256,12 @@ class SimilarItemRanker(_Ranker):
                 score_BI = self.model.similarity(item_index_B)
                 top.fill(rows, score_BI.scatter(1, item_index_B[:, None], ABSENT))
         return top
+
+    def with_reasons(self, top: TopItems) -> TopItems:
+        """The lists, with all that is to be said of each."""
+        missing = "without a relation to it"
+        reasons = list_reasons(top, self.k, self._size, self._contents, self.notes, missing)
+        return replace(top, remarks=reasons)
 
 
 def nearest_in_history(

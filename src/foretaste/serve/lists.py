@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from pydantic_core import to_json
 
 from foretaste.data.ids import Id, IdTable
-from foretaste.recommend.mixed import AskedUser, Listed
+from foretaste.recommend.top_k import TopItems
 from foretaste.serve.schemas import RecommendBody
 
 CacheKey = tuple[Id, int]
@@ -30,13 +30,13 @@ class WrittenList(NamedTuple):
     """True where the cache had it."""
 
 
-def cache_key(body: RecommendBody, user: AskedUser) -> CacheKey | None:
+def cache_key(body: RecommendBody, user_id: Id | None, history: Sequence[Id]) -> CacheKey | None:
     """The key of a list that depends on the run alone; None where it does on more."""
     has_options = body.exclude or body.candidates is not None or body.include_seen
     has_options = has_options or body.reasons
-    if user.user_id is None or user.history or has_options:
+    if user_id is None or history or has_options:
         return None
-    return user.user_id, body.k
+    return user_id, body.k
 
 
 class _ItemParts(dict[int, bytes]):
@@ -62,26 +62,36 @@ class ListWriter:
     def __init__(self, items: IdTable) -> None:
         self._parts = _ItemParts(items)
 
-    def write(self, listed: Listed) -> WrittenList:
-        """A `UserAnswer`."""
-        items = self._scored(listed.item_index, listed.scores)
-        if listed.because is not None:
-            items = [
-                b'%b,"because":[%b]}' % (item[:-1], b",".join(self._scored(*nearest)))
-                for item, nearest in zip(items, listed.because, strict=True)
-            ]
-        content = b'{"user_id":%b,"known":%b,"items":[%b],"reason":%b}' % (
-            to_json(listed.user_id),
-            b"true" if listed.is_known else b"false",
-            b",".join(items),
-            to_json(listed.reason),
-        )
-        return WrittenList(content, listed.is_known, listed.is_popularity)
+    def write(
+        self, top: TopItems, user_ids: Sequence[Id | None], is_known: Sequence[bool]
+    ) -> list[WrittenList]:
+        """A `UserAnswer` for each list, which is for a user of ``user_ids``."""
+        is_popularity = (top.num_known == 0).tolist()
+        because = top.because or [None] * len(user_ids)
+        written = []
+        for row, items in enumerate(self._scored(top)):
+            nearest = because[row]
+            if nearest is not None:
+                items = [
+                    b'%b,"because":[%b]}' % (item[:-1], b",".join(found))
+                    for item, found in zip(items, self._scored(nearest), strict=True)
+                ]
+            content = b'{"user_id":%b,"known":%b,"items":[%b],"reason":%b}' % (
+                to_json(user_ids[row]),
+                b"true" if is_known[row] else b"false",
+                b",".join(items),
+                to_json("; ".join(top.remarks[row]) or None),
+            )
+            written.append(WrittenList(content, is_known[row], is_popularity[row]))
+        return written
 
-    def _scored(self, item_index: Sequence[int], scores: Sequence[float]) -> list[bytes]:
-        """Each item with its score."""
-        parts, texts = self._parts, to_json(scores)[1:-1].split(b",")
-        return [parts[row] % text for row, text in zip(item_index, texts, strict=False)]
+    def _scored(self, top: TopItems) -> Iterator[list[bytes]]:
+        """Each item of each list with its score."""
+        parts = self._parts
+        lists = zip(top.item_index.tolist(), top.score.tolist(), top.length.tolist(), strict=True)
+        for item_index, scores, length in lists:
+            texts = to_json(scores[:length])[1:-1].split(b",")
+            yield [parts[row] % text for row, text in zip(item_index[:length], texts, strict=False)]
 
 
 class ListCache:

@@ -19,9 +19,9 @@ from pydantic_core import to_json
 from foretaste.data.ids import Id, IdTable
 from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.recommend.answers import Answer
-from foretaste.recommend.inputs import examples, named
-from foretaste.recommend.mixed import AskedUser, ListRequest, answer_requests
+from foretaste.recommend.inputs import AskedUsers, examples, named
 from foretaste.recommend.recommender import Recommender
+from foretaste.recommend.requests import ListRequest
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError, not_ready
 from foretaste.serve.events import EventStore
@@ -108,7 +108,7 @@ class ServedModel:
             return [error if ids else next(answered) for ids in named]
         asked = [
             [
-                AskedUser(user.user_id, [*user.history, *further.get(user.kept_id or "", ())])
+                (user.user_id, [*user.history, *further.get(user.kept_id or "", ())])
                 for user in body.users
             ]
             for body in bodies
@@ -120,32 +120,48 @@ class ServedModel:
         ]
 
     def lists(
-        self, bodies: Sequence[RecommendBody], asked: Sequence[Sequence[AskedUser]]
+        self,
+        bodies: Sequence[RecommendBody],
+        asked: Sequence[Sequence[tuple[Id | None, Sequence[Id]]]],
     ) -> list[list[WrittenList]]:
         """The lists of each body's users, from the cache or scored together."""
         keys = [
-            [cache_key(body, user) for user in users]
+            [cache_key(body, *user) for user in users]
             for body, users in zip(bodies, asked, strict=True)
         ]
         cached = [[self._cache.get(key) for key in each] for each in keys]
+        waiting = [
+            [user for user, one in zip(users, found, strict=True) if one is None]
+            for users, found in zip(asked, cached, strict=True)
+        ]
+        ids = [user_id for users in waiting for user_id, _ in users]
+        # Who has an id and no history is asked for by the id alone.
+        histories = [
+            history if history or user_id is None else None
+            for users in waiting
+            for user_id, history in users
+        ]
+        users = AskedUsers.mixed(self.recommender.users, ids, histories)
+        is_known = (users.user_index < len(self.recommender.users)).tolist()
         requests = [
             ListRequest(
-                users=[user for user, one in zip(users, found, strict=True) if one is None],
+                num_users=len(each),
                 k=body.k,
                 exclude=body.exclude,
                 candidates=body.candidates,
                 include_seen=body.include_seen,
                 reasons=body.reasons,
             )
-            for body, users, found in zip(bodies, asked, cached, strict=True)
+            for body, each in zip(bodies, waiting, strict=True)
         ]
-        scored = map(iter, answer_requests(self.recommender, requests))
+        written, start = [], 0
+        for top in self.recommender.lists(users, requests):
+            rows = slice(start, start + len(top.length))
+            written.append(iter(self._writer.write(top, ids[rows], is_known[rows])))
+            start = rows.stop
         return [
-            [
-                one or self._cache.put(key, self._writer.write(next(lists)))
-                for one, key in zip(found, each, strict=True)
-            ]
-            for lists, found, each in zip(scored, cached, keys, strict=True)
+            [one or self._cache.put(key, next(lists)) for one, key in zip(found, each, strict=True)]
+            for lists, found, each in zip(written, cached, keys, strict=True)
         ]
 
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
