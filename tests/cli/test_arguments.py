@@ -77,6 +77,12 @@ def test_what_a_command_works_on_goes_before_its_lists(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        (
+            "train gmf a.csv --encoding latin1",
+            "which belongs to foretaste prepare. Prepare the files first: foretaste prepare",
+        ),
+        ("tune gmf a.csv --user_column who", "foretaste prepare SOURCES --user-column ..."),
+        ("compete a.csv --delimiter ;", "foretaste prepare SOURCES --delimiter ..."),
         ("train gmf absent.csv --factors -3", "factors is -3"),
         ("train gmf absent.csv --epochs -3", "epochs is -3"),
         ("tune gmf absent.csv --epochs -3", "epochs is -3"),
@@ -176,6 +182,25 @@ def test_the_settings_that_share_an_option_name_are_listed(model: str) -> None:
     shared = set(options) & set(options_of(app["prepare"])) - of_raw_files
     seed = {"--seed"} if config_class(model).has_epochs else set()
     assert shared == {"--overwrite", "--quiet", "--threads"} | seed
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("train vae", "--eps --schedule-epochs --warm-up-epochs --evaluation-batch"),
+        ("train vae", "--validation-users --checkpoint-every-s --anneal-epochs"),
+        ("train gmf", "--cuda-graphs"),
+        ("tune vae", "--eps --anneal-epochs"),
+        ("compete", "--validation-users --evaluation-batch --checkpoint-every-s"),
+    ],
+)
+def test_options_that_hardly_anybody_needs_are_read_and_not_shown(
+    foretaste: Callable[..., Done], words: str, options: str
+) -> None:
+    page = foretaste(f"{words} --help").out
+    for option in options.split():
+        assert option in options_of(app_of(words))
+        assert option not in page
 
 
 def test_the_seed_is_that_of_the_training(

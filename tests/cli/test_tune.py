@@ -53,14 +53,11 @@ def test_compete_on_a_raw_file(foretaste: Foretaste) -> None:
 
 
 def test_the_best_model_is_then_trained_on_everything(foretaste: Foretaste) -> None:
-    given = "ratings.csv --items items.csv --time-column timestamp --protocol leave-one-out"
+    given = "ratings.csv --items items.csv --protocol leave-one-out"
     done = foretaste(f"compete {given} --models popularity --output it")
     assert done.status == 0, done.err
     *_, line = done.out.splitlines()
-    assert line == (
-        "  foretaste train --like it/popularity ratings.csv --time-column timestamp "
-        "--items items.csv"
-    )
+    assert line == ("  foretaste train --like it/popularity ratings.csv --items items.csv")
     done = foretaste(f"{line.removeprefix('  foretaste ')} --run everything")
     assert done.status == 0, done.err
     run = Run.open("everything")

@@ -191,6 +191,11 @@ def _unknown_command(app: App, words: list[str], command: str, message: str) -> 
     return message.replace(f'"{command}".', f'"{command}". Did you mean "{meant[0]}"?', 1)
 
 
+def _options_of(command: App) -> set[str]:
+    arguments = command.assemble_argument_collection(default_parameter=DEFAULTS)
+    return {name for argument in arguments if argument.parse for name in argument.names}
+
+
 def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> str:
     """The message for an option that the command of these words lacks: where it belongs, or which
     is spelled like it."""
@@ -203,6 +208,12 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
+    reads_raw = len(words) > 1 and words[1] in ("train", "tune", "compete")
+    if reads_raw and option in _options_of(app["prepare"]):
+        return (
+            f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
+            f"first: foretaste prepare SOURCES {option} ..."
+        )
     for word in words[1:-1]:
         app = app[word]
     beside = " ".join(words[:-1])
@@ -210,10 +221,9 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
         return f"{option} is a command of its own: begin with {beside} {option}."
     owners = []
     for name in app:
-        if not name.startswith("-") and app[name].default_command is not None:
-            arguments = app[name].assemble_argument_collection(default_parameter=DEFAULTS)
-            if any(option in argument.names for argument in arguments if argument.parse):
-                owners.append(name)
+        is_command = not name.startswith("-") and app[name].default_command is not None
+        if is_command and option in _options_of(app[name]):
+            owners.append(name)
     names = [
         name for argument in error.argument_collection if argument.parse for name in argument.names
     ]

@@ -18,7 +18,7 @@ from foretaste.cli.console import (
     say_next,
     stdout_console,
 )
-from foretaste.cli.train_options import TRAINING, RawData, RawOptions, Source, shown_as
+from foretaste.cli.train_options import HIDDEN, TRAINING, RawData, RawOptions, Source, shown_as
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.report.tables import HEADLINE
 from foretaste.training.config import TrainingConfig
@@ -31,7 +31,10 @@ _OF_EVERY_MODEL = (
 
 _Training: Any = shown_as(
     TrainingConfig,
-    {name: Parameter(parse=name in _OF_EVERY_MODEL) for name in get_type_hints(TrainingConfig)},
+    {
+        name: Parameter(parse=name in _OF_EVERY_MODEL, show=False if name in HIDDEN else None)
+        for name in get_type_hints(TrainingConfig)
+    },
 )
 
 

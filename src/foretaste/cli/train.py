@@ -123,9 +123,16 @@ def rerun(
         settings |= {"start_from": start_from, "pretraining": None}
     raw = raw or RawData()
     if not are_prepared(dataset):
+        from foretaste.data.config import InputConfig
         from foretaste.data.ids import with_id_types_of
 
-        raw = with_id_types_of(run, replace(raw, protocol=raw.protocol or "none"))
+        ids = with_id_types_of(run, InputConfig())
+        raw = replace(
+            raw,
+            protocol=raw.protocol or "none",
+            user_id_type=ids.user_id_type,
+            item_id_type=ids.item_id_type,
+        )
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
-from cyclopts.help import HelpPanel
 
 from foretaste._util.formatting import option_words, without_password
 from foretaste.cli.arguments import FLAG, kinds_of, unset
 from foretaste.cli.console import steps
-from foretaste.data.config import Filters, InputConfig, PrepareConfig, Protocol
+from foretaste.data.config import Filters, IdType, PrepareConfig, Protocol
 from foretaste.data.manifest import FILE_NAME
 from foretaste.models.config import ModelConfig
 from foretaste.training.config import (
@@ -24,19 +23,7 @@ from foretaste.training.config import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-
     from foretaste.data import Dataset
-
-
-def _only_names(console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-    """Draw a panel that has the names of its options, and says where they are explained."""
-    from rich.panel import Panel
-    from rich.text import Text
-
-    names = " ".join(entry.names[0] for entry in panel.entries)
-    text = Text.assemble("As in foretaste prepare --help: ", (names, "cyan"))
-    console.print(Panel(text, title=str(panel.title), title_align="left"))
 
 
 # In the order of the page.
@@ -48,7 +35,7 @@ EVALUATION = Group.create_ordered("Evaluation")
 OPTIMIZER = Group.create_ordered("Optimizer")
 START = Group.create_ordered("Warm start")
 MACHINE = Group.create_ordered("Machine")
-RAW_FILES = Group.create_ordered("Raw files", help_formatter=_only_names)
+RAW_FILES = Group.create_ordered("Raw files")
 
 _TRAINING_GROUPS = {
     EVALUATION: "eval_every eval_after select_by candidates validation_users evaluation_batch",
@@ -59,14 +46,14 @@ _TRAINING_GROUPS = {
 """Groups of the training settings that are not in the first one."""
 
 _NONE = Parameter(parse=False)
+"""Of a setting that is no option."""
 OF_NEGATIVES = ("negatives", "verified_negatives", "batch_layout")
 """Settings of a model about the negatives that it samples: a group of their own on its page."""
-"""Of a setting that is no option."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawData(InputConfig):
-    """Options about raw files, which are prepared before training."""
+class RawData:
+    """Options about raw files that need none to be read: foretaste prepare has all the others."""
 
     protocol: Protocol | None = None
     """How interactions are split; foretaste prepare --help explains, and has every setting."""
@@ -79,6 +66,9 @@ class RawData(InputConfig):
 
     source_dir: Path | None = None
     """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
+
+    user_id_type: Annotated[IdType, _NONE] = "auto"
+    item_id_type: Annotated[IdType, _NONE] = "auto"
 
     def open(self, sources: Sequence[str], *, quiet: bool = False) -> Dataset:
         """The dataset at the only source, or the one that the interactions of all make."""
@@ -162,12 +152,21 @@ Threads = Annotated[int | None, Parameter(group=MACHINE)]
 StartFrom = Annotated[Path | None, Parameter(name="--from", group=START)]
 
 
+HIDDEN = (
+    *("eps", "schedule_epochs", "warm_up_epochs", "validation_users", "evaluation_batch"),
+    *("checkpoint_every_s", "cuda_graphs"),
+)
+"""Settings of a training that are accepted and not on its page: presets, --like and the names of
+other scripts need them."""
+
+
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
     """Types of the arguments that a model's ``train`` has, by name, with what help needs."""
     logs: Any = Logs
     if not kind.has_epochs:
         logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
     negatives = {name: Parameter(group=NEGATIVES) for name in OF_NEGATIVES}
+    negatives["anneal_epochs"] = Parameter(show=False)
     configs: dict[str, tuple[Any, Group, bool]] = {
         "model_config": (unset(shown_as(kind, negatives)), MODEL, bool(fields(kind))),
         "config": (unset(_training_options(kind)), TRAINING, True),
@@ -185,7 +184,7 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     """The training settings in the groups of the page, without those that a model ignores."""
     group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
-    hidden = {"schedule_epochs"}  # which --like takes care of
+    hidden = set(HIDDEN)
     if not kind.has_large_products:
         hidden |= {"precision", "loss_scale"}  # read nevertheless: the refusal says why
     heeded = heeded_settings(kind)
