@@ -196,8 +196,8 @@ def modern(tokens: Sequence[str]) -> Modern:
     is_test = command != typed and command.verb == "evaluate"
     rules = _rules(command, is_test=is_test)
     options = take_options(rules, rest)
-    is_theirs_by_place = command.verb == "evaluate" and any(".ckpt" in word for word in rest)
-    if not (is_theirs or options or is_theirs_by_place):
+    # The run of an evaluation may be a checkpoint of theirs.
+    if not (is_theirs or options or command.verb == "evaluate"):
         return Modern([[*tokens]])
     has_dataset = command != typed and rest and not rest[0].startswith("-")
     path = rest.pop(0) if has_dataset else None
