@@ -130,6 +130,36 @@ def test_fewer_negatives_weigh_as_much_as_all(
     assert weights[0][:, 1:].flatten().tolist() == pytest.approx([2 / (5 * 33)] * 66)
 
 
+def test_fewer_negatives_of_softmax_count_as_much_as_all(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    """Each is drawn once instead of, as here, twice: the sum of the exponentials stays the same."""
+    model = NeuMF(NeuMFConfig(factors=4, layers=(8, 4), loss="softmax", negatives=4), 12, NUM_ITEMS)
+    model.reset_parameters(1)
+    samples_of, drawn = fold_in._samples, []
+
+    def doubled(histories: HistoryTensors, row_index_N: Tensor, num_negatives: int) -> Samples:
+        samples = samples_of(histories, row_index_N, 2)
+        drawn.append(num_negatives)
+        if num_negatives == 2:
+            return samples
+        positive_N1, negative_N2 = samples.item_index_BK.split([1, 2], dim=1)
+        weight_N1 = samples.weight_BK.sum(1, keepdim=True) / 5
+        return Samples(
+            torch.cat([positive_N1, negative_N2, negative_N2], dim=1),
+            torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0]]),
+            weight_N1.expand(-1, 5),
+        )
+
+    monkeypatch.setattr(fold_in, "_samples", doubled)
+    history = histories_of([set(range(33))], NUM_ITEMS)
+    expected = model.eval().fold_in(history).parts
+    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
+    fewer = model.fold_in(history).parts
+    assert drawn == [4, 2]
+    torch.testing.assert_close(fewer, expected, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("at_once", [1, 7, 30, 1000])
 def test_shares_cover_every_user_once_within_bounds(
     histories: HistoryTensors, at_once: int

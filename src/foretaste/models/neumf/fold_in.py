@@ -150,6 +150,7 @@ def _fit(
     if histories.item_index.numel() == 0:
         return tuple(prior.rows(standardized))
     row_index_N = histories.row_index()
+    objective = replace(objective, negative_shift=math.log(num_negatives / num_drawn))
     samples = replace(_samples(histories, row_index_N, num_drawn), objective=objective)
     num_losses_B1 = histories.lengths().clamp(min=1)[:, None]
     if objective.name == "bce":

@@ -119,6 +119,9 @@ class Objective:
 
     name: Literal["bce", "softmax"] = "bce"
 
+    negative_shift: float = 0.0
+    """Added to the logits of softmax's negatives: the logarithm of how many each stands for."""
+
     def loss(self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
         """The weighted sum over rows, a differentiable scalar: the plain definition."""
         weight_BK = weight_BK.to(logits_BK.dtype).expand_as(logits_BK)
@@ -128,7 +131,7 @@ class Objective:
             return (weight_BK * losses_BK).sum()
         positive_B, negative_BN = logits_BK[:, 0], logits_BK[:, 1:]
         negative_BN = negative_BN.masked_fill(weight_BK[:, 1:] == 0.0, float("-inf"))
-        logits_BK = torch.cat([positive_B[:, None], negative_BN], dim=1)
+        logits_BK = torch.cat([positive_B[:, None], negative_BN + self.negative_shift], dim=1)
         loss_B = torch.logsumexp(logits_BK, dim=1) - positive_B
         return (weight_BK.sum(1) * loss_B).sum()
 
@@ -143,6 +146,8 @@ class Objective:
         row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
         if weight_BK.stride(1):  # else a row's weights are all alike, and only count together
             logits_BK[:, 1:].masked_fill_(weight_BK[:, 1:] == 0.0, float("-inf"))
+        if self.negative_shift:
+            logits_BK[:, 1:] += self.negative_shift
         logits_BK = torch.log_softmax(logits_BK, dim=1)
         loss_B = -logits_BK[:, 0]
         logits_BK.exp_()[:, 0] -= 1.0
