@@ -97,7 +97,7 @@ def test_every_model_explains_itself(model: str) -> None:
         ),
         (
             "ease",
-            ["--l2", "--dropout", "--device", "--evaluation-batch", "--tensorboard"],
+            ["--l2", "--dropout", "--device", "--candidates", "--tensorboard"],
             ["--epochs", "--seed", "--hidden", "--trace", "--verbose"],
         ),
         ("itemknn", ["--neighbors", "--shrinkage"], ["--epochs", "--alpha", "--l2"]),
@@ -178,14 +178,6 @@ def test_a_model_is_explained_in_few_lines_what_is_used_most_first(
             *("--epochs", "--batch-size", "--learning-rate"),
         ]
         assert page.index("--patience") < page.index("--dropout") < page.index("--device")
-
-
-def test_options_of_raw_files_are_named_in_one_place_and_work() -> None:
-    page = call("train", "vae", "--help").text
-    assert "As in foretaste prepare --help: --user-column --item-column " in page
-    raw = page.partition("As in foretaste prepare --help: ")[2].split()
-    assert set(raw) <= set(call("prepare", "--help").text.split())
-    assert page.count("--items-encoding") == 1
 
 
 def test_a_default_is_shown_as_it_is_typed() -> None:

@@ -108,9 +108,9 @@ def test_ids_of_another_type_than_the_run_s_are_refused(
     assert done.status == 2
     assert "more.csv, line 3: item_id 'zzz' is not an integer, as these ids are to be" in done.err
     (tmp_path / "more.csv").write_text("user_id,item_id\n1,1\n2,2\n2,3\n")
-    assert foretaste(f"{line} --item-id-type text --protocol none").status == 0
-    made = tmp_path / ("run" if verb == "train" else "data")
-    assert IdTable.read(made / "items.parquet").ids() == ["1", "2", "3"]
+    if verb == "prepare":
+        assert foretaste(f"{line} --item-id-type text --protocol none").status == 0
+        assert IdTable.read(tmp_path / "data" / "items.parquet").ids() == ["1", "2", "3"]
 
 
 def test_like_repeats_a_run_on_everything(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -144,6 +144,9 @@ def test_columns_of_a_raw_file_are_named_as_for_prepare(
     assert done.status == 2
     assert "Name it with --user-column" in done.err
     done = foretaste(f"{line} --user-column who --item-column what")
+    assert "--user-column, which belongs to foretaste prepare. Prepare the files first" in done.err
+    named = "--user-column who --item-column what"
+    done = foretaste(f"prepare {tmp_path}/odd.csv {named} --output {tmp_path}/made")
     assert done.status == 0, done.err
 
 

@@ -37,7 +37,7 @@ def dataset(tmp_path: Path) -> Dataset:
 def test_names_are_handed_on_as_they_are(name: str, kind: Any) -> None:
     handed: list[str] = []
 
-    def opener(name: str, format: FileFormat) -> Any:
+    def opener(name: str) -> Any:
         handed.append(name)
 
     open_sources(kind(name), FileFormat(), opener=opener)
@@ -55,7 +55,7 @@ def test_a_dataset_of_a_table_has_its_whole_name(tmp_path: Path) -> None:
         def sha256(self) -> str:
             return "0" * 64
 
-    def opener(name: str, format: FileFormat) -> Source:
+    def opener(name: str) -> Source:
         return Table(name=name, relation="", columns={}, size=0)
 
     inputs = Inputs.open("table:shop.eu", None, None, None, lambda _: None, opener)

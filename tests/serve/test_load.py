@@ -250,12 +250,14 @@ def test_a_run_that_is_as_it_was_is_kept(runs: Path, monkeypatch: pytest.MonkeyP
 def rename_items(place: Path) -> None:
     """Put other titles into a run, which says so."""
     run = Run.open(place)
+    weights = run.load_weights()
     title = pa.array([f"Book {number}" for number in range(len(run.items))])
     table = run.items.table
     table = table.set_column(table.column_names.index("title"), "title", title)
     replace(run.items, table=table).write(place / "items.parquet")
     files = {**run.config.files, "items.parquet": WrittenFile.of(place / "items.parquet")}
     (place / "config.json").write_text(replace(run.config, files=files).to_json())
+    Run.open(place).save_weights(weights)  # which name the config that they are of
 
 
 def test_titles_that_changed_alone_are_loaded(runs: Path, tmp_path: Path) -> None:

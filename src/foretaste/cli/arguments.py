@@ -105,13 +105,15 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
 
 def unset(config: type[Any]) -> Any:
     """The options of a config, each None unless it is given; help has the config's defaults."""
-    hints = get_type_hints(config, include_extras=True)
-    annotations = {
-        item.name: Annotated[
-            hints[item.name], Parameter(show_default=_as_typed(item.default) or False)
-        ]
-        for item in fields(config)
-    }
+    hints: dict[str, Any] = get_type_hints(config, include_extras=True)
+    annotations: dict[str, Any] = {}
+    for item in fields(config):
+        hint = hints[item.name]
+        rules: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+        plain = get_args(hint)[0] if rules else hint
+        default = Parameter(show_default=_as_typed(item.default) or False)
+        # Where pydantic is imported, cyclopts has it check every value, the None too.
+        annotations[item.name] = Annotated[plain | None, *rules, default]
     body = {
         "__annotations__": annotations,
         "__post_init__": lambda self: None,  # the config itself checks what is given

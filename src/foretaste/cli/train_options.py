@@ -107,8 +107,8 @@ class NewRun:
     """Options about the directory of the run."""
 
     run: Path | None = None
-    """Directory of the run, new or empty, or of an unfinished one that asked for the same and goes
-    on; RUNS_ROOT/MODEL-DATASET-TIME unless given."""
+    """Directory of the run: new, empty, or an unfinished one of the same settings, which goes on.
+    RUNS_ROOT/MODEL-DATASET-TIME unless given."""
 
     overwrite: Annotated[bool, FLAG] = False
     """Replace the run in that directory, the report, and what is there for --log-path and
