@@ -149,7 +149,9 @@ def test_a_password_is_nowhere(
     execute(server, "CREATE TABLE few AS SELECT n % 9 AS user_id, n % 7 AS item_id "
             "FROM generate_series(1, 200) AS n")  # fmt: skip
     line = ["--query", "SELECT * FROM few", "--protocol", "none"]
-    main(["train", "popularity", url, *line, "--run", str(tmp_path / "run")])
+    main(["prepare", url, *line])
+    (made,) = Path("datasets").iterdir()
+    main(["train", "popularity", str(made), "--run", str(tmp_path / "run")])
     for wrong in (f"{url}&port=1", url.replace("/postgres", "/cretary"), url.replace("//", "/")):
         with pytest.raises(SystemExit):
             main(["prepare", wrong, "--output", str(tmp_path / "none")])

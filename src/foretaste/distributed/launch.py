@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -103,6 +104,7 @@ def joined() -> Iterator[Ranks]:
     finally:
         # A group that Python still holds when it exits ends the process by SIGABRT.
         own, _joined, ranks.patient = None if not is_callers else ranks.patient, None, None
+        gc.collect()  # collectives that are over hold their group, in cycles with their closures
         if not is_left:
             dist.destroy_process_group(own)
         del own

@@ -165,12 +165,11 @@ class LogConfig:
     """Files that a training writes beside its run directory's log."""
 
     log_path: Path | None = None
-    """Copy metrics.jsonl to this file as it is written. Its folder is made; a file that is there
-    is replaced only with overwrite, in the end."""
+    """Copy metrics.jsonl to this file as it is written; overwrite replaces one that is there."""
 
     results_dir: Path | None = None
-    """Directory for args.json, every setting, and metrics.json, every number. It is made; results
-    that are there are replaced only with overwrite, in the end."""
+    """Directory for args.json, every setting, and metrics.json, every number; overwrite replaces
+    those that are there."""
 
     tensorboard: bool = False
     """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
