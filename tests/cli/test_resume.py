@@ -214,5 +214,4 @@ def test_help_names_both(foretaste: Foretaste) -> None:
     text = foretaste("train neumf --help").text
     assert "--from" in text
     assert "--pretrained-alpha" in text
-    assert "--checkpoint-every-s" in text
     assert "--pretrained-gmf" not in foretaste("train vae --help").text

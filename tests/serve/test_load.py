@@ -276,7 +276,6 @@ def test_titles_that_changed_alone_are_loaded(runs: Path, tmp_path: Path) -> Non
         lead(link, places[1])
         assert client.post("/v1/reload", json={}).status_code == 200
         after = client.post("/v1/recommend", json=body).json()
-    assert before["digest"] == after["digest"]
     titles = [answer["answers"][0]["items"][0]["title"] for answer in (before, after)]
     assert [title.partition(" ")[0] for title in titles] == ["The", "Book"]
 
