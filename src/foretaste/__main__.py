@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -12,7 +13,14 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    run()
+    status = 0
+    try:
+        run()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    # All is written and closed by now. In the destructors of libraries' threads a command whose
+    # work was done was seen to abort: "terminate called without an active exception".
+    os._exit(status)
 
 
 if __name__ == "__main__":
