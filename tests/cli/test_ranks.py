@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import socket
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -61,3 +62,35 @@ def test_a_disk_that_is_full_for_one_rank_ends_all_and_leaves_nothing(
     assert len(ranks.errors()) == 1
     assert "lists cannot be written: No space left on device" in ranks.errors()[0]
     assert [file.name for file in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_port_that_another_program_has_is_one_sentence_of_each_rank(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as silent:
+        port = silent.getsockname()[1]
+        by_hand = {
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "FORETASTE_JOIN_TIMEOUT_S": "1",
+        }
+        with launched(2, "train popularity nowhere", tmp_path, env=by_hand) as ranks:
+            assert ranks.statuses() == [2, 2]
+    said = "(MASTER_PORT) belongs to another program, which is no rank 0; give all ranks"
+    lines = ranks.stderr.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("error: ")
+        assert f"port {port} of localhost {said} a MASTER_PORT that is free" in line
+
+
+def test_a_rank_alone_says_where_it_has_looked_for_the_first(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+    by_hand = {
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "FORETASTE_JOIN_TIMEOUT_S": "1",
+    }
+    with launched(2, "train popularity nowhere", tmp_path, only=[1], env=by_hand) as ranks:
+        assert ranks.statuses([1]) == [2]
+    (line,) = ranks.stderr.splitlines()
+    assert f"nothing listens at localhost:{port} (MASTER_ADDR and MASTER_PORT) after 1 s" in line

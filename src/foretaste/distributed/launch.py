@@ -9,14 +9,15 @@ import gc
 import json
 import os
 import platform
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
-from socket import gethostname
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -45,6 +46,9 @@ _PATIENCE = timedelta(days=1)
 """For work of one rank, such as preparing, a fit in one pass or a save: nobody knows how long."""
 
 _PAUSE_S = 0.05
+_CONNECT_S = 5.0
+_ANSWER_S = 30.0
+"""Seconds that whoever listens where the store should be has to answer as one does."""
 _REPORT_S = 5.0
 """Seconds that the store has to answer a rank that fails before it has met the others."""
 
@@ -147,7 +151,10 @@ def _meet(store: Store, started: Launch, limit_s: float) -> tuple[str, list[str]
 
     Raises RankError where some do not come in time, on the first rank with their numbers.
     """
-    size, own = started.size, f"rank {started.rank} (process {os.getpid()} on {gethostname()})"
+    size, own = (
+        started.size,
+        f"rank {started.rank} (process {os.getpid()} on {socket.gethostname()})",
+    )
     if started.rank == 0:
         token = uuid4().hex
         store.set("foretaste/token", token)
@@ -193,20 +200,70 @@ def _store(started: Launch, timeout_s: float) -> Store:
     """The store of the ranks: torchrun holds it or, where they were started by hand, the first."""
     host, port = started.address
     is_in_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
-    try:
-        return dist.TCPStore(  # type: ignore[attr-defined]
-            host,
-            port,
-            is_master=started.rank == 0 and not is_in_agent,
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-            multi_tenant=True,
-        )
-    except (RuntimeError, ValueError) as error:  # a host that is unknown, a port that is taken
+    is_here = started.rank == 0 and not is_in_agent
+    if not is_here and not _wait(lambda: _listens(host, port), timeout_s):
         raise RankError(
-            f"the store of the ranks at {host}:{port} cannot be reached: is rank 0 started, and "
-            f"the address its own? ({str(error).splitlines()[0]})"
-        ) from error
+            f"nothing listens at {host}:{port} (MASTER_ADDR and MASTER_PORT) after "
+            f"{timeout_s:g} s: is rank 0 started, and the address its own?"
+        )
+    made: list[Store] = []
+    problems: list[str] = []
+
+    def make() -> None:
+        try:
+            made.append(
+                dist.TCPStore(  # type: ignore[attr-defined]
+                    host,
+                    port,
+                    is_master=is_here,
+                    timeout=timedelta(seconds=timeout_s),
+                    wait_for_workers=False,
+                    multi_tenant=True,
+                )
+            )
+        except (RuntimeError, ValueError) as error:
+            problems.append(str(error).splitlines()[0])
+
+    # torch waits for ever where another program listens and is silent, and else writes its stack.
+    with _silent_stderr():
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        thread.join(timeout_s if is_here else min(timeout_s, _ANSWER_S))
+    if made:
+        return made[0]
+    problem = problems[0] if problems else f"no answer within {min(timeout_s, _ANSWER_S):g} s"
+    is_taken = "EADDRINUSE" in problem
+    if is_here and not is_taken:
+        raise RankError(
+            f"rank 0 cannot be reached at {host}:{port} (MASTER_ADDR and MASTER_PORT), which must "
+            f"be an address of this machine ({problem})"
+        )
+    raise RankError(
+        f"port {port} of {host} (MASTER_PORT) belongs to another program, which is no rank 0; give "
+        f"all ranks a MASTER_PORT that is free ({'it is in use' if is_taken else problem})"
+    )
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Have nothing written to stderr within the block, not even by C++."""
+    sys.stderr.flush()
+    own, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(nothing)
 
 
 def _seconds(variable: str, default: float) -> float:
