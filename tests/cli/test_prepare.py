@@ -95,6 +95,47 @@ def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 2
 
 
+GUESTS = "user_id,item_id,quantity\n" + "".join(f"{n % 9 or ''},{n % 5},1\n" for n in range(90))
+
+
+@pytest.mark.parametrize("verb", ["train ease", "compete", "tune ease"])
+def test_an_option_that_prepare_alone_has_is_said_to_be_given_there(
+    foretaste: Foretaste, tmp_path: Path, verb: str
+) -> None:
+    (tmp_path / "my orders.csv").write_text(GUESTS)
+    path = f"'{tmp_path}/my orders.csv'"
+    options = "--protocol held-out-users --empty-ids drop --output"
+    done = foretaste(f"{verb} --protocol held-out-users", tmp_path / "my orders.csv")
+    assert done.status == 2
+    assert done.err.endswith(
+        f"; --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an empty id. "
+        f"To give --empty-ids, first foretaste prepare {path} {options} DIR, then name DIR here\n"
+    )
+    done = foretaste(f"prepare {options}", tmp_path / "made", tmp_path / "my orders.csv")
+    assert done.status == 0, done.err
+
+
+def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text(GUESTS.replace("\n,", "\n0,"))
+    said = (
+        "  rows        90 read, 45 kept; left out: 45 with a user and item that are there already\n"
+    )
+    for line in (
+        f"train popularity {tmp_path}/orders.csv --runs-root {tmp_path}/runs",
+        f"compete {tmp_path}/orders.csv --models popularity --output {tmp_path}/all",
+        f"tune ease {tmp_path}/orders.csv --trials 1 --output {tmp_path}/ease",
+    ):
+        done = foretaste(line)
+        assert done.status == 0, done.err
+        assert said in done.out
+        assert (
+            f"first foretaste prepare {tmp_path}/orders.csv --rating-column ... "
+            "--time-column ... --min-rating ... --output DIR"
+        ) in done.out
+    table = foretaste(line.replace("/ease", "/again"), "--format csv")
+    assert "Prepared" not in table.out
+
+
 def test_the_numbers_of_the_summary_stand_in_one_column(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:

@@ -188,6 +188,20 @@ def test_python_is_given_the_notes_as_warnings_where_it_called(tmp_path: Path) -
         assert "user ids: kept as text: '1.0' is an integer written as a float" in text
 
 
+def test_python_is_told_of_rows_that_were_left_out(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"user_id": [1, 1, 1, 2, 2, 3], "item_id": [7, 7, 8, 8, 7, None]})
+    with pytest.warns(DataWarning) as given:
+        prepare(rows, tmp_path / "out", ALL, empty_ids="drop", min_user_interactions=3)
+    message = (
+        "6 read, 2 kept; left out: 1 with an empty id, 2 of users with too few rows, 1 with a user "
+        "and item that are there already"
+    )
+    assert [str(warning.message) for warning in given][:1] == [f"out: rows: {message}"]
+    with warnings.catch_warnings():  # who buys again loses nothing
+        warnings.simplefilter("error")
+        foretaste.fit("popularity", rows[:5].astype(int))
+
+
 def test_a_printed_dataset_has_notes_and_sizes(tmp_path: Path) -> None:
     dataset = prepare(MARKED, tmp_path / "out", ALL, min_item_users=2)
     fitted = foretaste.fit("popularity", MARKED, min_item_users=2)

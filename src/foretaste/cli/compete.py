@@ -18,7 +18,14 @@ from foretaste.cli.console import (
     say_next,
     stdout_console,
 )
-from foretaste.cli.train_options import HIDDEN, TRAINING, RawData, RawOptions, Source, shown_as
+from foretaste.cli.train_options import (
+    HIDDEN,
+    TRAINING,
+    RawData,
+    RawOptions,
+    Source,
+    shown_as,
+)
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.report.tables import HEADLINE
 from foretaste.training.config import TrainingConfig
@@ -68,6 +75,7 @@ def compete(
     raw = raw or RawData()
     use_threads(threads)
     data = raw.open(dataset, quiet=quiet)
+    raw.say_prepared(stdout_console(quiet=quiet or format != "table"), dataset, data)
 
     from foretaste.training import Callback
     from foretaste.tune import compete as compete_models

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 
-from foretaste._util.formatting import without_password
 from foretaste._util.process import launch
 from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG, given_settings, use_threads
@@ -213,16 +212,14 @@ def _train(
     for path in halves:
         if path is not None:
             Run.open(path)
-    dataset = _opened(raw or RawData(), sources, quiet=logs.quiet)
+    raw = raw or RawData()
+    dataset = _opened(raw, sources, quiet=logs.quiet)
     report = _report_after(logs, lambda: dataset, overwrite=place.overwrite)
 
     from foretaste import training
 
     console = stdout_console(quiet=logs.quiet)
-    if [*map(Path, sources)] != [dataset.path]:
-        say(console, f"Prepared {', '.join(map(without_password, sources))}: {dataset.path}")
-        for label, value in dataset.manifest.choices():
-            say(console, f"  {label:12}{value}")
+    raw.say_prepared(console, sources, dataset)
     if place.runs_root is not None:
         settings["runs_root"] = place.runs_root
     with displayed(config or TrainingConfig(), logs) as display:

@@ -62,6 +62,7 @@ def command_for(model: str) -> Callable[..., None]:
         raw = raw or RawData()
         use_threads(threads)
         data = raw.open(dataset, quiet=quiet)
+        raw.say_prepared(stdout_console(quiet=quiet or format != "table"), dataset, data)
 
         from foretaste.training import Callback
         from foretaste.tune import tune_model

@@ -38,6 +38,19 @@ _TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
 _MAX_INDEX = 2**31 - 1
 _NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
+_REPEATS = "num_repeated_pairs"
+_LEFT_OUT = {
+    "num_rows_with_an_empty_id": "with an empty id",
+    "num_rows_rated_too_low": "rated too low",
+    "num_rows_of_rare_items": "of items with too few users",
+    "num_rows_of_inactive_users": "of users with too few rows",
+    "num_test_rows_of_these_users_dropped": "of test users whose item is among their candidates",
+    _REPEATS: "with a user and item that are there already",
+    "num_validation_targets_dropped_as_unseen": "held out, with items that training never saw",
+    "num_test_targets_dropped_as_unseen": "held out, with items that training never saw",
+}
+"""The reason for leaving rows out, by the name of their count."""
+
 _MARK = b'"created_by": "foretaste '
 _MARK_WITHIN_BYTES = 1 << 24
 
@@ -157,6 +170,21 @@ class Manifest:
             ("columns", ", ".join(columns)),
             *self.notes.items(),
         ]
+
+    def rows(self) -> str:
+        """A sentence on the rows that were read, kept, and left out for which reasons."""
+        reasons: dict[str, int] = {}
+        for name, reason in _LEFT_OUT.items():
+            if count := self.counts.get(name, 0):
+                reasons[reason] = reasons.get(reason, 0) + count
+        read, kept = self.counts["num_rows_read"], self.counts["num_interactions"]
+        listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        return f"{read:,} read, {kept:,} kept" + (listed and f"; left out: {listed}")
+
+    @property
+    def has_dropped_rows(self) -> bool:
+        """True where rows were left out that did not only repeat others."""
+        return any(self.counts.get(name, 0) for name in _LEFT_OUT.keys() - {_REPEATS})
 
     def summary(self) -> list[tuple[str, str]]:
         """Lines for a person, as (label, value): `choices`, sizes, and what was dropped."""

@@ -125,11 +125,14 @@ def prepare_under(
 
 
 def warn_of(dataset: Dataset) -> None:
-    """Give the notes on a dataset as warnings, at the line of the program that called foretaste."""
+    """Give the notes on a dataset, and the rows that were left out, as warnings at the line of the
+    program that called foretaste."""
     package, frame, level = str(Path(__file__).parents[2]), sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, level = frame.f_back, level + 1
-    for subject, note in dataset.manifest.notes.items():
+    manifest = dataset.manifest
+    rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
+    for subject, note in (rows | manifest.notes).items():
         if subject not in ("titles", "times"):  # these say what was read, and nothing is odd
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)
 
