@@ -188,6 +188,47 @@ def test_python_is_given_the_notes_as_warnings_where_it_called(tmp_path: Path) -
         assert "user ids: kept as text: '1.0' is an integer written as a float" in text
 
 
+@pytest.mark.parametrize("name", ["event_type", "action", "Event Name"])
+def test_events_of_several_kinds_are_said_to_count_alike(prepared: PrepareText, name: str) -> None:
+    rows = "1,10,view\n1,20,cart\n1,30,Purchase\n2,10,view\n2,20,\n"
+    notes = prepared(f"user,item,{name}\n{rows}", protocol="none").manifest.notes
+    assert notes["events"] == (
+        f"{name!r} has 'Purchase', 'cart', 'view', and all count alike; to learn from one alone, "
+        f"keep its rows: WHERE {name} = 'Purchase', in SQL of a database or of DuckDB, which reads "
+        "files too (docs/data.md)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        ("user,item,event_type", ["view"]),
+        ("user,item,event_type", [f"session-{n}" for n in range(40)]),
+        ("user,item,colour", ["red", "blue"]),
+        ("user,event,place", ["Oslo", "Bergen"]),
+    ],
+    ids=["one kind", "too many", "another column", "the item"],
+)
+def test_other_columns_are_no_event_types(
+    prepared: PrepareText, header: str, values: list[str]
+) -> None:
+    rows = "".join(f"{n % 3},{n},{value}\n" for n, value in enumerate(values * 2))
+    config = {"item_column": header.split(",")[1]}
+    dataset = prepared(f"{header}\n{rows}", protocol="none", **config)
+    assert "events" not in dataset.manifest.notes
+
+
+def test_titles_in_the_interactions_are_pointed_at(write: WriteFile, tmp_path: Path) -> None:
+    orders = write("user,item,Description\n1,10,Ten\n1,20,Twenty\n2,10,Ten\n")
+    notes = prepare(orders, tmp_path / "one", ALL).manifest.notes
+    assert notes["not used"] == (
+        "'Description'; --items with this file takes titles from 'Description'"
+    )
+    made = prepare(orders, tmp_path / "two", ALL, items=orders)
+    assert made.manifest.notes["not used"] == "'Description'"
+    assert made.items.titles() == ["Ten", "Twenty"]
+
+
 def test_python_is_told_of_rows_that_were_left_out(tmp_path: Path) -> None:
     rows = pd.DataFrame({"user_id": [1, 1, 1, 2, 2, 3], "item_id": [7, 7, 8, 8, 7, None]})
     with pytest.warns(DataWarning) as given:

@@ -262,7 +262,6 @@ def test_a_file_of_other_items_is_refused(write: WriteFile, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("item,title\n1,a\n2,b\n1,c\n", r"items.csv, line 2: item '1' is there more than once"),
         ("title,year\na,1\n", r"like item_id: .*\. Rename the column of the ids to item_id\.$"),
         ("1,One\n2,Two\n", r"The first line looks like data: .*--items-columns \(.* item_id,title"),
         ("item_id,itemId\n1,2\n", "could both be item_id; rename one, or .* --item-column"),
@@ -281,6 +280,45 @@ def test_files_of_items_that_cannot_be_used(
     with pytest.raises(InputError, match=message):
         prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
     assert not (tmp_path / "out").exists()
+
+
+ORDERS = """user,item,Description,price,buyer
+1,10,Ten,1.50,1
+2,20,?,2.00,2
+1,20,Twenty,2.00,1
+3,20,Twenty,2.00,3
+3,30,,3.00,3
+2,30,b,,2
+1,30,a,3.00,1
+2,10,Ten,1.50,2
+"""
+
+
+def test_an_export_of_orders_describes_its_items(write: WriteFile, tmp_path: Path) -> None:
+    header, *rows = ORDERS.splitlines(keepends=True)
+    digests = set()
+    for number, order in enumerate((rows, rows[::-1])):
+        orders = write(header + "".join(order), f"{number}/orders.csv")
+        dataset = prepare(orders, tmp_path / f"{number}/out", protocol="none", items=orders)
+        assert dataset.items.titles() == ["Ten", "Twenty", "a"]
+        described = pq.read_table(dataset.path / "items.parquet")
+        assert described.column("price").to_pylist() == ["1.50", "2.00", "3.00"]
+        assert "buyer" not in described.column_names
+        assert dataset.manifest.notes["titles"] == (
+            "'Description' of orders.csv, for 3 of 3 items; the most common one where 2 items have "
+            "several; not kept, as they differ within an item: 'user', 'buyer'"
+        )
+        digests.add(dataset.manifest.digest)
+    assert len(digests) == 1
+
+
+def test_a_list_of_items_without_titles_may_repeat_them(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user_id,item_id\n1,7\n2,8\n")
+    for number, content in enumerate(("code\n7\n7\n8\n", "code,colour\n7,red\n7,red\n8,blue\n")):
+        items = write(content, "items.csv")
+        dataset = prepare(source, tmp_path / f"{number}", protocol="none", items=items)
+        assert dataset.items.titles() is None
+        assert dataset.manifest.num_items == 2
 
 
 def test_preparing_the_same_again_opens_what_is_there(write: WriteFile, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_parquet_gives_the_column_of_ids(tmp_path: Path, column: pa.Array) -> No
         ("ids.csv", b"item_id,itemId\n5,1\n", "could both be item_id; rename one"),
         ("ids.csv", b"item_id\n\xff\n", "line 2: is not UTF-8 text"),
         ("ids.csv", b"item_id\n8\n9\n", "knows none of its 2 item ids: '8', '9'; the run's item"),
+        ("ids.txt", b"8\n8\n9\n8\n", "knows none of its 4 item ids: '8', '9'; the run's item"),
         ("ids.txt", b"5,1\n", "knows none of its 1 item id: '5,1'"),
         ("ids.txt", b"\xff\xfe1\x00", "is not UTF-8 text"),
         ("ids.parquet", b"PAR1", "is not readable Parquet"),

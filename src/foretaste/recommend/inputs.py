@@ -31,14 +31,20 @@ UNKNOWN_USER = "popularity order: the run does not know this user"
 
 _TREATMENT = {"skip": " and left out", "popular": ", answered in popularity order"}
 
+_WAYS_OUT = (
+    ". --unknown skip (unknown='skip' in Python) leaves them out, and popular answers them in "
+    "popularity order; by --history (recommend_for) someone new is answered from a history"
+)
+
 _NUM_NAMED = 5
 _NUM_EXAMPLES = 3
 
 
 def named(ids: Sequence[Id]) -> str:
-    """The first few ids and how many more there are, for a message."""
-    text = ", ".join(repr(value) for value in ids[:_NUM_NAMED])
-    more = len(ids) - _NUM_NAMED
+    """The first few ids, each once, and how many more there are, for a message."""
+    distinct = [*dict.fromkeys(ids)]
+    text = ", ".join(map(repr, distinct[:_NUM_NAMED]))
+    more = len(distinct) - _NUM_NAMED
     return f"{text} and {more} more" if more > 0 else text
 
 
@@ -65,7 +71,10 @@ class AskedUsers:
         checked("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
-            row = lookup_all(users, ids)
+            try:
+                row = lookup_all(users, ids)
+            except UnknownIdError as error:
+                raise UnknownIdError(f"{error}{_WAYS_OUT}", error.ids) from None
             return cls(ids=users.ids(row), user_index=row)
         row = users.lookup(ids)
         missing = users.as_kept(compress(ids, row < 0))

@@ -12,7 +12,7 @@ from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import cast
-from foretaste.data.preparation.reading import like_it, naming
+from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, identifier
 from foretaste.errors import InputError, SettingError
@@ -35,7 +35,8 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
         "songid", "song", "gameid", "game", "appid", "videoid", "newsid", "businessid", "sku",
         "stockcode", "itemcode", "productcode", "articlecode", "itemno", "productno", "articleno",
         "itemsku", "productsku", "lineitemsku", "animeid", "beerid", "listingid", "contentid",
-        "documentid", "docid", "recipeid",
+        "documentid", "docid", "recipeid", "itemnumber", "productnumber", "articlenumber",
+        "partnumber", "productref", "variantid", "ean", "ean13", "gtin", "upc", "barcode",
     ),
     "rating": (
         "rating", "ratings", "stars", "starrating", "score", "overall", "userrating", "bookrating",
@@ -59,6 +60,14 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
+_EVENTS = frozenset((
+    "event", "eventtype", "eventname", "action", "actiontype", "interaction", "interactiontype",
+    "behavior", "behaviour", "behaviortype", "behaviourtype", "activity", "activitytype",
+))  # fmt: skip
+_MOST_EVENTS = 30
+"""Values of a column of event types; one with more has something else."""
+_PURCHASE = re.compile("purchase|buy|bought|order|sale|transaction", re.IGNORECASE)
+
 _QUANTITY = re.compile(r".*(quantity|qty|rating)")
 _MONTH_AND_DAY = r"([a-z]{3,9}[ -]\d{1,2}|\d{1,2}[ -][a-z]{3,9})"
 _DATE = re.compile(
@@ -70,6 +79,8 @@ _DATE = re.compile(
 _SAMPLE_ROWS = 1000
 _TIMES = ("moment", "moment_ns", "instant", "instant_ns")
 
+# A "name" in interactions may be the user's.
+_TITLES = frozenset(SPELLINGS["title"]) - {"name"}
 _STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
 _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 
@@ -133,7 +144,9 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
                 )
 
 
-def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, str]:
+def describe_unused(
+    columns: Iterable[str], used: Collection[str], *, has_items: bool
+) -> dict[str, str]:
     """Notes on the columns that are not read; empty where every one is."""
     unused = list(dict.fromkeys(name for name in columns if name not in used))
     if not unused:
@@ -144,6 +157,9 @@ def describe_unused(columns: Iterable[str], used: Collection[str]) -> dict[str, 
             "; ratings and counts are not weights, every row counts as one (--rating-column with "
             "--min-rating leaves low ones out)"
         )
+    titles = [name for name in unused if _plain(name) in _TITLES]
+    if titles and not has_items:
+        reason += f"; --items with this file takes titles from {shown(titles[0])}"
     return {"not used": _listed(unused) + reason}
 
 
@@ -200,6 +216,34 @@ def describe_negatives(
     }
 
 
+def describe_event_types(
+    engine: Engine, sources: Sequence[Source], used: Collection[str]
+) -> dict[str, str]:
+    """A note on unused columns that say what happened, such as view or purchase, of several kinds;
+    empty where there are none."""
+    found = []
+    for name in dict.fromkeys(name for source in sources for name in source.columns):
+        if name in used or _plain(name) not in _EVENTS:
+            continue
+        values: set[str] = set()
+        for source in sources:
+            if name in source.columns:
+                query = (
+                    f"SELECT DISTINCT CAST({source.columns[name].sql} AS STRING) "
+                    f"FROM {source.relation} LIMIT {_MOST_EVENTS + 1}"
+                )
+                values |= {value for (value,) in engine.run(query) if value}
+        if not 1 < len(values) <= _MOST_EVENTS:
+            continue
+        first = min(values, key=lambda value: (not _PURCHASE.search(value), value))
+        found.append(
+            f"{shown(name)} has {', '.join(map(shown, sorted(values)))}, and all count alike; to "
+            f"learn from one alone, keep its rows: WHERE {name} = {shown(first)}, in SQL of a "
+            "database or of DuckDB, which reads files too (docs/data.md)"
+        )
+    return {"events": "; ".join(found)} if found else {}
+
+
 def find_spelling(
     columns: Sequence[str], role: str, where: str, advice: str | None = None
 ) -> str | None:
@@ -239,19 +283,22 @@ class ItemDescriptions:
             if config.item_column in columns
             else find_spelling(columns, "item_id", source.name, advice)
         )
-        if key is None and "id" not in columns:
+        # Nothing else in a file of items is called so; in interactions a code may be of anything.
+        key = key or next((name for name in ("id", "code") if name in columns), None)
+        if key is None:
             hint = _header_hint(source, "item_id,title")
             others = "" if config.item_column is None else f" or {shown(config.item_column)}"
             raise InputError(
                 f"{_none_looks_like(columns, 'item_id', source.name)}. Rename the column of the "
                 f"ids to item_id{others}.{hint}"
             )
-        self._key = key or "id"
+        self._key = key
         if config.title_column == self._key:
             raise SettingError(
                 f"title_column is {shown(self._key)}, which is the column of the item ids"
             )
         self._others = [name for name in source.columns if name != self._key]
+        self._repeats: list[str] = []
         self._title = _named_column(
             self._others, config, "title_column", source.name
         ) or find_spelling(
@@ -261,7 +308,9 @@ class ItemDescriptions:
     def read(self, engine: Engine) -> list[str]:
         """Make table ``described`` of the columns, as text; their names in a query.
 
-        The column of titles is called ``title``. Raises InputError where one id comes twice.
+        The column of titles is called ``title``. Where ids come again, as in an export of orders,
+        an item has the title that most of its rows have, and of the other columns those that are
+        alike in all rows of each item.
         """
         taken = _RESERVED if self._title is None else _RESERVED | {"title"}
         names: dict[str, str] = {}
@@ -280,17 +329,45 @@ class ItemDescriptions:
         )
         with naming([self._source]):
             engine.make("described", f"SELECT {selected} FROM {source.relation}")
-        count, example = engine.row(
-            "SELECT count(*), min(described_id) FROM (SELECT described_id FROM described "
-            "WHERE described_id IS NOT NULL GROUP BY described_id HAVING count(*) > 1)"
-        )
-        if count:
-            raise InputError(
-                f"{self._source.locate(self._key, example)}: item {shown(example)} is there more "
-                f"than once (column {shown(self._key)}, {like_it(count, 'item')}); keep one row of "
-                "each"
-            )
+        if engine.count(
+            "(SELECT described_id FROM described WHERE described_id IS NOT NULL "
+            "GROUP BY described_id HAVING count(*) > 1)"
+        ):
+            names = self._of_repeats(engine, names)
         return [f"described.{sql}" for sql in names.values()]
+
+    def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
+        """Make one row of each id of ``described``; those of its columns that are kept."""
+        engine.rename("described", "repeated")
+        repeated = "FROM repeated WHERE described_id IS NOT NULL GROUP BY described_id"
+        num_differing = {
+            name: engine.count(f"(SELECT 1 {repeated} HAVING count(DISTINCT {sql}) > 1)")
+            for name, sql in names.items()
+        }
+        own = {name: sql for name, sql in names.items() if name == self._title}
+        own |= {name: sql for name, sql in names.items() if not num_differing[name]}
+        selected = "".join(f", max({sql}) AS {sql}" for n, sql in own.items() if n != self._title)
+        rows = f"(SELECT described_id{selected} {repeated})"
+        if self._title is None:
+            engine.make("described", f"SELECT * FROM {rows}")
+        else:
+            # Titles of an export have slips, so not the first one; and rows have no order here.
+            title = names[self._title]
+            engine.make(
+                "described",
+                f"SELECT * FROM {rows} LEFT JOIN (SELECT described_id, {title} FROM ("
+                f"SELECT described_id, {title}, row_number() OVER (PARTITION BY described_id "
+                f"ORDER BY count(*) DESC, {title}) AS nth FROM repeated "
+                f"WHERE {title} <> '' GROUP BY described_id, {title}) WHERE nth = 1) "
+                "USING (described_id)",
+            )
+            if num_several := num_differing[self._title]:
+                items = counted(num_several, "item")
+                self._repeats.append(f"the most common one where {items} have several")
+        engine.drop("repeated")
+        if left_out := [name for name in names if name not in own]:
+            self._repeats.append(f"not kept, as they differ within an item: {_listed(left_out)}")
+        return own
 
     def check_used(self, engine: Engine) -> None:
         """Raise InputError where none of the items that were kept is described."""
@@ -312,15 +389,18 @@ class ItemDescriptions:
         if self._title is None:
             if not self._others:
                 return f"none, as {file} has no column but the ids"
-            return (
+            none = (
                 f"none, as no column of {file} looks like a title: {_listed(self._others)} "
                 "(--title-column names one)"
             )
+            return "; ".join([none, *self._repeats])
         num_titled, num_items = engine.row(
             f"SELECT count(nullif(described.title, '')), count(*) FROM items{steps.DESCRIBED}"
         )
         items = counted(num_items, "item")
-        return f"{shown(self._title)} of {file}, for {num_titled:,} of {items}"
+        return "; ".join(
+            [f"{shown(self._title)} of {file}, for {num_titled:,} of {items}", *self._repeats]
+        )
 
 
 def _named_column(

@@ -15,6 +15,7 @@ from foretaste.data.preparation.candidates import Candidates
 from foretaste.data.preparation.casts import Kind
 from foretaste.data.preparation.columns import (
     ItemDescriptions,
+    describe_event_types,
     describe_negatives,
     describe_times_not_used,
     describe_unused,
@@ -76,10 +77,11 @@ class Pipeline:
         names = [name for source in inputs.interactions for name in source.columns]
         used = plan.columns.values()
         notes = describe_times(engine, kinds) if "time" in kinds else {}
-        notes |= describe_unused(names, used)
+        notes |= describe_unused(names, used, has_items=inputs.items is not None)
         if "time" not in kinds and config.protocol in ("auto", "leave-one-out") and not plan.parts:
             notes |= describe_times_not_used(engine, sources[0], used)
         notes |= describe_negatives(engine, sources, used)
+        notes |= describe_event_types(engine, sources, used)
         notes |= describe_suspicious_ids(engine, kinds)
         notes |= describe_folders(inputs.interactions, used)
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
