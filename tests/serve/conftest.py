@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
 
 from foretaste.data import Dataset
 from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.events import EventStore
-from foretaste.serve.models import ModelStore
+from foretaste.serve.models import CACHE_BYTES, ModelStore
+from foretaste.serve.workers import Workers
 from tests.databases import postgresql_server
 from tests.runs.tiny import make_dataset, make_run
 
@@ -39,37 +40,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
 
 
 @contextmanager
-def serving(*paths: Path, **settings: Any) -> Iterator[tuple[TestClient, Service]]:
+def serving(
+    *paths: Path, cache_bytes: int = CACHE_BYTES, **settings: Any
+) -> Iterator[tuple[TestClient, Service]]:
     """Yield a client of a service of these runs that is ready."""
     config = ServeConfig(**{"device": "cpu", "access_log": False} | settings)
-    store = ModelStore(paths, "cpu", config.cache_mib << 20)
-    service = Service(store, config)
-    if service.event_store is not None:
-        service.event_store.create()
-    with TestClient(_started(service), raise_server_exceptions=False) as client:
-        client.headers["host"] = "127.0.0.1"
-        if token := config.token():
-            client.headers["authorization"] = f"Bearer {token.decode()}"
-        yield client, service
-
-
-def _started(service: Service) -> Any:
-    """The application of a service, which starts and stops the queue as its server would."""
-    app = service.app()
-
-    async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            await app(scope, receive, send)
-            return
-        await receive()
-        service.start()
-        await service.reload()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await service.close()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    return with_lifespan
+    with TemporaryDirectory() as directory:
+        store = ModelStore(paths, "cpu", cache_bytes)
+        service = Service(store, config, Workers(Path(directory)))
+        if service.event_store is not None:
+            service.event_store.create()
+        with TestClient(service.app(), raise_server_exceptions=False) as client:
+            client.headers["host"] = "127.0.0.1"
+            if token := config.token():
+                client.headers["authorization"] = f"Bearer {token.decode()}"
+            yield client, service
 
 
 @pytest.fixture(scope="session")

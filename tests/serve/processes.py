@@ -17,7 +17,7 @@ from typing import Any
 
 from foretaste.serve.config import ServeConfig
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SOURCE = Path(sys.modules[ServeConfig.__module__].__file__ or "").parents[2]
 
 
@@ -103,6 +103,14 @@ def children(process: int) -> set[int]:
     """Processes that a process has started and that have not been reaped."""
     text = Path(f"/proc/{process}/task/{process}/children").read_text()
     return {int(word) for word in text.split()}
+
+
+def command_of(process: int) -> str:
+    """Its command line; empty where it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def is_running(process: int) -> bool:

@@ -14,9 +14,6 @@ from starlette.testclient import TestClient
 from foretaste.data import Dataset
 from foretaste.recommend import Answer, load
 from foretaste.serve import schemas
-from foretaste.serve.app import Service
-from foretaste.serve.config import ServeConfig
-from foretaste.serve.models import ModelStore
 from foretaste.serve.run_info import RunResponse
 from foretaste.training import train
 from tests.runs.tiny import FIRST_USER
@@ -148,7 +145,7 @@ def test_users_are_found_by_a_part_of_their_id(client: TestClient, runs: Path) -
     lengths = recommender.known_histories.rows(recommender.users.lookup(having[:3])).lengths()
     assert [one["num_items"] for one in found] == lengths.tolist()
     assert len(client.get("/v1/users").json()["users"]) == 10
-    assert client.get("/v1/users", params={"k": 501}).json()["error"]["field"] == "k"
+    assert client.get("/v1/users", params={"k": 1001}).json()["error"]["field"] == "k"
 
 
 def test_a_history_has_what_the_run_and_the_events_have(client: TestClient) -> None:
@@ -239,11 +236,8 @@ def test_models_are_listed_the_default_first(client: TestClient, runs: Path) -> 
         ({"users": [{"user_id": "x" * 1025}]}, "users.0.user_id"),
         ({"users": [{"user_id": 1}], "k": 0}, "k"),
         ({"users": [{"user_id": 1}], "k": "5"}, "k"),
-        ({"users": [{"user_id": 1}], "k": 501}, "k"),
+        ({"users": [{"user_id": 1}], "k": 1001}, "k"),
         ({"users": [{"user_id": 1}] * 257}, "users"),
-        ({"users": [{"history": [1] * 10_001}]}, "users.0.history"),
-        ({"users": [{"user_id": 1}], "exclude": [1] * 50_001}, "exclude"),
-        ({"users": [{"user_id": 1}], "candidates": [1] * 50_001}, "candidates"),
         ({"users": [{"user_id": 1}], "model": "other"}, "model"),
         ({"users": [{"user_id": 1}], "colour": 1}, "colour"),
         ([], None),
@@ -394,36 +388,10 @@ def test_with_a_token_names_are_checked_where_some_are_given(runs: Path, tmp_pat
         assert status_of(client, "evil.example") == 421
 
 
-def test_until_the_runs_are_loaded_probes_alone_are_answered(runs: Path) -> None:
-    service = Service(ModelStore([runs / "ease"], "cpu"), ServeConfig(access_log=False))
-    client = TestClient(service.app(), base_url="http://localhost")
-    assert client.get("/healthz").status_code == 200
-    for method, path in (
-        ("GET", "/readyz"),
-        ("GET", "/v1/models"),
-        ("GET", "/v1/items"),
-        ("POST", "/v1/recommend"),
-    ):
-        response = client.request(method, path, json={"users": [{"user_id": 1}]})
-        assert (response.status_code, response.json()["error"]["code"]) == (503, "not_ready")
-        assert response.headers["retry-after"] == "1"
-
-
-def test_the_limits_of_a_service_are_its_own_and_in_its_document(runs: Path) -> None:
-    with serving(runs / "ease", max_k=3, max_users=2, max_history=4) as (client, _):
-        for body in (
-            {"users": [{"user_id": 1}], "k": 4},
-            {"users": [{"user_id": 1}] * 3},
-            {"users": [{"history": [1] * 5}]},
-        ):
-            assert client.post("/v1/recommend", json=body).status_code == 422
-        (found,) = recommend(client, users=[{"user_id": KNOWN}])["answers"]
-        assert len(found["items"]) == 3
+def test_the_names_of_runs_are_in_the_document(runs: Path) -> None:
+    with serving(runs / "ease") as (client, _):
         described = client.get("/openapi.json").json()["components"]["schemas"]
-        properties = described["RecommendRequest"]["properties"]
-        assert (properties["k"]["maximum"], properties["k"]["default"]) == (3, 3)
-        assert properties["users"]["maxItems"] == 2
-        assert properties["model"]["anyOf"][0]["enum"] == ["ease"]
+    assert described["RecommendBody"]["properties"]["model"]["anyOf"][0]["enum"] == ["ease"]
 
 
 RESPONSES = {

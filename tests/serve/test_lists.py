@@ -58,7 +58,7 @@ def test_lists_asked_for_last_stay_in_the_cache() -> None:
 
 def test_only_what_depends_on_the_run_alone_is_cached(runs: Path, tmp_path: Path) -> None:
     user = {"user_id": FIRST_USER}
-    with serving(runs / "vae", events=str(tmp_path / "events.db"), cache_mib=1) as (client, _):
+    with serving(runs / "vae", events=str(tmp_path / "events.db")) as (client, _):
 
         def cached(num_asked: int = 2, **body: Any) -> float:
             """Answers that are the same, and the number of them from the cache."""
@@ -87,7 +87,7 @@ def test_only_what_depends_on_the_run_alone_is_cached(runs: Path, tmp_path: Path
         assert cached() == 0
         after = client.post("/v1/recommend", json={"users": [user]}).json()["answers"][0]
         assert event["item_id"] not in [item["item_id"] for item in after["items"]]
-    with serving(runs / "vae", cache_mib=0) as (client, _):
+    with serving(runs / "vae", cache_bytes=0) as (client, _):
         assert cached() == 0
 
 

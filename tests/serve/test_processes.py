@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.serve import ServeConfig, serve
+from foretaste.serve.schemas import MAX_USERS
 from tests.cli.conftest import call
 from tests.runs.tiny import FIRST_USER, make_run
 from tests.serve import processes
@@ -39,44 +39,36 @@ def change(place: Path, dataset: Dataset) -> None:
     place.with_name("other").rename(place)
 
 
-def test_one_process_answers_reloads_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
+def reloaded(served: processes.Served) -> list[str]:
+    """What became of each load of the runs, in the order of the log."""
+    events = [line["event"] for line in served.log()]
+    return [event for event in events if event in ("load", "reload", "reload_failed")]
+
+
+def test_one_process_picks_up_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
     with processes.serve(place, runs / "ease") as served:
         assert served.ask("GET", "/readyz") == (200, {"status": "ready"})
         status, answer = served.ask("POST", "/v1/recommend", BODY)
         assert (status, answer["model"], len(answer["answers"])) == (200, "vae", 2)
         change(place, dataset)
-        served.process.send_signal(signal.SIGHUP)
         processes.wait_for(
             lambda: served.ask("POST", "/v1/recommend", BODY)[1]["digest"] != answer["digest"]
         )
-        (place / "best.safetensors").unlink()
-        served.process.send_signal(signal.SIGHUP)
+        shutil.move(place, place.with_name("away"))
         failed = processes.wait_for(
-            lambda: [line for line in served.log() if line["event"] == "reload_failed"]
+            lambda: served.ask("GET", "/v1/models")[1]["reload_failed"],
         )
-        assert "has no best.safetensors" in failed[0]["message"]
+        assert "is not a run: there is no such directory" in failed
         assert served.ask("POST", "/v1/recommend", BODY)[0] == 200
-        status, lines = served.ended(signal.SIGTERM)
+        place.with_name("away").rename(place)
+        processes.wait_for(lambda: served.ask("GET", "/v1/models")[1]["reload_failed"] is None)
+        processes.wait_for(lambda: reloaded(served) == ["load", "reload", "reload_failed"])
+        status, _ = served.ended(signal.SIGTERM)
     assert status == 0
-    events = [line["event"] for line in lines if line["event"] != "request"]
-    assert events == ["load", "reload", "reload_failed"]
-    asked = [line for line in lines if line["event"] == "request"]
-    assert {line["path"] for line in asked} == {"/readyz", "/v1/recommend"}
 
 
-def test_a_head_without_end_is_cut_off(runs: Path) -> None:
-    with processes.serve(runs / "popularity") as served:
-        for chunk in (b"x" * 1000, b"x-some: header\r\n" * 60):
-            with socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S) as sender:
-                sender.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: ")
-                with pytest.raises(OSError, match=r"reset|roken pipe"):
-                    sender.sendall(chunk * 10_000)
-        long = {"users": [{"history": list(range(10**18, 10**18 + 10_000))}] * 4}
-        assert served.ask("POST", "/v1/recommend", long)[0] == 200
-
-
-def test_requests_that_do_not_end_are_ended(runs: Path) -> None:
-    """One in its head, one in its body, and one whose sender goes away."""
+def test_a_body_that_does_not_end_is_ended(runs: Path) -> None:
+    """One is waited for, and the sender of another goes away."""
     ask = (
         b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: 100\r\n\r\n{"
@@ -84,58 +76,29 @@ def test_requests_that_do_not_end_are_ended(runs: Path) -> None:
     with processes.serve(runs / "popularity", "--deadline-s", 0.2) as served:
         senders = [
             socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S)
-            for _ in range(3)
+            for _ in range(2)
         ]
-        for sender, sent in zip(senders, (ask[:20], ask, ask), strict=True):
-            sender.sendall(sent)
-        senders[2].close()
-        heads = [b"".join(iter(lambda one=one: one.recv(1000), b""))[:12] for one in senders[:2]]
-        assert heads == [b"", b"HTTP/1.1 504"]
-        for sender in senders[:2]:
-            sender.close()
+        for sender in senders:
+            sender.sendall(ask)
+        senders[1].close()
+        assert senders[0].recv(12) == b"HTTP/1.1 504"
+        senders[0].close()
         _, lines = served.ended(signal.SIGTERM)
     asked = [line for line in lines if line["event"] == "request"]
     assert sorted(line["status"] for line in asked) == [400, 504]
     assert not any("error" in line for line in asked)
 
 
-def test_what_comes_after_sigterm_is_refused_while_workers_drain(runs: Path) -> None:
-    body = json.dumps(BODY).encode()
-    with processes.serve(runs / "vae", "--workers", 2, "--deadline-s", 15) as served:
-        with socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S) as sender:
-            sender.sendall(
-                b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\n"
-                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-            )
-            served.ask("GET", "/readyz")
-            served.process.send_signal(signal.SIGTERM)
-
-            def is_refused() -> bool:
-                try:
-                    served.ask("GET", "/readyz")
-                except ConnectionRefusedError:
-                    return True
-                except OSError:  # it was accepted before
-                    pass
-                return False
-
-            processes.wait_for(is_refused)
-            assert served.process.poll() is None
-            sender.sendall(body)
-            assert sender.recv(12) == b"HTTP/1.1 200"
-        assert served.process.wait(processes.LIMIT_S) == 0
-
-
 def test_sigterm_lets_requests_under_way_end(runs: Path) -> None:
-    with processes.serve(runs / "gmf", "--max-users", 2000) as served:
-        many = {"users": [{"history": [n % 12, n % 7]} for n in range(2000)], "k": 5}
+    with processes.serve(runs / "gmf") as served:
+        many = {"users": [{"history": [n % 12, n % 7]} for n in range(MAX_USERS)], "k": 5}
         with ThreadPoolExecutor(4) as pool:
             asked = [pool.submit(served.ask, "POST", "/v1/recommend", many) for _ in range(4)]
             processes.wait_for(lambda: "batch_requests_count 0.0" not in served.text("/metrics"))
             status, _ = served.ended(signal.SIGTERM)
             found = [one.result() for one in asked]
     assert status == 0
-    assert [(one[0], len(one[1]["answers"])) for one in found] == [(200, 2000)] * 4
+    assert [(one[0], len(one[1]["answers"])) for one in found] == [(200, MAX_USERS)] * 4
 
 
 def num_recommended(served: processes.Served) -> float:
@@ -148,9 +111,16 @@ def num_recommended(served: processes.Served) -> float:
     )
 
 
+def workers_of(served: processes.Served) -> set[int]:
+    """The workers that have loaded their runs."""
+    children = processes.children(served.process.pid)
+    return {one for one in children if "spawn_main" in processes.command_of(one)}
+
+
 def test_workers_answer_from_one_socket_and_reload_together(place: Path, dataset: Dataset) -> None:
     with processes.serve(place, "--workers", 2) as served:
-        first = processes.children(served.process.pid)
+        processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
+        first = workers_of(served)
         assert len(first) == 2
         before = served.ask("POST", "/v1/recommend", BODY)[1]
         change(place, dataset)
@@ -158,37 +128,62 @@ def test_workers_answer_from_one_socket_and_reload_together(place: Path, dataset
         assert status == 200
         after = models["models"][0]["digest"]
         assert after != before["digest"]
-        processes.wait_for(lambda: sum(line["event"] == "reload" for line in served.log()) == 3)
         digests = [served.ask("POST", "/v1/recommend", BODY)[1]["digest"] for _ in range(20)]
         assert set(digests) == {after}
         # A request is counted once it was answered.
         processes.wait_for(lambda: num_recommended(served) == 1 + 20)
         os.kill(min(first), signal.SIGKILL)
-        ended = processes.wait_for(
-            lambda: [line for line in served.log() if line["event"] == "worker_ended"]
-        )
-        assert (ended[0]["process"], ended[0]["status"]) == (min(first), -signal.SIGKILL)
-        second = processes.wait_for(
-            lambda: len(found := processes.children(served.process.pid)) == 2 and found
-        )
-        assert len(first & second) == 1
-        # One that loads its runs accepts nothing: the other one answers.
         statuses = set()
 
-        def has_loaded() -> bool:
+        def has_loaded() -> bool:  # one that loads its runs accepts nothing: the other one answers
             statuses.update(served.ask("GET", "/readyz")[0] for _ in range(10))
-            return sum(line["event"] == "load" for line in served.log()) == 3
+            return reloaded(served).count("load") == 3
 
         processes.wait_for(has_loaded)
         assert statuses == {200}
+        second = workers_of(served)
+        assert len(first & second) == 1
+        assert any(f"[{min(first)}] died" in line.get("message", "") for line in served.log())
+        (place / "best.safetensors").unlink()
+        status, answer = served.ask("POST", "/v1/reload", {})
+        assert (status, answer["error"]["code"]) == (409, "reload_failed")
+        assert "has no best.safetensors" in answer["error"]["message"]
+
+        def all_say_so() -> bool:
+            found = [served.ask("GET", "/v1/models")[1]["reload_failed"] for _ in range(20)]
+            return all("has no best.safetensors" in (one or "") for one in found)
+
+        processes.wait_for(all_say_so)
         status, _ = served.ended(signal.SIGTERM)
     assert status == 0
     assert not any(map(processes.is_running, second))
 
 
-def test_workers_end_with_their_supervisor(runs: Path) -> None:
+def test_workers_pick_up_a_run_by_themselves(place: Path, dataset: Dataset) -> None:
+    with processes.serve(place, "--workers", 2) as served:
+        processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
+        change(place, dataset)
+        processes.wait_for(lambda: reloaded(served) == ["load"] * 2 + ["reload"] * 2)
+
+
+def test_a_worker_that_cannot_begin_leaves_the_others_alone(place: Path) -> None:
+    with processes.serve(place, "--workers", 2) as served:
+        processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
+        (place / "best.safetensors").rename(place / "away")
+        os.kill(min(workers_of(served)), signal.SIGKILL)
+        processes.wait_for(
+            lambda: any(line["event"] == "load_failed" for line in served.log()),
+        )
+        assert served.ask("POST", "/v1/recommend", BODY)[0] == 200
+        (place / "away").rename(place / "best.safetensors")
+        processes.wait_for(lambda: reloaded(served).count("load") == 3)
+        assert served.ended(signal.SIGTERM)[0] == 0
+
+
+def test_workers_end_with_their_parent(runs: Path) -> None:
     with processes.serve(runs / "popularity", "--workers", 2) as served:
-        workers = processes.children(served.process.pid)
+        processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
+        workers = workers_of(served)
         assert len(workers) == 2
         served.process.kill()
         processes.wait_for(lambda: not any(map(processes.is_running, workers)))
@@ -247,9 +242,7 @@ def test_a_token_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None
 def test_without_the_extra_it_says_what_to_install(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("uvicorn", "foretaste.serve.process"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "foretaste.serve.process")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtraError, match=r"pip install .* starlette uvicorn uvloop$"):
         serve([runs / "ease"])
 
@@ -262,7 +255,7 @@ def test_the_command_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, runs:
         announce("http://127.0.0.1:1")  # type: ignore[operator]
 
     monkeypatch.setattr("foretaste.serve.server.serve", record)
-    done = call("serve", runs / "ease", runs / "vae", "--max-k", 7, "--no-access-log")
+    done = call("serve", runs / "ease", runs / "vae", "--drain-s", 7, "--no-access-log")
     assert done.status == 0, done.err
-    assert given == [(runs / "ease", runs / "vae"), ServeConfig(max_k=7, access_log=False)]
+    assert given == [(runs / "ease", runs / "vae"), ServeConfig(drain_s=7, access_log=False)]
     assert "at http://127.0.0.1:1; Ctrl-C ends it" in done.text

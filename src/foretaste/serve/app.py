@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
-from time import monotonic, time
+from multiprocessing import parent_process
+from time import monotonic, monotonic_ns, time
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -16,19 +20,43 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretaste.errors import ForetasteError
+from foretaste.errors import ForetasteError, RunError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
-from foretaste.serve.errors import HANDLERS, ServiceError, not_ready, overloaded
+from foretaste.serve.errors import HANDLERS, ServiceError, overloaded
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.guard import Guard
 from foretaste.serve.models import ModelStore
 from foretaste.serve.openapi import document
-from foretaste.serve.schemas import Bodies, ReloadBody
+from foretaste.serve.schemas import (
+    EventsBody,
+    HistoryQuery,
+    RecommendBody,
+    ReloadBody,
+    RunQuery,
+    SearchQuery,
+    SimilarBody,
+)
 from foretaste.serve.telemetry import Metrics, Telemetry, log
+from foretaste.serve.workers import State, Workers
+
+BATCH_USERS = 256
+"""Users that are scored together; one request is never divided."""
+
+BATCH_WAIT_S = 0.002
+"""Longest wait, after the batch before, for a batch as large as that one."""
+
+LOOK_EVERY_S = 1.0
+"""Time between two looks at what the paths of the runs lead to."""
+
+_ASK_EVERY_S = 0.05
+"""Time between two looks at what the other workers have."""
+
+_END_AFTER_S = 5.0
+"""Time before a worker ends that cannot begin, where others answer: the next one tries again."""
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -37,35 +65,55 @@ _Body = TypeVar("_Body", bound=BaseModel)
 class Service:
     """The runs, the queue in front of them and the routes to both."""
 
-    def __init__(self, store: ModelStore, config: ServeConfig) -> None:
+    def __init__(
+        self,
+        store: ModelStore,
+        config: ServeConfig,
+        workers: Workers,
+        *,
+        when_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``when_ready`` is called once the runs are loaded."""
         self.store = store
         self.event_store = None if config.events is None else EventStore(config.events)
         self.config = config
         self.metrics = Metrics(store)
         self.batcher = Batcher(
             queue_requests=config.queue_requests,
-            batch_users=config.batch_users,
-            wait_s=config.batch_wait_ms / 1000,
+            batch_users=BATCH_USERS,
+            wait_s=BATCH_WAIT_S,
             observe=self.metrics.note_batch,
         )
-        self.is_ready = False
-        """True once every run has answered."""
-        self.after_reload: Callable[[], None] = lambda: None
-        """Called when a request had the runs loaded anew."""
-        self._bodies = Bodies.within(config)
-        self._openapi = to_json(document(self._bodies, store.names))
+        self._workers = workers
+        self._when_ready = when_ready
+        self._state = State()
+        """Of this worker, as the others read it."""
+        self._refused: object = ()
+        """What the paths led to when that could not be loaded."""
+        self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
         """That which is still to begin, if there is one."""
 
-    def start(self) -> None:
-        """Begin to answer; called once, in the event loop of the requests."""
+    async def start(self) -> None:
+        """Load the runs and begin to answer; called once, in the event loop of the requests."""
         self.batcher.start()
         if self.event_store is not None:
             self.event_store.start()
+        began = monotonic_ns()
+        await asyncio.to_thread(self.store.load)
+        # The thread that scores has to do once what PyTorch does for each thread.
+        for served in self.store.models:
+            warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
+            await self.batcher.submit(warm)
+        log("load", digests=self._digests())
+        self._when_ready()
+        self._write(answers=True, looked_ns=began)
+        self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
         """Answer what waits and keep what is to be kept, then end the threads."""
+        self._watching.cancel()
         await self.batcher.close()
         if self.event_store is not None:
             await asyncio.to_thread(self.event_store.close)
@@ -92,11 +140,37 @@ class Service:
         # It would lead /healthz/ to whatever host the request says it asks.
         starlette.router.redirect_slashes = False
         guarded = Guard(starlette, self.config)
-        return Telemetry(guarded, self.metrics, access_log=self.config.access_log)
+        counted = Telemetry(guarded, self.metrics, access_log=self.config.access_log)
+
+        async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+            await (self._live if scope["type"] == "lifespan" else counted)(scope, receive, send)
+
+        return with_lifespan
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Start and close as ASGI's lifespan has it: connections are accepted in between."""
+        await receive()
+        try:
+            await self.start()
+        except Exception as error:
+            if any(state.answers for state in self._workers.read()):
+                # Uvicorn would end the others too if this one said that it cannot begin.
+                log("load_failed", message=str(error))
+                await asyncio.sleep(_END_AFTER_S)
+                os._exit(1)
+            self._workers.fail(str(error) or repr(error))
+            if not isinstance(error, ForetasteError):
+                raise
+            await send({"type": "lifespan.startup.failed"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def recommend(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
-            body = await self._read(request, self._bodies.recommend)
+            body = await self._read(request, RecommendBody)
             self.store.get(body.model).check_types(body)
             content, lists = await self._answer(
                 request, "recommend", body, len(body.users), events=self.event_store
@@ -109,7 +183,7 @@ class Service:
         if store is None:
             raise ServiceError(404, "no_events", "no events are kept here: start with --events")
         async with _deadline(self.config.deadline_s):
-            body = await self._read(request, self._bodies.events)
+            body = await self._read(request, EventsBody)
             served = self.store.get(None)
             served.check_types(body)
             if store.num_waiting >= self.config.queue_requests:
@@ -132,26 +206,26 @@ class Service:
 
     async def similar(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
-            body = await self._read(request, self._bodies.similar)
+            body = await self._read(request, SimilarBody)
             content = await self._answer(request, "similar", body, len(body.item_ids))
         return Response(content, media_type=_JSON)
 
     async def items(self, request: Request) -> Response:
-        return await self._found(request, "items", self._bodies.search)
+        return await self._found(request, "items", SearchQuery)
 
     async def users(self, request: Request) -> Response:
-        return await self._found(request, "users", self._bodies.search)
+        return await self._found(request, "users", SearchQuery)
 
     async def history(self, request: Request) -> Response:
-        return await self._found(request, "history", self._bodies.history, events=self.event_store)
+        return await self._found(request, "history", HistoryQuery, events=self.event_store)
 
     async def run(self, request: Request) -> Response:
-        served = self.store.get(_query(request, self._bodies.run).model)
+        served = self.store.get(_query(request, RunQuery).model)
         return Response(served.run, media_type=_JSON)
 
     async def models(self, request: Request) -> Response:
-        self.store.get(None)
-        return _response({"models": [served.describe() for served in self.store.models]})
+        models = [served.describe() for served in self.store.models]
+        return _response({"models": models, "reload_failed": self._state.failed})
 
     async def reload_requested(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
@@ -160,15 +234,47 @@ class Service:
             await self.reload()
         except ForetasteError as error:
             raise ServiceError(409, "reload_failed", str(error)) from error
-        self.after_reload()
         return await self.models(request)
 
     async def reload(self) -> None:
-        """Load what the directories of the runs hold now; ForetasteError where that cannot be.
+        """Have all workers load what the paths of the runs lead to now; RunError where one cannot.
 
-        Requests are answered meanwhile, by what was loaded before. All who ask while one reload is
-        under way share the one after it.
+        Requests are answered meanwhile, by what was loaded before.
         """
+        asked = monotonic_ns()
+        self._write(asked_ns=asked)
+        await self._reload_here()
+        while any(state.looked_ns < asked for state in self._workers.read() if state.answers):
+            await asyncio.sleep(_ASK_EVERY_S)
+        for state in self._workers.read():
+            if state.failed is not None:
+                raise RunError(state.failed)
+
+    async def _watch(self) -> None:
+        """Load what the paths lead to whenever that is another run, or another worker was asked."""
+        parent = parent_process()  # of one of several
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if parent is not None and not parent.is_alive():
+                signal.raise_signal(signal.SIGTERM)  # Uvicorn's workers would stay
+                return
+            if self._reloading.locked():
+                continue
+            try:
+                asked_ns = max(state.asked_ns for state in self._workers.read())
+                found = await asyncio.to_thread(self.store.look)
+                if asked_ns > self._state.looked_ns or (found and found != self._refused):
+                    await self._reload_here()
+                elif self._refused and not found:  # they lead to what answers again
+                    self._refused = ()
+                    self._write(failed=None)
+            except ForetasteError:
+                pass  # the log and /v1/models say so
+            except Exception as error:
+                log("watch_failed", message=repr(error))
+
+    async def _reload_here(self) -> None:
+        """Load in this worker; all who ask while it loads share the one load after that."""
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_in_turn())
         await asyncio.shield(self._next_reload)
@@ -176,28 +282,31 @@ class Service:
     async def _reload_in_turn(self) -> None:
         async with self._reloading:
             self._next_reload = None
-            was_ready, outcome = self.is_ready, "failed"
+            began, failed, self._refused = monotonic_ns(), None, ()
+            found = await asyncio.to_thread(self.store.look)
             try:
                 await asyncio.to_thread(self.store.load)
-                outcome = "done"
+                log("reload", digests=self._digests())
+            except Exception as error:
+                failed, self._refused = str(error) or repr(error), found
+                log("reload_failed", message=failed)
+                raise
             finally:
-                if was_ready:
-                    self.metrics.reloads.labels(outcome).inc()
-            if not was_ready:
-                # The thread that scores has to do once what PyTorch does for each thread.
-                for served in self.store.models:
-                    warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
-                    await self.batcher.submit(warm)
-                self.is_ready = True
-            digests = {served.name: served.digest for served in self.store.models}
-            log("reload" if was_ready else "load", digests=digests)
+                self.metrics.reloads.labels("done" if failed is None else "failed").inc()
+                self._write(looked_ns=began, failed=failed)
+
+    def _write(self, **changes: Any) -> None:
+        """Have the others read another state of this worker."""
+        self._state = replace(self._state, **changes)
+        self._workers.write(self._state)
+
+    def _digests(self) -> dict[str, str]:
+        return {served.name: served.digest for served in self.store.models}
 
     async def healthz(self, request: Request) -> Response:
         return _response({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        if not self.is_ready:
-            raise not_ready()
         return _response({"status": "ready"})
 
     async def metrics_text(self, request: Request) -> Response:

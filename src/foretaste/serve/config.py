@@ -40,26 +40,11 @@ class ServeConfig:
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
     workers: Threads = 1
-    """Processes that answer; they share the weights in memory, and the cores."""
+    """Processes that answer; each has the runs in memory, and they share the cores."""
 
     events: str | None = None
     """File of SQLite (events.db), or URL of PostgreSQL (postgresql://user@host/database), that
     keeps the events that requests bring; none are taken unless given."""
-
-    max_k: Count = 500
-    """Largest k of a request."""
-
-    max_users: Count = 256
-    """Users, or items to find similar ones of, in a request."""
-
-    max_history: Count = 10_000
-    """Items of a history in a request."""
-
-    max_items: Count = 50_000
-    """Items that a request may exclude, and that it may name as candidates."""
-
-    max_events: Count = 1000
-    """Events in a request."""
 
     max_body_bytes: Count = 1_048_576
     """Bytes of a request's body."""
@@ -70,17 +55,6 @@ class ServeConfig:
 
     queue_requests: Count = 256
     """Requests that may wait, of each worker; more are answered with 503."""
-
-    batch_users: Count = 256
-    """Users that are scored together; one request is never divided."""
-
-    batch_wait_ms: Annotated[float, Range(at_least=0, at_most=1000)] = 2.0
-    """Longest wait, in milliseconds after the batch before, for a batch as large as that one; a
-    request that finds no work under way never waits."""
-
-    cache_mib: Annotated[int, Range(at_least=0)] = 64
-    """Memory for lists of known users without events, of each run and worker; 0 keeps none. A run
-    that is swapped takes its own away."""
 
     drain_s: Annotated[int, Range(at_least=1, at_most=3600)] = 30
     """Seconds that requests under way may take after SIGTERM."""

@@ -70,10 +70,6 @@ def events_unavailable() -> ServiceError:
     return ServiceError(503, "events_unavailable", "the events cannot be read or kept; try again")
 
 
-def not_ready() -> ServiceError:
-    return ServiceError(503, "not_ready", "the runs are still being loaded; try again")
-
-
 async def respond(request: Request, error: Exception) -> Response:
     """The response to an exception that a route raised."""
     if isinstance(error, ServiceError):

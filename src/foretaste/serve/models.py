@@ -23,7 +23,7 @@ from foretaste.recommend.inputs import AskedUsers, examples, named
 from foretaste.recommend.recommender import Recommender
 from foretaste.recommend.requests import ListRequest
 from foretaste.runs.run import Run
-from foretaste.serve.errors import ServiceError, not_ready
+from foretaste.serve.errors import ServiceError
 from foretaste.serve.events import EventStore
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList, cache_key
 from foretaste.serve.run_info import run_info
@@ -39,6 +39,10 @@ from foretaste.serve.schemas import (
 DIGEST_LENGTH = 16
 """Characters of a digest in answers."""
 
+CACHE_BYTES = 64 << 20
+"""Memory for lists of known users without events, of each run; a run that is swapped takes its own
+away."""
+
 _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is similar to"
 
 
@@ -46,7 +50,7 @@ class ServedModel:
     """A run that answers; it never changes, so a batch has one digest from beginning to end."""
 
     def __init__(
-        self, name: str, recommender: Recommender, digest: str, cache_bytes: int = 0
+        self, name: str, recommender: Recommender, digest: str, cache_bytes: int = CACHE_BYTES
     ) -> None:
         self.name = name
         self.recommender = recommender
@@ -59,7 +63,7 @@ class ServedModel:
         """The response about its training."""
 
     @classmethod
-    def load(cls, name: str, run: Run, device: str, cache_bytes: int = 0) -> ServedModel:
+    def load(cls, name: str, run: Run, device: str, cache_bytes: int = CACHE_BYTES) -> ServedModel:
         """Load a run and have it answer once; RunError where its weights are not its own."""
         recommender = Recommender.open(run, device)
         recommender.model.lay_out_for_few()
@@ -302,7 +306,7 @@ class ServedModel:
 class ModelStore:
     """The runs of a service by name; the first is the default."""
 
-    def __init__(self, paths: Sequence[Path], device: str, cache_bytes: int = 0) -> None:
+    def __init__(self, paths: Sequence[Path], device: str, cache_bytes: int = CACHE_BYTES) -> None:
         """Know the runs, none of them loaded yet; RunError where one is none at all.
 
         ``cache_bytes`` bounds the lists that are kept of each run.
@@ -334,13 +338,26 @@ class ModelStore:
     def get(self, name: str | None) -> ServedModel:
         """The run of a name, the first unless given; ServiceError where there is none."""
         models = self._models
-        if not models:
-            raise not_ready()
         if name is None:
             return next(iter(models.values()))
         if name not in models:
             raise ServiceError(422, "unknown_model", "no run has this name", "model")
         return models[name]
+
+    def look(self) -> Sequence[object]:
+        """What those paths hold that lead to another run than the one that answers."""
+        found: list[object] = []
+        for name, path in self._paths.items():
+            place, own = path.resolve(), self._models[name].recommender.run
+            try:
+                is_same = own is not None and Run.open(place).config == own.config
+            except RunError:
+                is_same = False
+            if not is_same:
+                # With its files: a run that could not be loaded may be whole later.
+                stats = [(file.name, file.stat()) for file in sorted(place.glob("*"))]
+                found.append((place, [(name, one.st_size, one.st_mtime_ns) for name, one in stats]))
+        return found
 
     def load(self) -> None:
         """Load what the directories hold now, then have it answer, all at one stroke.

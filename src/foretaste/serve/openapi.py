@@ -11,7 +11,15 @@ from pydantic.json_schema import models_json_schema
 from foretaste import __version__
 from foretaste.serve import schemas
 from foretaste.serve.run_info import RunResponse
-from foretaste.serve.schemas import Bodies
+from foretaste.serve.schemas import (
+    EventsBody,
+    HistoryQuery,
+    RecommendBody,
+    ReloadBody,
+    RunQuery,
+    SearchQuery,
+    SimilarBody,
+)
 
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
@@ -23,7 +31,7 @@ _ERRORS = {
     421: "The name in Host is not one of the service.",
     422: "The body or a parameter is not what it must be; error.field has the place.",
     404: "The service keeps no events.",
-    503: "Too many requests wait, or the runs are still being loaded; Retry-After has seconds.",
+    503: "Too many requests wait; Retry-After has seconds.",
     504: "The deadline passed.",
 }
 _ANSWERING = (400, 413, 415, 422, 503, 504)
@@ -34,8 +42,8 @@ EVENTS_EXAMPLE = {"events": [{"event_id": "order-1001", "user_id": 7, "item_id":
 SIMILAR_EXAMPLE = {"item_ids": [1], "k": 2}
 
 
-def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
-    """The document for these bodies of requests, and runs of these names."""
+def document(runs: Sequence[str]) -> dict[str, Any]:
+    """The document for runs of these names."""
     responses: list[type[BaseModel]] = [
         schemas.RecommendResponse,
         schemas.SimilarResponse,
@@ -48,18 +56,18 @@ def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
         schemas.Status,
         schemas.ErrorResponse,
     ]
-    queries = (bodies.search, bodies.history, bodies.run)
+    queries = (SearchQuery, HistoryQuery, RunQuery)
     described: list[tuple[type[BaseModel], Any]] = [
-        (bodies.recommend, "validation"),
-        (bodies.similar, "validation"),
-        (bodies.events, "validation"),
-        (schemas.ReloadBody, "validation"),
+        (RecommendBody, "validation"),
+        (SimilarBody, "validation"),
+        (EventsBody, "validation"),
+        (ReloadBody, "validation"),
         *((kind, "validation") for kind in queries),
         *((kind, "serialization") for kind in responses),
     ]
     _, definitions = models_json_schema(described, ref_template=_REF)
     components = definitions["$defs"]
-    for body in (bodies.recommend, bodies.similar, *queries):
+    for body in (RecommendBody, SimilarBody, *queries):
         components[body.__name__]["properties"]["model"]["anyOf"][0]["enum"] = [*runs]
     search, history, run = (_parameters(components.pop(kind.__name__)) for kind in queries)
     return {
@@ -68,20 +76,20 @@ def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
         "paths": {
             "/v1/recommend": _post(
                 "Recommend items to users, known or new",
-                bodies.recommend,
+                RecommendBody,
                 schemas.RecommendResponse,
                 RECOMMEND_EXAMPLE,
             ),
             "/v1/events": _post(
                 "Keep interactions, which the next lists of their users reflect",
-                bodies.events,
+                EventsBody,
                 schemas.EventsResponse,
                 EVENTS_EXAMPLE,
                 (404, *_ANSWERING),
             ),
             "/v1/similar": _post(
                 "List the items most similar to items",
-                bodies.similar,
+                SimilarBody,
                 schemas.SimilarResponse,
                 SIMILAR_EXAMPLE,
             ),
@@ -100,17 +108,17 @@ def document(bodies: Bodies, runs: Sequence[str]) -> dict[str, Any]:
             "/v1/history": _get(
                 "List the items that a user has", schemas.HistoryResponse, _FINDING, history
             ),
-            "/v1/models": _get("List the runs that answer", schemas.ModelsResponse, (503,)),
-            "/v1/run": _get("Describe the training of a run", RunResponse, (422, 503), run),
+            "/v1/models": _get("List the runs that answer", schemas.ModelsResponse),
+            "/v1/run": _get("Describe the training of a run", RunResponse, (422,), run),
             "/v1/reload": _post(
                 "Load anew what the directories of the runs hold now",
-                schemas.ReloadBody,
+                ReloadBody,
                 schemas.ModelsResponse,
                 {},
                 (400, 409, 413, 415, 422, 504),
             ),
             "/healthz": _get("Say that the process is alive", schemas.Status),
-            "/readyz": _get("Say that the runs are loaded and warm", schemas.Status, (503,)),
+            "/readyz": _get("Say that the runs are loaded and warm", schemas.Status),
         },
         "components": {
             "schemas": components,

@@ -5,8 +5,7 @@ Ids are integers or strings, as in the dataset of the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -16,17 +15,20 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StringConstraints,
-    create_model,
     model_validator,
 )
-
-from foretaste.serve.config import ServeConfig
 
 _MAX_ID = 1024
 """Characters of an id: reasons repeat ids that are unknown."""
 
 _MAX_KEPT_BYTES = 1024
 """Of an id of an event: a row of PostgreSQL's indexes, of two of them, takes at most 2,704."""
+
+MAX_K = 1000
+"""Largest k: of the length of an answer, the size of a body says nothing."""
+
+MAX_USERS = 256
+"""Users of a request, or items to find similar ones of."""
 
 _INT64 = 2**63
 
@@ -52,7 +54,7 @@ _KeptId = Annotated[
     ],
     AfterValidator(_short),
 ]
-_K = Annotated[StrictInt, Field(ge=1)]
+_K = Annotated[StrictInt, Field(ge=1, le=MAX_K)]
 
 
 class _Body(BaseModel):
@@ -94,7 +96,7 @@ class RecommendBody(_Body):
     """Users to recommend to, and the options of their lists."""
 
     model: Annotated[str | None, Field(description="Name of a run; the first unless given.")] = None
-    users: list[User]
+    users: Annotated[list[User], Field(min_length=1, max_length=MAX_USERS)]
     k: Annotated[_K, Field(description="Items per list.")] = 10
     exclude: Annotated[list[AnyId], Field(description="Items to leave out.")] = []
     candidates: Annotated[
@@ -114,7 +116,7 @@ class SimilarBody(_Body):
     """Items to find similar ones of."""
 
     model: str | None = None
-    item_ids: list[AnyId]
+    item_ids: Annotated[list[AnyId], Field(min_length=1, max_length=MAX_USERS)]
     k: _K = 10
 
 
@@ -123,7 +125,7 @@ class SearchQuery(_Body):
 
     model: str | None = None
     query: Annotated[str, Field(max_length=200)] = ""
-    k: Annotated[int, Field(ge=1)] = 10
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = 10
 
 
 class HistoryQuery(_Body):
@@ -131,7 +133,7 @@ class HistoryQuery(_Body):
 
     model: str | None = None
     user_id: Annotated[str, Field(max_length=_MAX_ID, pattern=r"^[^\x00]*$", examples=["7"])]
-    k: Annotated[int, Field(ge=1)] = 500
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = 500
 
 
 class RunQuery(_Body):
@@ -159,7 +161,7 @@ class EventBody(_Body):
 class EventsBody(_Body):
     """Interactions to keep."""
 
-    events: list[EventBody]
+    events: Annotated[list[EventBody], Field(min_length=1)]
 
 
 class ReloadBody(_Body):
@@ -283,6 +285,9 @@ class ModelsResponse(BaseModel):
     """The runs that answer; the first does where a request names none."""
 
     models: list[ModelInfo]
+    reload_failed: Annotated[
+        str | None, Field(description="Why the last load of runs failed: those before go on.")
+    ]
 
 
 class Status(BaseModel):
@@ -303,43 +308,3 @@ class ErrorResponse(BaseModel):
     """Every answer that is no success."""
 
     error: ErrorInfo
-
-
-@dataclass(frozen=True)
-class Bodies:
-    """The bodies of requests, with the limits of one service."""
-
-    recommend: type[RecommendBody]
-    similar: type[SimilarBody]
-    events: type[EventsBody]
-    search: type[SearchQuery]
-    history: type[HistoryQuery]
-    run: type[RunQuery] = RunQuery
-
-    @classmethod
-    def within(cls, config: ServeConfig) -> Bodies:
-        """Those that refuse what is beyond the limits of ``config``."""
-        ids: Any = Annotated[list[AnyId], Field(max_length=config.max_items)]
-        some: Any = Annotated[list[AnyId], Field(min_length=1, max_length=config.max_users)]
-        history: Any = Annotated[list[AnyId], Field(max_length=config.max_history)]
-        k: Any = (Annotated[_K, Field(le=config.max_k)], min(10, config.max_k))
-        up_to: Any = Annotated[int, Field(ge=1, le=config.max_k)]
-        user: Any = create_model("User", __base__=User, history=(history, []))
-        users: Any = Annotated[list[user], Field(min_length=1, max_length=config.max_users)]
-        some_events: Any = Annotated[
-            list[EventBody], Field(min_length=1, max_length=config.max_events)
-        ]
-        return cls(
-            events=create_model("EventsRequest", __base__=EventsBody, events=(some_events, ...)),
-            recommend=create_model(
-                "RecommendRequest",
-                __base__=RecommendBody,
-                users=(users, ...),
-                k=k,
-                exclude=(ids, []),
-                candidates=(ids | None, None),
-            ),
-            similar=create_model("SimilarRequest", __base__=SimilarBody, item_ids=(some, ...), k=k),
-            search=create_model("SearchQuery", __base__=SearchQuery, k=(up_to, k[1])),
-            history=create_model("HistoryQuery", __base__=HistoryQuery, k=(up_to, config.max_k)),
-        )

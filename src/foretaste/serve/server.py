@@ -1,25 +1,32 @@
-"""The service: its socket, and one process that answers, or several and one that watches them."""
+"""The service: its socket, and Uvicorn, with one process that answers or several."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from foretaste._util.settings import given_or_default
-from foretaste._util.terminal import EXIT_MISTAKE, run_command
-from foretaste.errors import MissingExtraError, SettingError, UnsupportedError
+from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.serve.config import ServeConfig
 
-_BACKLOG = 2048
-_SHORT_LIFE_S = 1.0
-"""Of a worker; what dies sooner is started again no more often than this."""
+BACKLOG = 2048
+MAX_CONNECTIONS = 1000
+"""Of one worker; more are answered with 503."""
+
+KEEP_ALIVE_S = 75
+"""Longer than proxies keep a connection that is idle, so that it is not closed under a request."""
+
+_HEALTH_S = 15
+"""Time in which a worker must answer its parent: on a busy machine, its first imports take more
+than Uvicorn's 5 s."""
 
 
 def serve(
@@ -28,47 +35,102 @@ def serve(
     *,
     announce: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer requests from runs until SIGTERM or SIGINT, which drain it; SIGHUP reloads the runs.
+    """Answer requests from runs until SIGTERM or SIGINT, which drain it.
 
-    ``announce`` is called with the URL once all is loaded. Raises RunError where a run cannot be
-    loaded, SettingError where the address cannot be listened on, MissingExtraError where the web
-    server is not installed.
+    ``announce`` is called with the URL once all is loaded, in a thread. Raises RunError where a run
+    cannot be loaded, SettingError where the address cannot be listened on, MissingExtraError where
+    the web server is not installed. Several workers import the program anew: call it under
+    ``if __name__ == "__main__":`` then.
     """
     config = given_or_default("config", config, ServeConfig)
     paths = [Path(run) for run in runs]
     if not paths:
         raise SettingError("no run is given to serve; name one or more")
     config.token()  # SettingError before anything is loaded
+    try:
+        import uvicorn
+        from uvicorn.supervisors import Multiprocess
+
+        from foretaste.serve import worker
+        from foretaste.serve.events import EventStore
+        from foretaste.serve.models import ModelStore
+        from foretaste.serve.telemetry import MULTIPROCESS
+        from foretaste.serve.workers import Workers
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the service needs {error.name}, which is not installed; pip install httptools "
+            'prometheus-client "psycopg[binary]" pydantic sqlalchemy starlette uvicorn uvloop'
+        ) from error
+    ModelStore(paths, config.device)  # RunError before anything is loaded
+    if config.events is not None:
+        with closing(EventStore(config.events)) as events:
+            events.create()
     with ExitStack() as stack:
-        if config.workers > 1:
-            directory = stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-"))
-            # Read as the library of the metrics is imported, which workers then share.
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
-            stack.callback(os.environ.pop, "PROMETHEUS_MULTIPROC_DIR")
-        try:
-            from foretaste.serve.events import EventStore
-            from foretaste.serve.models import ModelStore
-            from foretaste.serve.process import Process
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                f"the service needs {error.name}, which is not installed; pip install httptools "
-                'prometheus-client "psycopg[binary]" pydantic sqlalchemy starlette uvicorn uvloop'
-            ) from error
-        store = ModelStore(paths, config.device, config.cache_mib << 20)
-        if config.events is not None:
-            with closing(EventStore(config.events)) as events:
-                events.create()
         listener = stack.enter_context(_listening(config.host, config.port))
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-serve-")))
+        worker.write_settings(directory, paths, config)
+        stack.enter_context(_environment(worker.DIRECTORY, directory))
+        served = uvicorn.Config(
+            f"{worker.__name__}:{worker.app.__name__}",
+            factory=True,
+            workers=config.workers,
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=config.drain_s,
+            timeout_worker_healthcheck=_HEALTH_S,
+        )
+        workers = Workers(directory)
+        is_over = threading.Event()
 
-        def work(announces: bool) -> None:
-            Process(store, config, listener).run(lambda: announce(url) if announces else None)
+        def look_for_answers() -> None:
+            while not is_over.wait(0.05):
+                if any(state.answers for state in workers.read()):
+                    announce(url)
+                    return
 
-        if config.workers == 1:
-            work(True)
-        else:
-            _Supervisor(config.workers, work, listener).run()
+        looking = threading.Thread(target=look_for_answers, name="announcing")
+        looking.start()
+        stack.callback(looking.join)
+        stack.callback(is_over.set)
+        status: str | int | None = 0
+        try:
+            if config.workers > 1:
+                metrics = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-")))
+                stack.enter_context(_environment(MULTIPROCESS, metrics))
+                worker.log_by_lines(logging.INFO)  # says which workers died
+                Multiprocess(served, [listener]).run()
+            else:
+                # Uvicorn drains, then raises the signal anew: what has ended well has status 0.
+                before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+                stack.callback(signal.signal, signal.SIGTERM, before)
+                with suppress(KeyboardInterrupt):
+                    uvicorn.Server(served).run(sockets=[listener])
+        except SystemExit as end:
+            status = end.code
+        if failure := workers.failure():
+            raise RunError(failure)
+        if status:
+            sys.exit(status)
+
+
+@contextmanager
+def _environment(name: str, directory: Path) -> Iterator[None]:
+    """Within, a variable of the environment, which workers inherit, names a directory."""
+    os.environ[name] = str(directory)
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 @contextmanager
@@ -76,7 +138,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket that listens; connections wait in it until they are accepted."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingError(
@@ -85,93 +147,3 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         ) from error
     with listener:
         yield listener
-
-
-class _Supervisor:
-    """Starts workers, starts those again that die, and passes signals on to them."""
-
-    def __init__(
-        self, num_workers: int, work: Callable[[bool], None], listener: socket.socket
-    ) -> None:
-        """``work`` is what a worker does; True is for the first of them."""
-        if not hasattr(os, "fork"):
-            raise UnsupportedError("workers share a socket by fork, which is not there; ask for 1")
-        self._num_workers = num_workers
-        self._work = work
-        self._listener = listener
-        self._started: dict[int, float] = {}
-        """Time of the start of each worker, by its process."""
-        self._is_ending = False
-        self._has_restarted = False
-        self._status = 0
-
-    def run(self) -> None:
-        """Return once all have ended; exits with the status of one that could not load its runs."""
-        numbers = {signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-        try:
-            for number in range(self._num_workers):
-                self._start(announces=number == 0)
-            while self._started:
-                number = signal.sigwait(numbers)
-                if number == signal.SIGCHLD:
-                    self._reap()
-                elif number == signal.SIGHUP:
-                    self._pass_on(signal.SIGHUP)
-                else:
-                    self._end()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if self._status:
-            sys.exit(self._status)
-
-    def _start(self, *, announces: bool) -> None:
-        process = os.fork()
-        if process:
-            self._started[process] = time.monotonic()
-            return
-        # The ending signals are blocked until the event loop has its handlers.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        status = 1
-        try:
-            run_command(lambda: self._work(announces))
-            status = 0
-        except SystemExit as end:
-            status = int(end.code or 0)
-        finally:
-            os._exit(status)
-
-    def _reap(self) -> None:
-        """Take notice of workers that ended, and start others in their place."""
-        from prometheus_client.multiprocess import mark_process_dead
-
-        from foretaste.serve.telemetry import log
-
-        while self._started:
-            process, status = os.waitpid(-1, os.WNOHANG)
-            if not process:
-                return
-            lived_s = time.monotonic() - self._started.pop(process)
-            mark_process_dead(process)  # type: ignore[no-untyped-call]
-            if self._is_ending:
-                continue
-            code = os.waitstatus_to_exitcode(status)
-            log("worker_ended", process=process, status=code, lived_s=round(lived_s, 3))
-            if code == EXIT_MISTAKE and not self._has_restarted:  # the runs cannot be loaded
-                self._status = code
-                self._end()
-                continue
-            self._has_restarted = True
-            time.sleep(max(0.0, _SHORT_LIFE_S - lived_s))
-            self._start(announces=False)
-
-    def _end(self) -> None:
-        self._is_ending = True
-        # Once the workers have closed theirs, new connections are refused, not left to wait.
-        self._listener.close()
-        self._pass_on(signal.SIGTERM)
-
-    def _pass_on(self, number: signal.Signals) -> None:
-        for process in self._started:
-            with suppress(ProcessLookupError):
-                os.kill(process, number)

@@ -2,7 +2,6 @@
 // trained. Text from the service becomes text of elements, never markup.
 
 const TOKEN = "foretaste token";
-const RETRY_MS = 1000;
 
 /** Items that were clicked, by their id as text; and the id of a known user, or null. */
 const person = { liked: new Map(), userId: null };
@@ -60,8 +59,7 @@ async function ask(path, { body, signal } = {}) {
   if (response.status === 401) {
     // Another request may have asked meanwhile.
     if (sessionStorage.getItem(TOKEN) === token) await askForToken(token !== null);
-  } else if (content.error.code === "not_ready") await loading();
-  else throw new Error(content.error.message);
+  } else throw new Error(content.error.message);
   signal?.throwIfAborted();
   return ask(path, { body, signal });
 }
@@ -90,11 +88,6 @@ function askForToken(wasRefused) {
     tokenGiven = null;
   });
   return tokenGiven;
-}
-
-function loading() {
-  say("The runs are still being loaded.");
-  return new Promise((resolve) => setTimeout(resolve, RETRY_MS));
 }
 
 /** Tell those who listen to the page, not those who see it. */
