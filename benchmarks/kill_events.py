@@ -58,7 +58,8 @@ class Service:
     def kill(self, chance: random.Random) -> str:
         """Kill a worker, or all; what was killed."""
         pid = self.process.pid
-        workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        workers = [one for one in children if "spawn_main" in _command_of(one)]
         if workers and chance.random() < 0.5:
             os.kill(int(chance.choice(workers)), signal.SIGKILL)
             return "worker"
@@ -81,6 +82,13 @@ class Service:
                 return json.load(response)
         except (http.client.HTTPException, OSError, ValueError):
             return None
+
+
+def _command_of(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def new_user(number: int) -> str:
