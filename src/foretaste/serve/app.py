@@ -100,15 +100,15 @@ class Service:
         self.batcher.start()
         if self.event_store is not None:
             self.event_store.start()
-        began = monotonic_ns()
+        self._write(looked_ns=monotonic_ns())
         await asyncio.to_thread(self.store.load)
         # The thread that scores has to do once what PyTorch does for each thread.
         for served in self.store.models:
             warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
             await self.batcher.submit(warm)
-        log("load", digests=self._digests())
         self._when_ready()
-        self._write(answers=True, looked_ns=began)
+        self._write(answers=True)
+        log("load", digests=self._digests())
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -244,7 +244,8 @@ class Service:
         asked = monotonic_ns()
         self._write(asked_ns=asked)
         await self._reload_here()
-        while any(state.looked_ns < asked for state in self._workers.read() if state.answers):
+        # Also for one that still begins: it may have read the run before.
+        while any(state.looked_ns < asked for state in self._workers.read()):
             await asyncio.sleep(_ASK_EVERY_S)
         for state in self._workers.read():
             if state.failed is not None:
