@@ -59,7 +59,7 @@ def test_what_is_refused_is_counted_by_the_steps_of_a_ramp(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     line = "ramp --rate 20 --top 3000 --seconds 0.1 --connections 200 -- --queue-requests 1"
-    (row,) = rows_of(line + " --batch-users 1", runs, tmp_path / "rows")[:1]
+    (row,) = rows_of(line, runs, tmp_path / "rows")[:1]
     measured = row["measured"]
     steps = measured["steps"]
     assert [steps[0]["rate"], steps[4]["rate"], steps[8]["rate"]] == [20, 3000, 20]

@@ -89,16 +89,18 @@ def test_a_body_that_does_not_end_is_ended(runs: Path) -> None:
     assert not any("error" in line for line in asked)
 
 
-def test_sigterm_lets_requests_under_way_end(runs: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_let_requests_under_way_end(runs: Path, number: int) -> None:
     with processes.serve(runs / "gmf") as served:
         many = {"users": [{"history": [n % 12, n % 7]} for n in range(MAX_USERS)], "k": 5}
         with ThreadPoolExecutor(4) as pool:
             asked = [pool.submit(served.ask, "POST", "/v1/recommend", many) for _ in range(4)]
             processes.wait_for(lambda: "batch_requests_count 0.0" not in served.text("/metrics"))
-            status, _ = served.ended(signal.SIGTERM)
+            status, lines = served.ended(number)
             found = [one.result() for one in asked]
     assert status == 0
     assert [(one[0], len(one[1]["answers"])) for one in found] == [(200, MAX_USERS)] * 4
+    assert not any("Traceback" in line.get("message", "") for line in lines)
 
 
 def num_recommended(served: processes.Served) -> float:
@@ -169,13 +171,13 @@ def test_workers_pick_up_a_run_by_themselves(place: Path, dataset: Dataset) -> N
 def test_a_worker_that_cannot_begin_leaves_the_others_alone(place: Path) -> None:
     with processes.serve(place, "--workers", 2) as served:
         processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
-        (place / "best.safetensors").rename(place / "away")
+        place.rename(place.with_name("away"))
         os.kill(min(workers_of(served)), signal.SIGKILL)
         processes.wait_for(
             lambda: any(line["event"] == "load_failed" for line in served.log()),
         )
         assert served.ask("POST", "/v1/recommend", BODY)[0] == 200
-        (place / "away").rename(place / "best.safetensors")
+        place.with_name("away").rename(place)
         processes.wait_for(lambda: reloaded(served).count("load") == 3)
         assert served.ended(signal.SIGTERM)[0] == 0
 

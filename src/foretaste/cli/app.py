@@ -105,9 +105,9 @@ _VERBS = {
     "similar": "List the items most similar to an item.",
     "serve": """Answer over HTTP: recommendations and similar items from runs in memory.
 
-    Requests that arrive together are scored together. SIGHUP loads anew what the directories hold,
-    beside requests under way; SIGTERM lets these end. On this machine alone unless there is a
-    token.""",
+    Requests that arrive together are scored together. Where a path leads to another run, that run
+    is taken up within a second, beside requests under way; SIGTERM lets these end. On this machine
+    alone unless there is a token.""",
     "export": """Write a run as a program that needs no foretaste: ONNX, or a PyTorch program.
 
     Histories in, lists out: what is known left out and the best chosen inside. Before it is kept,

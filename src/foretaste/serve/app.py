@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretaste.errors import ForetasteError, RunError
+from foretaste.errors import ForetasteError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
@@ -43,13 +43,13 @@ from foretaste.serve.schemas import (
 from foretaste.serve.telemetry import Metrics, Telemetry, log
 from foretaste.serve.workers import State, Workers
 
-BATCH_USERS = 256
+_BATCH_USERS = 256
 """Users that are scored together; one request is never divided."""
 
-BATCH_WAIT_S = 0.002
+_BATCH_WAIT_S = 0.002
 """Longest wait, after the batch before, for a batch as large as that one."""
 
-LOOK_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 """Time between two looks at what the paths of the runs lead to."""
 
 _ASK_EVERY_S = 0.05
@@ -80,15 +80,15 @@ class Service:
         self.metrics = Metrics(store)
         self.batcher = Batcher(
             queue_requests=config.queue_requests,
-            batch_users=BATCH_USERS,
-            wait_s=BATCH_WAIT_S,
+            batch_users=_BATCH_USERS,
+            wait_s=_BATCH_WAIT_S,
             observe=self.metrics.note_batch,
         )
         self._workers = workers
         self._when_ready = when_ready
         self._state = State()
         """Of this worker, as the others read it."""
-        self._refused: object = ()
+        self._refused: Sequence[object] = ()
         """What the paths led to when that could not be loaded."""
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
@@ -230,16 +230,14 @@ class Service:
     async def reload_requested(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
             await self._read(request, ReloadBody)
-        try:
-            await self.reload()
-        except ForetasteError as error:
-            raise ServiceError(409, "reload_failed", str(error)) from error
+        await self.reload()
         return await self.models(request)
 
     async def reload(self) -> None:
-        """Have all workers load what the paths of the runs lead to now; RunError where one cannot.
+        """Have all workers load what the paths of the runs lead to now.
 
-        Requests are answered meanwhile, by what was loaded before.
+        Requests are answered meanwhile, by what was loaded before. ServiceError where a worker
+        could not load it.
         """
         asked = monotonic_ns()
         self._write(asked_ns=asked)
@@ -249,13 +247,13 @@ class Service:
             await asyncio.sleep(_ASK_EVERY_S)
         for state in self._workers.read():
             if state.failed is not None:
-                raise RunError(state.failed)
+                raise ServiceError(409, "reload_failed", state.failed)
 
     async def _watch(self) -> None:
         """Load what the paths lead to whenever that is another run, or another worker was asked."""
         parent = parent_process()  # of one of several
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(_LOOK_EVERY_S)
             if parent is not None and not parent.is_alive():
                 signal.raise_signal(signal.SIGTERM)  # Uvicorn's workers would stay
                 return
@@ -269,8 +267,6 @@ class Service:
                 elif self._refused and not found:  # they lead to what answers again
                     self._refused = ()
                     self._write(failed=None)
-            except ForetasteError:
-                pass  # the log and /v1/models say so
             except Exception as error:
                 log("watch_failed", message=repr(error))
 
@@ -291,10 +287,8 @@ class Service:
             except Exception as error:
                 failed, self._refused = str(error) or repr(error), found
                 log("reload_failed", message=failed)
-                raise
-            finally:
-                self.metrics.reloads.labels("done" if failed is None else "failed").inc()
-                self._write(looked_ns=began, failed=failed)
+            self.metrics.reloads.labels("done" if failed is None else "failed").inc()
+            self._write(looked_ns=began, failed=failed)
 
     def _write(self, **changes: Any) -> None:
         """Have the others read another state of this worker."""

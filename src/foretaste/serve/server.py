@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,11 +18,11 @@ from foretaste._util.settings import given_or_default
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.serve.config import ServeConfig
 
-BACKLOG = 2048
-MAX_CONNECTIONS = 1000
+_BACKLOG = 2048
+_MAX_CONNECTIONS = 1000
 """Of one worker; more are answered with 503."""
 
-KEEP_ALIVE_S = 75
+_KEEP_ALIVE_S = 75
 """Longer than proxies keep a connection that is idle, so that it is not closed under a request."""
 
 _HEALTH_S = 15
@@ -61,7 +62,7 @@ def serve(
             f"the service needs {error.name}, which is not installed; pip install httptools "
             'prometheus-client "psycopg[binary]" pydantic sqlalchemy starlette uvicorn uvloop'
         ) from error
-    ModelStore(paths, config.device)  # RunError before anything is loaded
+    store = ModelStore(paths, config.device)  # RunError before anything is loaded
     if config.events is not None:
         with closing(EventStore(config.events)) as events:
             events.create()
@@ -70,10 +71,8 @@ def serve(
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-serve-")))
-        worker.write_settings(directory, paths, config)
-        stack.enter_context(_environment(worker.DIRECTORY, directory))
         served = uvicorn.Config(
-            f"{worker.__name__}:{worker.app.__name__}",
+            partial(worker.app, store, config, directory),
             factory=True,
             workers=config.workers,
             http="httptools",
@@ -83,9 +82,9 @@ def serve(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            backlog=_BACKLOG,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
             timeout_worker_healthcheck=_HEALTH_S,
         )
@@ -106,13 +105,18 @@ def serve(
         try:
             if config.workers > 1:
                 metrics = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-")))
-                stack.enter_context(_environment(MULTIPROCESS, metrics))
+                os.environ[MULTIPROCESS] = str(metrics)  # which workers inherit
+                stack.callback(os.environ.pop, MULTIPROCESS)
                 worker.log_by_lines(logging.INFO)  # says which workers died
                 Multiprocess(served, [listener]).run()
             else:
-                # Uvicorn drains, then raises the signal anew: what has ended well has status 0.
-                before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-                stack.callback(signal.signal, signal.SIGTERM, before)
+                for number, handler in (
+                    # Uvicorn drains, then raises the signal anew: what has ended well has status 0.
+                    (signal.SIGTERM, lambda number, frame: sys.exit(0)),
+                    # Of a terminal that was closed; Uvicorn does not heed it.
+                    (signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM)),
+                ):
+                    stack.callback(signal.signal, number, signal.signal(number, handler))
                 with suppress(KeyboardInterrupt):
                     uvicorn.Server(served).run(sockets=[listener])
         except SystemExit as end:
@@ -124,21 +128,11 @@ def serve(
 
 
 @contextmanager
-def _environment(name: str, directory: Path) -> Iterator[None]:
-    """Within, a variable of the environment, which workers inherit, names a directory."""
-    os.environ[name] = str(directory)
-    try:
-        yield
-    finally:
-        del os.environ[name]
-
-
-@contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket that listens; connections wait in it until they are accepted."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingError(
