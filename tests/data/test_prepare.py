@@ -305,7 +305,7 @@ def test_an_export_of_orders_describes_its_items(write: WriteFile, tmp_path: Pat
         assert described.column("price").to_pylist() == ["1.50", "2.00", "3.00"]
         assert "buyer" not in described.column_names
         assert dataset.manifest.notes["titles"] == (
-            "'Description' of orders.csv, for 3 of 3 items; the most common one where 2 items have "
+            "'Description' of orders.csv, for 3 of 3 items; the most common one of 2 items with "
             "several; not kept, as they differ within an item: 'user', 'buyer'"
         )
         digests.add(dataset.manifest.digest)

@@ -363,7 +363,7 @@ class ItemDescriptions:
             )
             if num_several := num_differing[self._title]:
                 items = counted(num_several, "item")
-                self._repeats.append(f"the most common one where {items} have several")
+                self._repeats.append(f"the most common one of {items} with several")
         engine.drop("repeated")
         if left_out := [name for name in names if name not in own]:
             self._repeats.append(f"not kept, as they differ within an item: {_listed(left_out)}")
