@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from foretaste.data import open_dataset
+from foretaste.data import open_dataset, prepare
 from foretaste.errors import SettingError
 from foretaste.recommend import load
 from foretaste.runs import Run
@@ -24,7 +24,7 @@ from foretaste.serve.models import ServedModel
 from foretaste.serve.schemas import RecommendBody, User
 from tests.cli.conftest import call
 from tests.databases import require_adbc, write_sqlite
-from tests.runs.tiny import FIRST_USER, make_dataset, make_run
+from tests.runs.tiny import FIRST_USER, interactions, make_dataset, make_run
 from tests.serve import processes
 from tests.serve.conftest import serving
 
@@ -139,6 +139,7 @@ def test_ids_of_another_type_are_refused(runs: Path, tmp_path: Path) -> None:
             ("recommend", {"users": [{"history": [1, "zzz"]}]}, "users.0.history"),
             ("recommend", user | {"candidates": ["zzz"]}, "candidates"),
             ("recommend", user | {"exclude": ["1.0"]}, "exclude"),
+            ("similar", {"item_ids": [1, "zzz"]}, "item_ids"),
         ):
             response = client.post(f"/v1/{path}", json=body)
             error = response.json()["error"]
@@ -153,6 +154,41 @@ def test_text_ids_take_numbers_by_their_spelling(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", make_dataset(tmp_path, spell="0{}"), "ease")
     with serving(run.path, events=str(tmp_path / "events.db")) as (client, _):
         assert kept(client, (7, 10), ("zoe", "01"))["unknown_items"] == 1
+
+
+def answered(client: TestClient, user_id: int | str, item_id: int | str) -> list[Any]:
+    """What the service says of an id, by every way in: a user, a history, lists of items."""
+    user: dict[str, Any] = {"user_id": user_id}
+    bodies = (
+        ("recommend", {"users": [user]}),
+        ("recommend", {"users": [{"history": [item_id]}]}),
+        ("recommend", {"users": [user], "exclude": [item_id]}),
+        ("recommend", {"users": [user], "candidates": [item_id]}),
+        ("similar", {"item_ids": [item_id]}),
+    )
+    found = []
+    for path, body in bodies:
+        (answer,) = client.post(f"/v1/{path}", json=body).json()["answers"]
+        found.append((answer["known"], answer["items"], answer["reason"]))
+    return found
+
+
+@pytest.mark.parametrize("kept_as", ["integer", "text"])
+def test_an_id_is_what_it_spells_by_every_way_in(tmp_path: Path, kept_as: Any) -> None:
+    types = {"user_id_type": kept_as, "item_id_type": kept_as}
+    dataset = prepare(interactions(), tmp_path / "data", **types)
+    with serving(make_run(tmp_path / "run", dataset, "ease").path) as (client, service):
+        run = service.store.get(None).recommender
+        assert run.items.is_integer == (kept_as == "integer")
+        user_id, item_id = int(run.users.ids()[3]), int(run.items.ids()[3])
+        by_number = answered(client, user_id, item_id)
+        assert by_number == answered(client, str(user_id), str(item_id))
+        assert by_number != answered(client, f"0{user_id}", item_id)
+    for given in (user_id, str(user_id)):
+        (answer,) = run.recommend(given)
+        assert [item.item_id for item in answer.items] == [
+            item["item_id"] for item in by_number[0][1]
+        ]
 
 
 def test_a_service_without_events_says_so(runs: Path) -> None:

@@ -207,6 +207,7 @@ class Service:
     async def similar(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, SimilarBody)
+            self.store.get(body.model).check_types(body)
             content = await self._answer(request, "similar", body, len(body.item_ids))
         return Response(content, media_type=_JSON)
 

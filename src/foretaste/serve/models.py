@@ -172,14 +172,19 @@ class ServedModel:
         """The number of items that training never saw."""
         return self._are_known(item_ids).count(False)
 
-    def check_types(self, body: RecommendBody | EventsBody) -> None:
-        """ServiceError for an id that is text where those of the run are integers."""
+    def check_types(self, body: RecommendBody | SimilarBody | EventsBody) -> None:
+        """ServiceError for text that spells no integer where the ids of the run are integers.
+
+        Integers among text ids are taken by their spelling, as they are in Python and files.
+        """
         users, items = self.recommender.users, self.recommender.items
         lists: list[tuple[str, IdTable, Sequence[Id]]]
         if isinstance(body, RecommendBody):
             lists = [(f"users.{n}.history", items, one.history) for n, one in enumerate(body.users)]
             lists += [("exclude", items, body.exclude)]
             lists += [("candidates", items, body.candidates or ())]
+        elif isinstance(body, SimilarBody):
+            lists = [("item_ids", items, body.item_ids)]
         else:
             lists = [(f"events.{n}.user_id", users, [e.user_id]) for n, e in enumerate(body.events)]
             lists += [
