@@ -162,6 +162,7 @@ def test_the_option_of_the_file_of_items_is_named(write: WriteFile, tmp_path: Pa
         (b"user,item\n1,\x93x\x94\n", {"encoding": "latin-1"},
          r"raw\.csv: holds bytes that latin-1 does not have, as windows-1252 text does"),
         (b"user,item\n1,\xe9\n", {}, r"raw\.csv, line 2: is not UTF-8 text"),
+        (b"user,item\r\n1,2\r\n1,\xe9\r\n", {}, r"line 3: is not UTF-8 .* iconv -t UTF-8$"),
         (b'user,item\n1,"x\n', {}, r"line 2: a quote is opened and never closed; --quote none"),
         (b'user,"item\n1,2\n', {}, r"line 1: cannot be parsed \(unexpected end of data\); --quote"),
         (b'user,"item" \n1,2\n', {}, r"line 1: cannot be parsed \(',' expected after '\"'"),

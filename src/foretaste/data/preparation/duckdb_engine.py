@@ -224,7 +224,8 @@ def _explain(message: str, files: Mapping[str, TextFile]) -> str:
     else:
         reason = TOO_LONG if "Maximum line size" in message else "cannot be parsed"
     original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
-    example = f": {shown(original[1])}" if original else ""
+    # With Windows line ends DuckDB may quote an empty line, and below it the row before.
+    example = f": {shown(original[1])}" if original and original[1] else ""
     return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}"
 
 
