@@ -6,6 +6,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from tests import programs
+
 LIMIT_MS = 5_000
 AXE = Path(__file__).parents[1] / "build" / "axe-core.tgz"
 SHAPES = {
@@ -16,9 +18,9 @@ SHAPES = {
 
 
 def check_fits(page: Any) -> None:
-    """Nothing is wider than the page, and axe finds nothing where it is there."""
+    """Nothing is wider than the page, and axe, where it is installed, finds nothing."""
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    if AXE.exists():
+    if AXE.exists() or not programs.MAY_BE_MISSING:
         with tarfile.open(AXE) as archive:
             script = archive.extractfile("package/axe.min.js")
             assert script is not None

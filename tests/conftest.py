@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests import programs
 from tests.browser import LIMIT_MS
 
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
@@ -45,9 +45,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def browser() -> Iterator[Any]:
     """The browser, started once for a module."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs chromium, as Debian has it")
+    chromium = programs.find("chromium")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, timeout=6 * LIMIT_MS)
         yield browser

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
+
 PROGRAMS = Path("/usr/lib/postgresql")
 """Where Debian keeps the server's programs, by version."""
 
@@ -39,13 +41,13 @@ def postgresql_server() -> Iterator[str]:
     """Yield the URL of an empty database; the test is skipped where PostgreSQL is not installed."""
     found = shutil.which("initdb") or max(map(str, PROGRAMS.glob("*/bin/initdb")), default=None)
     if found is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    programs = Path(found).resolve().parent
+        programs.missing("PostgreSQL")
+    folder = Path(found).resolve().parent
     # The server refuses to run as root.
     as_user = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
 
     def run(program: str, *arguments: str) -> None:
-        command = [*as_user, str(programs / program), "-D", f"{home}/data", *arguments]
+        command = [*as_user, str(folder / program), "-D", f"{home}/data", *arguments]
         subprocess.run(command, check=True, capture_output=True, cwd="/", timeout=60)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 import warnings
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from tests import programs
 
 QUICK = {
     "spark.master": "local[2]",
@@ -39,8 +40,8 @@ QUICK = {
 def require_spark() -> None:
     """Skip the test where PySpark or Java is not installed."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("no Java is installed, which Spark needs")
+    if "JAVA_HOME" not in os.environ:
+        programs.find("java")
 
 
 @contextmanager

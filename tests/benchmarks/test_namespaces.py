@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from benchmarks.namespaces import LAUNCH, SET_UP, differences, namespaces, train_both
 from foretaste.data import GenerateConfig, generate, prepare
+from tests import programs
 from tests.docs.pages import page
 
 SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_genres=4)
@@ -17,8 +17,7 @@ SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_gen
 
 @pytest.fixture
 def _can_make_namespaces() -> None:
-    if shutil.which("ip") is None:
-        pytest.skip("`ip` is not installed")
+    programs.find("ip")
     try:
         with namespaces():
             pass

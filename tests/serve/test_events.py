@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from foretaste.errors import SettingError
+from tests import programs
 from tests.databases import write_sqlite
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
@@ -138,14 +138,12 @@ def run_writer(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.Pope
 
 
 def test_the_log_is_synchronised_before_the_answer(tmp_path: Path) -> None:
-    if (
-        shutil.which("strace") is None
-        or subprocess.run(["strace", "-o", "/dev/null", "true"]).returncode
-    ):
-        pytest.skip("strace is not installed, or may not trace here")
+    strace = programs.find("strace")
+    if subprocess.run([strace, "-o", "/dev/null", "true"]).returncode:
+        pytest.skip("strace may not trace here")
     trace = tmp_path / "trace"
     calls = "trace=pwrite64,fsync,fdatasync,write"
-    before = ("strace", "-f", "-y", "-s", "100", "-e", calls, "-o", str(trace))
+    before = (strace, "-f", "-y", "-s", "100", "-e", calls, "-o", str(trace))
     writer = run_writer(str(tmp_path / "events.db"), "0", "3", before=before)
     _, _ = writer.communicate(timeout=60)
     assert writer.returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.cli.conftest import call
 from tests.databases import require_adbc
 from tests.docs.pages import page
@@ -27,8 +27,7 @@ def test_what_is_collected_is_trained_on_and_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_adbc()
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
+    programs.find("curl")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     (script,) = (block for block in page("serving.md").blocks if block.title == "nightly.sh")
