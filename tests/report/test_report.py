@@ -16,9 +16,9 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.report import RunsReport, plots, report_runs
-from foretaste.report.contents import LENGTHS
 from foretaste.report.records import settings
 from foretaste.report.sections import summary
+from foretaste.report.tables import LENGTHS
 from foretaste.training import Callback
 from tests.browser import LIMIT_MS, SHAPES, check_fits
 
@@ -192,7 +192,7 @@ def test_settings_have_the_negatives_and_what_followed_from_others(tmp_path: Pat
     dataset = shop(tmp_path / "shop", "leave-one-out")
     given = {"epochs": 1, "factors": 4, "device": "cpu", "run": tmp_path / "gmf"}
     run = foretaste.train("gmf", dataset, callback=Callback(), **given)
-    (table,) = settings(report_runs([run], num_people=0)).tables
+    (table,) = settings(report_runs([run], num_people=0).runs).tables
     found = {name: cells[0].value for name, cells in table.grid.rows}
     expected = {
         *(("loss", "softmax"), ("temperature", "0.15")),
@@ -213,7 +213,7 @@ def test_settings_have_the_weights_that_the_data_decided(
     dataset = shop(tmp_path / "shop", "leave-one-out")
     given = {"epochs": 1, "device": "cpu", "run": tmp_path / model}
     run = foretaste.train(model, dataset, callback=Callback(), **given)
-    (table,) = settings(report_runs([run], num_people=0)).tables
+    (table,) = settings(report_runs([run], num_people=0).runs).tables
     found = {name: cells[0].value for name, cells in table.grid.rows}
     assert [found[name] for name in names] == [str(run.history[0][name]) for name in names]
     assert all(float(found[name]) > 0.0 for name in names)
@@ -242,7 +242,8 @@ def test_the_summary_holds_the_best_against_the_first(
     assert best != "popularity"
     assert f"{best} is {differences[best]['ndcg@100'].value:+.4f} (" in text
     turned = report_runs(runs[::-1] if best == "vae" else [runs[1], runs[2]], num_people=0)
-    assert [line for line in summary(turned) if f" from {best}, on the same users: " in line]
+    lines = summary(turned.dataset, turned.comparison, "ndcg@100")
+    assert [line for line in lines if f" from {best}, on the same users: " in line]
 
 
 def test_titles_and_names_are_text(page: Path, report: RunsReport) -> None:
@@ -371,11 +372,11 @@ def test_plots_replace_plots_alone(report: RunsReport, tmp_path: Path) -> None:
 def test_a_page_that_another_made_meanwhile_is_kept(
     name: str, report: RunsReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def summary(_: RunsReport) -> list[str]:
+    def summary(*_: object) -> list[str]:
         (tmp_path / name).write_text("another")
         return []
 
-    monkeypatch.setattr("foretaste.report.page.summary", summary)
+    monkeypatch.setattr("foretaste.report.sections.summary", summary)
     with pytest.raises(SettingError, match=f"{name} exists already"):
         report.write(tmp_path / name)
     assert (tmp_path / name).read_text() == "another"

@@ -25,7 +25,7 @@ from foretaste.report.evaluate_runs import (
     runs_and_dataset,
     side_by_side,
 )
-from foretaste.report.tables import HEADLINE
+from foretaste.report.tables import HEADLINE, LENGTHS
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from foretaste.data.histories import Histories
     from foretaste.data.ids import IdTable
-
-LENGTHS = (1, 5, 10, 20, 50, 100)
-"""Lengths of lists that metrics are drawn by."""
 
 HISTORY_LENGTHS = (1, 2, 5, 10, 20, 50)
 """Numbers of items that new users are measured with."""
@@ -69,11 +66,6 @@ class RunsReport:
     metrics: tuple[str, ...]
     """Metrics that tables show."""
     people: list[Person]
-
-    @property
-    def labels(self) -> list[str]:
-        """Names of the runs, in the order given."""
-        return list(self.runs)
 
     @property
     def focus(self) -> str:

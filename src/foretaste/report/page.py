@@ -14,9 +14,9 @@ from markupsafe import Markup
 import foretaste
 from foretaste._util.atomic import atomic_directory, atomic_file
 from foretaste._util.terminal import printable
-from foretaste.report import plots
+from foretaste.report import plots, records, sections
+from foretaste.report.blocks import Section
 from foretaste.report.contents import RunsReport, check_place, plots_folder
-from foretaste.report.sections import sections, summary
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
 
@@ -33,7 +33,7 @@ def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
     )
     environment.filters |= {"svg": _inline, "md": _markdown}
     environment.filters |= {"shade": plots.shade, "symbol": plots.symbol}
-    found = sections(report)
+    found = _sections(report)
     if path.suffix == ".md":
         with atomic_directory(folder := plots_folder(path), replace=overwrite) as directory:
             for figure in [figure for section in found for figure in section.figures]:
@@ -44,7 +44,7 @@ def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
             check_place(folder, overwrite=overwrite)
     text = environment.get_template(f"page{path.suffix}").render(
         report=report,
-        summary=summary(report),
+        summary=sections.summary(report.dataset, report.comparison, report.focus),
         sections=found,
         notes=report.comparison.notes(report.metrics),
         folder=plots_folder(path).name,
@@ -53,6 +53,25 @@ def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
     )
     with atomic_file(path, replace=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _sections(report: RunsReport) -> list[Section]:
+    """The sections in the order of the page, those alone that have something to show."""
+    comparison, runs, focus = report.comparison, report.runs, report.focus
+    evaluations = comparison.evaluations
+    found = (
+        sections.quality(comparison, report.metrics),
+        sections.by_length(evaluations),
+        records.learning(runs),
+        sections.groups(evaluations, focus),
+        sections.history_lengths(evaluations, focus),
+        sections.lists(evaluations, report.dataset),
+        sections.novelty(evaluations, focus),
+        records.time(runs, evaluations),
+        records.settings(runs),
+        records.origin(runs),
+    )
+    return [section for section in found if section.figures or section.tables]
 
 
 def _inline(chart: alt.LayerChart, alternative: str) -> Markup:

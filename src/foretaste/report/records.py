@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import compact
 from foretaste.report import plots
 from foretaste.report.blocks import Figure, Section, Table, figure
-from foretaste.report.contents import RunsReport
 from foretaste.report.tables import Cell, Grid
 from foretaste.runs.loading import model_config
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 
+if TYPE_CHECKING:
+    from foretaste.evaluation.result import Evaluation
+
 TIME_PARTS = ("training", "compiling", "evaluation", "other")
 
 
-def learning(report: RunsReport) -> Section:
-    labels = report.labels
+def learning(runs: Mapping[str, Run]) -> Section:
+    labels = [*runs]
     charts = [
         plots.lines("epoch", name.replace("/", " "), curve, labels)
-        for name, curve in _validation_curves(report.runs).items()
+        for name, curve in _validation_curves(runs).items()
     ]
     losses = {
         label: [
@@ -31,7 +33,7 @@ def learning(report: RunsReport) -> Section:
             for epoch in run.history
             if epoch["loss"] is not None
         ]
-        for label, run in report.runs.items()
+        for label, run in runs.items()
         if run.history
     }
     charts += [
@@ -50,14 +52,13 @@ def learning(report: RunsReport) -> Section:
     )
 
 
-def time(report: RunsReport) -> Section:
-    labels = report.labels
+def time(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation]) -> Section:
     rows = [
         {"run": label, "part": part, "value": value}
-        for label, run in report.runs.items()
+        for label, run in runs.items()
         for part, value in seconds(run).items()
     ]
-    chart = plots.bars("seconds", rows, labels, TIME_PARTS)
+    chart = plots.bars("seconds", rows, [*runs], TIME_PARTS)
     return Section(
         name="time",
         heading="Time",
@@ -78,15 +79,15 @@ def time(report: RunsReport) -> Section:
         tables=(
             Table(
                 caption="Epochs, seconds, peak memory and speed",
-                grid=_training_grid(report.runs, report.comparison.evaluations),
+                grid=_training_grid(runs, evaluations),
             ),
         ),
     )
 
 
-def settings(report: RunsReport) -> Section:
+def settings(runs: Mapping[str, Run]) -> Section:
     by_run: dict[str, dict[str, str]] = {}
-    for label, run in report.runs.items():
+    for label, run in runs.items():
         config = run.config
         model = model_config(config, run.path / CONFIG)
         values = {"model": config.model, **config.model_config, **model.resolved_settings}
@@ -95,9 +96,9 @@ def settings(report: RunsReport) -> Section:
     return Section(name="settings", heading="Settings", tables=_facts("Settings", by_run))
 
 
-def origin(report: RunsReport) -> Section:
+def origin(runs: Mapping[str, Run]) -> Section:
     heading = "Versions and digests"
-    by_run = {label: _origin_of(run) for label, run in report.runs.items()}
+    by_run = {label: _origin_of(run) for label, run in runs.items()}
     return Section(name="origin", heading=heading, tables=_facts(heading, by_run))
 
 
@@ -143,7 +144,7 @@ def seconds(run: Run) -> dict[str, float]:
     return found
 
 
-def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Any]) -> Grid:
+def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation]) -> Grid:
     """Epochs, seconds by part, memory and speed of each run."""
     headings = ("", "epochs", "best epoch", *(f"{part}, s" for part in TIME_PARTS))
     rows = []

@@ -1,52 +1,44 @@
-"""Sections of a report: the numbers of its runs as text, tables and plots."""
+"""Sections on what was measured of runs: numbers as text, tables and plots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from foretaste.evaluation.config import GROUPS, LIST_METRICS, METRICS, metric_name, parse_metric
-from foretaste.report import plots, records
+from foretaste.report import plots
 from foretaste.report.blocks import Section, Table, figure
-from foretaste.report.contents import LENGTHS, RunsReport
 from foretaste.report.tables import (
     GROUP_HEADINGS,
+    LENGTHS,
     comparison_grid,
     difference_grid,
     group_grids,
     metric_cell,
 )
 
+if TYPE_CHECKING:
+    from foretaste.data.dataset import Dataset
+    from foretaste.evaluation.result import Evaluation
+    from foretaste.report.evaluate_runs import Comparison
+
 _LIST_LENGTH = 10
 """Length of the lists that are measured beyond accuracy."""
 
 
-def sections(report: RunsReport) -> list[Section]:
-    """The sections in the order of the page, those alone that have something to show."""
-    makers = (
-        *(quality, by_length, records.learning, groups, history_lengths, lists, novelty),
-        *(records.time, records.settings, records.origin),
-    )
-    found = (make(report) for make in makers)
-    return [section for section in found if section.figures or section.tables]
-
-
-def summary(report: RunsReport) -> list[str]:
-    """Sentences on what was measured, and on the run with the highest value."""
-    evaluations = report.comparison.evaluations
-    first = next(iter(evaluations.values()))
-    lines = [f"{report.dataset.path.name}: {first.conditions()[0]}."]
-    measured = {label: found.metrics[report.focus] for label, found in evaluations.items()}
+def summary(dataset: Dataset, comparison: Comparison, focus: str) -> list[str]:
+    """Sentences on what was measured, and on the run with the highest value of ``focus``."""
+    evaluations = comparison.evaluations
+    baseline, first = next(iter(evaluations.items()))
+    lines = [f"{dataset.path.name}: {first.conditions()[0]}."]
+    measured = {label: found.metrics[focus] for label, found in evaluations.items()}
     if len(measured) > 1:
         best, second, *_ = sorted(measured, key=lambda name: measured[name].value, reverse=True)
-        lines.append(
-            f"The highest {report.focus} is that of {best}: {metric_cell(measured[best])}."
-        )
-        baseline = report.labels[0]
+        lines.append(f"The highest {focus} is that of {best}: {metric_cell(measured[best])}.")
         other = second if best == baseline else best
-        found = report.comparison.differences[other][report.focus]
+        found = comparison.differences[other][focus]
         is_clear = "more than chance explains" if found.is_clear else "within chance"
         lines.append(
             f"{other} is {found.value:+.4f} ({found.interval()}) from {baseline}, on the same "
@@ -55,16 +47,16 @@ def summary(report: RunsReport) -> list[str]:
     return lines
 
 
-def quality(report: RunsReport) -> Section:
-    comparison, labels = report.comparison, report.labels
-    first, names = labels[0], [name for name in report.metrics if _measured(report, name)]
+def quality(comparison: Comparison, metrics: Sequence[str]) -> Section:
+    evaluations, labels = comparison.evaluations, [*comparison.evaluations]
+    first, names = labels[0], [name for name in metrics if _measured(evaluations, name)]
     tables = [
         Table(
             caption="Metrics with 95 % intervals over users",
-            grid=comparison_grid(comparison.evaluations, names),
+            grid=comparison_grid(evaluations, names),
         )
     ]
-    charts = [plots.dots(name, _of_runs(report, name), labels) for name in names]
+    charts = [plots.dots(name, _of_runs(evaluations, name), labels) for name in names]
     figures = [figure(labels, "metrics", "Metrics with 95 % intervals over users", charts)]
     if comparison.differences:
         caption = f"Difference to {first} on the same users; a star where the interval leaves out 0"
@@ -91,12 +83,12 @@ def quality(report: RunsReport) -> Section:
     )
 
 
-def by_length(report: RunsReport) -> Section:
-    evaluations, labels = report.comparison.evaluations, report.labels
-    kinds = [kind for kind in ("ndcg", "recall", "hr") if _measured(report, metric_name(kind, 10))]
+def by_length(evaluations: Mapping[str, Evaluation]) -> Section:
+    labels = [*evaluations]
+    kinds = [k for k in ("ndcg", "recall", "hr") if _measured(evaluations, metric_name(k, 10))]
     charts, tables = [], []
     for kind in kinds:
-        names = [name for k in LENGTHS if _measured(report, name := metric_name(kind, k))]
+        names = [name for k in LENGTHS if _measured(evaluations, name := metric_name(kind, k))]
         rows = [
             {"run": label, "x": parse_metric(name)[1], "value": found.metrics[name].value}
             for label, found in evaluations.items()
@@ -110,52 +102,53 @@ def by_length(report: RunsReport) -> Section:
     return Section(
         name="by-length",
         heading="Quality by length of the list",
-        figures=(figure(report.labels, "by-length", caption, charts, is_keyed=True),),
+        figures=(figure(labels, "by-length", caption, charts, is_keyed=True),),
         tables=tuple(tables),
     )
 
 
-def groups(report: RunsReport) -> Section:
+def groups(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
+    labels = [*evaluations]
     charts = [
-        plots.groups(GROUP_HEADINGS[by].rstrip(":"), report.focus, rows, report.labels)
+        plots.groups(GROUP_HEADINGS[by].rstrip(":"), focus, rows, labels)
         for by in ("activity", "popularity")
-        if (rows := _of_groups(report, by))
+        if (rows := _of_groups(evaluations, by, focus))
     ]
-    caption = f"{report.focus} by users' activity and items' popularity, with 95 % intervals"
+    caption = f"{focus} by users' activity and items' popularity, with 95 % intervals"
     return Section(
         name="groups",
         heading="Quality by users' activity and items' popularity",
         text=tuple(f"{GROUPS[by].capitalize()}." for by in ("activity", "popularity")),
-        figures=(figure(report.labels, "groups", caption, charts, is_keyed=True),),
-        tables=tuple(_group_tables(report, "activity", "popularity")),
+        figures=(figure(labels, "groups", caption, charts, is_keyed=True),),
+        tables=tuple(_group_tables(evaluations, focus, "activity", "popularity")),
     )
 
 
-def history_lengths(report: RunsReport) -> Section:
+def history_lengths(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
+    labels = [*evaluations]
     rows = [
         {**row, "x": int(row["group"].split()[0].replace(",", ""))}
-        for row in _of_groups(report, "history")
+        for row in _of_groups(evaluations, "history", focus)
     ]
     charts = [
-        plots.lines("items known of the user", report.focus, rows, report.labels, is_log=True)
+        plots.lines("items known of the user", focus, rows, labels, is_log=True)
     ] if rows else []  # fmt: skip
-    caption = f"{report.focus} for new users by the number of items known, with 95 % intervals"
+    caption = f"{focus} for new users by the number of items known, with 95 % intervals"
     return Section(
         name="history-lengths",
         heading="New users by length of history",
         text=(f"{GROUPS['history'].capitalize()}.",),
-        figures=(figure(report.labels, "history-lengths", caption, charts, is_keyed=True),)
+        figures=(figure(labels, "history-lengths", caption, charts, is_keyed=True),)
         if charts
         else (),
-        tables=tuple(_group_tables(report, "history")),
+        tables=tuple(_group_tables(evaluations, focus, "history")),
     )
 
 
-def lists(report: RunsReport) -> Section:
-    labels = report.labels
-    count_I = np.bincount(
-        report.dataset.train.item_index, minlength=report.dataset.manifest.num_items
-    ).astype(np.float64)
+def lists(evaluations: Mapping[str, Evaluation], dataset: Dataset) -> Section:
+    labels = [*evaluations]
+    num_items = dataset.manifest.num_items
+    count_I = np.bincount(dataset.train.item_index, minlength=num_items).astype(np.float64)
     from foretaste.evaluation.lists import ITEM_GROUPS, item_groups
 
     is_tail_I = item_groups(count_I) == ITEM_GROUPS.index("tail")
@@ -164,10 +157,10 @@ def lists(report: RunsReport) -> Section:
     charts = []
     for kind, reference in references.items():
         name = metric_name(kind, _LIST_LENGTH)
-        if _measured(report, name):
-            charts.append(plots.dots(name, _of_runs(report, name), labels, reference))
+        if _measured(evaluations, name):
+            charts.append(plots.dots(name, _of_runs(evaluations, name), labels, reference))
     names = [metric_name(kind, _LIST_LENGTH) for kind in ("coverage", *LIST_METRICS)]
-    names = [name for name in names if _measured(report, name)]
+    names = [name for name in names if _measured(evaluations, name)]
     text = [f"{parse_metric(name)[0]}: {METRICS[parse_metric(name)[0]]}." for name in names]
     text.append(
         f"Dashed lines are the training data: {share:.3f} of its interactions are with items of "
@@ -178,11 +171,11 @@ def lists(report: RunsReport) -> Section:
         name="lists",
         heading="Beyond accuracy",
         text=tuple(text),
-        figures=(figure(report.labels, "lists", caption, charts),) if charts else (),
+        figures=(figure(labels, "lists", caption, charts),) if charts else (),
         tables=(
             Table(
                 caption=f"Lists of {_LIST_LENGTH} beyond accuracy, with 95 % intervals over users",
-                grid=comparison_grid(report.comparison.evaluations, names),
+                grid=comparison_grid(evaluations, names),
             ),
         )
         if names
@@ -190,51 +183,52 @@ def lists(report: RunsReport) -> Section:
     )
 
 
-def novelty(report: RunsReport) -> Section:
-    name, labels = metric_name("novelty", _LIST_LENGTH), report.labels
+def novelty(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
+    name, labels = metric_name("novelty", _LIST_LENGTH), [*evaluations]
     figures = []
-    if _measured(report, name):
+    if _measured(evaluations, name):
         rows = [
             {**value, "x": found["value"], "x_low": found["low"], "x_high": found["high"]}
             for value, found in zip(
-                _of_runs(report, report.focus), _of_runs(report, name), strict=True
+                _of_runs(evaluations, focus), _of_runs(evaluations, name), strict=True
             )
         ]
-        chart = plots.scatter(f"{name}, bits", report.focus, rows, labels)
-        caption = f"{report.focus} against {name}; above and to the right is better"
+        chart = plots.scatter(f"{name}, bits", focus, rows, labels)
+        caption = f"{focus} against {name}; above and to the right is better"
         numbers = "the tables of the sections Quality and Beyond accuracy"
         figures.append(figure(labels, "novelty", caption, [chart], is_keyed=True, numbers=numbers))
     return Section(name="novelty", heading="Accuracy against novelty", figures=tuple(figures))
 
 
-def _measured(report: RunsReport, name: str) -> bool:
+def _measured(evaluations: Mapping[str, Evaluation], name: str) -> bool:
     """True where every run has the metric."""
-    return all(name in found.metrics for found in report.comparison.evaluations.values())
+    return all(name in found.metrics for found in evaluations.values())
 
 
-def _of_runs(report: RunsReport, name: str) -> list[dict[str, Any]]:
-    evaluations = report.comparison.evaluations
+def _of_runs(evaluations: Mapping[str, Evaluation], name: str) -> list[dict[str, Any]]:
     return [
         {"run": label, **_interval(found.metrics[name])} for label, found in evaluations.items()
     ]
 
 
-def _of_groups(report: RunsReport, by: str) -> list[dict[str, Any]]:
+def _of_groups(evaluations: Mapping[str, Evaluation], by: str, focus: str) -> list[dict[str, Any]]:
     return [
         {
             "run": label,
             "group": group.name.removesuffix(" items"),
-            **_interval(group.metrics[report.focus]),
+            **_interval(group.metrics[focus]),
         }
-        for label, found in report.comparison.evaluations.items()
+        for label, found in evaluations.items()
         for group in found.groups
         if group.by == by
     ]
 
 
-def _group_tables(report: RunsReport, *kinds: str) -> Iterator[Table]:
+def _group_tables(
+    evaluations: Mapping[str, Evaluation], focus: str, *kinds: str
+) -> Iterator[Table]:
     captions = {GROUP_HEADINGS[by] for by in kinds}
-    for heading, grid in group_grids(report.comparison.evaluations, [report.focus]):
+    for heading, grid in group_grids(evaluations, [focus]):
         if heading in captions:
             yield Table(caption=heading.rstrip(":"), grid=grid)
 

@@ -28,6 +28,9 @@ GROUP_HEADINGS = {
 HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
 """Metrics that compare models unless others are asked for."""
 
+LENGTHS = (1, 5, 10, 20, 50, 100)
+"""Lengths of lists that metrics are drawn by."""
+
 
 @dataclass(frozen=True)
 class Cell:
