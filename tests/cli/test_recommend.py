@@ -135,6 +135,22 @@ def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
     assert "only 3 of 9" in answer["reason"]
 
 
+def test_files_of_ids_in_the_words_of_a_shop(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "stock.csv").write_bytes("Platz;Größe;Artikel\n3;4;1\n4;2;2\n".encode("latin-1"))
+    (tmp_path / "people.csv").write_bytes("Name;Kunde\nJörg;7\nKäthe;11\n".encode("latin-1"))
+    line = f"recommend runs/gmf -k 9 --include-seen --candidates @{tmp_path}/stock.csv"
+    how = "--item-column Artikel --user-column Kunde --encoding latin-1"
+    done = foretaste(f"{line} --users-file {tmp_path}/people.csv {how} --format json")
+    assert {
+        answer["user_id"]: {item["item_id"] for item in answer["items"]}
+        for answer in json.loads(done.out)
+    } == {7: {1, 2}, 11: {1, 2}}
+    done = foretaste(f"{line} --user 7 --encoding latin-1")
+    assert "looks like item_id: 'Platz', 'Größe', 'Artikel'; name the one with the ids" in done.err
+    done = foretaste(f"recommend runs/gmf --user 7 {how}")
+    assert "can be said of --users-file, --histories-file and @FILE alone" in done.err
+
+
 @pytest.mark.parametrize("option", ["--candidates @", "--exclude 1 @", "--users-file "])
 def test_a_file_of_none_of_the_ids_is_refused(
     foretaste: Foretaste, tmp_path: Path, option: str

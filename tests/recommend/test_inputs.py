@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data import IdTable
+from foretaste.data import IdTable, PairsConfig
 from foretaste.errors import InputError
 from foretaste.recommend import read_ids
 
@@ -38,6 +39,34 @@ USERS = IdTable.from_ids("user", [1, 2, 3])
 def test_ids_come_in_order(tmp_path: Path, name: str, content: bytes, ids: list[str]) -> None:
     (tmp_path / name).write_bytes(content)
     assert read_ids(tmp_path / name, ITEMS) == ids
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings"),
+    [
+        ("lager.csv", "Platz;Artikel\n7;5\n8;6é\n", {"item_column": "Artikel"}),
+        ("lager.csv", "item_id;Platz\n5;7\n6é;8\n", {"item_column": "Artikel"}),
+        ("lager.csv", "7~5\n8~6é\n", {"columns": ("Platz", "item_id"), "delimiter": "~"}),
+        ("lager.csv", '7;5\n8;"6é"\n', {"columns": ("Platz", "Artikel"), "item_column": "Artikel"}),
+        ("lager.txt", "5\n6é\n", {}),
+    ],
+)
+def test_a_file_is_read_as_it_is_said_to_be(
+    tmp_path: Path, name: str, text: str, settings: dict[str, Any]
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=r"--item-column|--encoding|a header belongs here"):
+        read_ids(tmp_path / name, ITEMS)
+    config = PairsConfig(encoding="latin-1", **settings)
+    assert read_ids(tmp_path / name, ITEMS, config) == ["5", "6é"]
+
+
+def test_the_column_of_parquet_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "ids.parquet"
+    pq.write_table(pa.table({"Platz": [7, 7], "Artikel": [5, 6]}), path)
+    with pytest.raises(InputError, match=r"'Platz', 'Artikel'; name the one .* --item-column"):
+        read_ids(path, ITEMS)
+    assert read_ids(path, ITEMS, PairsConfig(item_column="Artikel")) == [5, 6]
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,6 @@ class Request:
     """For users that the run does not know: error stops before anything is answered, skip leaves
     them out, popular answers in popularity order. The last two say how many there were."""
 
-    pairs: Annotated[PairsConfig | None, Parameter(name="*", group="Histories file")] = None
-
     def check(self) -> None:
         """SettingError unless exactly one way is given."""
         ways = ("user", "users_file", "history", "histories_file", "all")
@@ -64,29 +62,31 @@ class Request:
                 "say whom to recommend to: --user ID, --users-file FILE, --history ITEM_ID, "
                 f"--histories-file FILE or --all; {found}"
             )
-        if self.pairs is not None and self.histories_file is None:
-            raise SettingError("how a file is read can be said of --histories-file alone")
         if self.unknown != "error" and not (self.user or self.users_file):
             raise SettingError(
                 f"--unknown {self.unknown} is for --user and --users-file: with {given[0]} there "
                 "are no users that the run does not know; leave it out"
             )
 
-    def histories(self) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
+    def histories(
+        self, files: PairsConfig | None
+    ) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
         """Histories of new users; None where the users are some that the run knows."""
         if self.histories_file is None:
             return [self.history] if self.history else None
         from foretaste.data import read_histories
 
-        return read_histories(self.histories_file, self.pairs)
+        return read_histories(self.histories_file, files)
 
-    def user_ids(self, users: IdTable) -> list[Id] | None:
+    def user_ids(self, users: IdTable, files: PairsConfig | None) -> list[Id] | None:
         """Ids of users, of whom the run has a table; None for all of them."""
         if self.all:
             return None
         from foretaste.recommend import read_ids
 
-        return [*self.user] if self.users_file is None else read_ids(self.users_file, users)
+        if self.users_file is None:
+            return [*self.user]
+        return read_ids(self.users_file, users, files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +109,13 @@ class Lists:
     reasons: Annotated[bool, FLAG] = False
     """Name below each item the items of the history that are nearest to it; in JSON as because."""
 
-    def arguments(self, items: IdTable) -> dict[str, Any]:
+    def arguments(self, items: IdTable, files: PairsConfig | None) -> dict[str, Any]:
         """The arguments of `Recommender`, for a run that has these items."""
         k = {} if self.k is None else {"k": self.k}
         return {
             **k,
-            "exclude": _with_files(self.exclude, items),
-            "candidates": _with_files(self.candidates, items) or None,
+            "exclude": _with_files(self.exclude, items, files),
+            "candidates": _with_files(self.candidates, items, files) or None,
             "include_seen": self.include_seen,
         }
 
@@ -126,6 +126,7 @@ def recommend(
     *,
     request: Annotated[Request | None, Parameter(name="*", group="For whom")] = None,
     lists: Annotated[Lists | None, Parameter(name="*", group="Lists")] = None,
+    files: Annotated[PairsConfig | None, Parameter(name="*", group="Files of ids")] = None,
     threads: int | None = None,
     options: Answering = None,
 ) -> None:
@@ -138,6 +139,11 @@ def recommend(
     request, options = request or Request(), options or AnswerOptions()
     lists = lists or Lists()
     request.check()
+    given = [request.users_file, request.histories_file]
+    if files is not None and not any([*given, *map(_is_file, lists.exclude + lists.candidates)]):
+        raise SettingError(
+            "how a file is read can be said of --users-file, --histories-file and @FILE alone"
+        )
     options.check(all=request.all)
     if lists.reasons and (options.output is not None or options.format == "csv"):
         raise SettingError(
@@ -149,8 +155,8 @@ def recommend(
 
     # Names that are misspelled need not wait for torch.
     found = Run.open(run)
-    arguments = lists.arguments(found.items)
-    histories, user_ids = request.histories(), request.user_ids(found.users)
+    arguments = lists.arguments(found.items, files)
+    histories, user_ids = request.histories(files), request.user_ids(found.users, files)
     use_threads(threads)
     with options.opened(found) as recommender:
         _check_commas(recommender.items, request.history)
@@ -201,11 +207,15 @@ def _parts(entries: list[Any]) -> Iterator[list[Any]]:
         yield entries[start : start + _USERS_AT_ONCE]
 
 
-def _with_files(ids: Sequence[str], items: IdTable) -> list[Id]:
+def _is_file(given: str) -> bool:
+    return given.startswith("@")
+
+
+def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
     """The ids given, with those of a file in the place of each @FILE."""
     from foretaste.recommend import read_ids
 
-    parts = (read_ids(one[1:], items) if one.startswith("@") else [one] for one in ids)
+    parts = (read_ids(one[1:], items, files) if _is_file(one) else [one] for one in ids)
     return [*chain.from_iterable(parts)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, compress
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import counted, did_you_mean, shown
-from foretaste._util.settings import AnyPath, checked
-from foretaste.data.config import FileFormat
+from foretaste._util.settings import AnyPath, checked, given_or_default
+from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, is_id
 from foretaste.errors import InputError, SettingError, UnknownIdError
@@ -223,17 +223,19 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
     return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
 
 
-def read_ids(path: Path | str, table: IdTable) -> list[Id]:
+def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None) -> list[Id]:
     """The ids in a file, in order, repeats included; ``table`` has the users or items of the run.
 
-    ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet``: the column that is called as such
-    ids commonly are, else the only one. Anything else: one id per line, as it stands. Blank lines,
-    a byte order mark and Windows line ends are passed over. Raises InputError naming the file and
-    the line, and where the table has none of the ids.
+    ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet``: the column that ``config`` names,
+    else that which is called as such ids commonly are, else the only one; ``config`` says how text
+    is written too. Anything else: one id per line, as it stands. Blank lines, a byte order mark and
+    Windows line ends are passed over. Raises InputError naming the file and the line, and where the
+    table has none of the ids.
     """
     from foretaste.data.sources import PARQUET_SUFFIXES
 
     path = checked("path", path, AnyPath)
+    config = given_or_default("config", config, PairsConfig)
     # Unlike Path's, these raise nothing, however odd or long a name is.
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
@@ -242,11 +244,11 @@ def read_ids(path: Path | str, table: IdTable) -> list[Id]:
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
     ids: Sequence[Id]
     if name.endswith(PARQUET_SUFFIXES):
-        ids = _from_parquet(path, table)
+        ids = _from_parquet(path, table, config)
     elif name.endswith((".csv", ".tsv")):
-        ids = _from_csv(path, table)
+        ids = _from_csv(path, table, config)
     else:
-        ids = [line for line in _text(path).split("\n") if line.strip()]
+        ids = [line for line in _text(path, config.encoding).split("\n") if line.strip()]
     if not ids:
         raise InputError(f"{path}: holds no ids")
     if (table.lookup(ids) < 0).all():
@@ -257,11 +259,14 @@ def read_ids(path: Path | str, table: IdTable) -> list[Id]:
     return list(ids)
 
 
-def _column_of_ids(path: Path, columns: Sequence[str], table: IdTable) -> str:
+def _column_of_ids(path: Path, columns: Sequence[str], table: IdTable, config: PairsConfig) -> str:
     """The column that holds the ids of a table's users or items; InputError where none does."""
     from foretaste.data.preparation.columns import PAIR, find_spelling
 
-    role = f"{table.kind}_id"
+    role, option = f"{table.kind}_id", f"{table.kind}_column"
+    # Another file beside this one may be the one that calls it so.
+    if (asked := getattr(config, option)) in columns:
+        return str(asked)
     found = find_spelling(columns, role, str(path), "rename one")
     if found is None and "id" in columns:
         return "id"
@@ -270,20 +275,22 @@ def _column_of_ids(path: Path, columns: Sequence[str], table: IdTable) -> str:
         return columns[0]
     if found is None:
         raise InputError(
-            f"{path}: none of its columns looks like {role}: {named(columns)}; call the one with "
-            f"the ids {role}, or leave no other in the file"
+            f"{path}: none of its columns looks like {role}: {named(columns)}; name the one with "
+            f"the ids with --{option.replace('_', '-')} (PairsConfig({option}=...) in Python), or "
+            "leave no other in the file"
         )
     return found
 
 
-def _from_csv(path: Path, table: IdTable) -> list[str]:
-    from foretaste.data.sources.text import TextFile
+def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
+    from foretaste.data.sources.text import TextFile, not_utf8
 
-    file = TextFile.open(path, FileFormat())
+    format = config.file_format
+    file = TextFile.open(path, format)
     if len(file.names) == 1:  # no delimiter shows, and that of quoted ids is a comma
-        file = TextFile.open(path, FileFormat(delimiter=","))
-    column = _column_of_ids(path, file.names, table)
-    if column.lstrip("-").isdecimal() or table.lookup([column])[0] >= 0:
+        file = TextFile.open(path, replace(format, delimiter=","))
+    column = _column_of_ids(path, file.names, table, config)
+    if not format.columns and (column.lstrip("-").isdecimal() or table.lookup([column])[0] >= 0):
         raise InputError(
             f"{path}, line 1: a header belongs here, found the id {shown(column)}; add a "
             "header, or name the file .txt with one id per line"
@@ -295,14 +302,14 @@ def _from_csv(path: Path, table: IdTable) -> list[str]:
             if not value.strip():
                 raise InputError(f"{path}, line {line}: the id is empty")
             if "\N{REPLACEMENT CHARACTER}" in value:
-                raise InputError(f"{path}, line {line}: is not UTF-8 text; save it as UTF-8")
+                raise InputError(f"{path}, line {line}: {not_utf8(format)}")
             ids.append(value)
     except csv.Error as error:
         raise InputError(f"{path}, below line {line}: {error}") from error
     return ids
 
 
-def _from_parquet(path: Path, table: IdTable) -> list[Id]:
+def _from_parquet(path: Path, table: IdTable, config: PairsConfig) -> list[Id]:
     import pyarrow.parquet as pq
 
     try:
@@ -311,7 +318,7 @@ def _from_parquet(path: Path, table: IdTable) -> list[Id]:
         content.validate(full=True)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
-    column = _column_of_ids(path, names, table)
+    column = _column_of_ids(path, names, table, config)
     values = content.column(names.index(column))
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -328,11 +335,13 @@ def _from_parquet(path: Path, table: IdTable) -> list[Id]:
     return [value for value in ids if value is not None]
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, encoding: str) -> str:
     """The text of a file without byte order mark; every line end is a line feed."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text: {error}; save it as UTF-8") from error
+        return path.read_text(encoding="utf-8-sig" if encoding == "utf-8" else encoding)
+    except UnicodeError as error:
+        raise InputError(
+            f"{path}: is not {encoding.upper()} text: {error}; give its encoding with --encoding"
+        ) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
