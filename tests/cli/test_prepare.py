@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import open_dataset
@@ -235,6 +237,24 @@ def test_formats_are_options_of_prepare(foretaste: Foretaste, tmp_path: Path) ->
     dataset = open_dataset(tmp_path / "made")
     assert dataset.manifest.protocol == "leave-one-out"
     assert sorted(dataset.items.titles() or [])[:2] == ["0 caf\xe9", "1 caf\xe9"]
+
+
+def test_items_are_in_the_encoding_of_the_interactions(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    orders = "".join(f"u{n % 3};i{n};caf\xe9 {n}\n" for n in range(6))
+    (tmp_path / "orders.csv").write_bytes(f"user;item;name\n{orders}".encode("latin-1"))
+    (tmp_path / "stock.csv").write_text("item;name\ni1;th\xe9\n", encoding="utf-8")
+    pq.write_table(pa.table({"item": ["i1"], "name": ["mat\xe9"]}), tmp_path / "stock.parquet")
+    line = f"prepare {tmp_path}/orders.csv --encoding latin-1 --protocol none -o {tmp_path}/made"
+    for items, title in (
+        ("orders.csv", "caf\xe9 1"),
+        ("stock.csv --items-encoding utf-8", "th\xe9"),
+        ("stock.parquet", "mat\xe9"),
+    ):
+        done = foretaste(f"{line} --overwrite --items {tmp_path}/{items}")
+        assert done.status == 0, done.err
+        assert (open_dataset(tmp_path / "made").items.titles() or [])[1] == title
 
 
 def test_quiet_prints_the_dataset_alone(foretaste: Foretaste, tmp_path: Path) -> None:

@@ -127,8 +127,12 @@ def test_a_value_wrong_in_one_of_several_files(write: WriteFile, output: Path) -
     [
         (b"", r"raw\.csv: is empty; expected a first line with the column names"),
         (HEADER.encode(), r"raw\.csv: has no rows, only column names"),
-        (b"a,b\n1,2\n", r"raw\.csv: none of its columns looks like user_id: 'a', 'b'\. "
-                        r"Name it with --user-column \(user_column=\.\.\. in Python\)"),
+        (b"a,b\n1,2\n",
+         r"raw\.csv: none of its columns looks like user_id or item_id: 'a', 'b'\. Name them with "
+         r"--user-column and --item-column \(user_column=\.\.\., item_column=\.\.\. in Python\), "
+         r"and a column of times, if there is one, with --time-column\.$"),
+        (b"user,b,time\n1,2,3\n", r"looks like item_id: 'user', 'b', 'time'\. Name it with "
+                                  r"--item-column \(item_column=\.\.\. in Python\)\.$"),
         (b"user,b\n1,2\n", r"none of its columns looks like item_id: .*--item-column"),
         (b"196,242,3\n1,2,3\n", r"The first line looks like data: .*--columns \(.*\), in order"),
         (b"alice,42,5\n", "'alice', '42', '5'.*The first line looks like data: .*--columns"),
@@ -150,6 +154,26 @@ def test_columns_named_and_not_there(write: WriteFile, output: Path) -> None:
     refuse(write(HEADER + ROWS), output, message, user_column="buyer")
 
 
+def test_columns_in_another_language_are_named_at_once(write: WriteFile, output: Path) -> None:
+    source = write("Bestellnummer;Kundennummer;Artikelnummer\nB1;ana;x\n")
+    listed = "its columns are 'Bestellnummer', 'Kundennummer', 'Artikelnummer'; did you mean"
+    refuse(
+        source,
+        output,
+        r"has no column 'kundennummer', asked for with --user-column .*, nor 'artikelnummer', "
+        rf"asked for with --item-column .*; {listed} 'Kundennummer' and 'Artikelnummer'\?$",
+        user_column="kundennummer",
+        item_column="artikelnummer",
+    )
+    output.parent.rmdir()
+    refuse(
+        source,
+        output,
+        rf"{listed} 'Kundennummer'\? None looks like item_id either\. Name it with --item-column",
+        user_column="kundennummer",
+    )
+
+
 def test_a_column_asked_for_of_a_file_without_names(write: WriteFile, output: Path) -> None:
     message = r"has no column 'user', .* 'alice', '42', '5'\. The first line looks like data: "
     refuse(write("alice,42,5\n"), output, message, user_column="user")
@@ -168,7 +192,7 @@ def test_only_text_has_a_first_line(output: Path) -> None:
     """A frame's columns may be numbers, and --columns is not for it."""
     with pytest.raises(InputError) as caught:
         prepare(pa.table({"0": ["ana"], "1": [42]}), output)
-    assert str(caught.value).endswith("Name it with --user-column (user_column=... in Python).")
+    assert str(caught.value).endswith("if there is one, with --time-column.")
 
 
 def test_one_column_cannot_be_two_things(write: WriteFile, output: Path) -> None:

@@ -93,8 +93,9 @@ class RawData:
                     progress=report,
                 )
         except ForetasteError as error:
-            advice = self._prepare_first(str(error), sources)
-            raise type(error)(f"{error}{advice and f'. {advice}'}") from error
+            text, advice = str(error), self._prepare_first(str(error), sources)
+            end = "" if text.endswith((".", "?")) else "."
+            raise type(error)(f"{text}{end} {advice}" if advice else text) from error
 
     def say_prepared(self, console: Console, sources: Sequence[str], dataset: Dataset) -> None:
         """Say what was made of raw files: columns, notes, and the rows that were left out."""

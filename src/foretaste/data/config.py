@@ -105,8 +105,9 @@ class PairsConfig:
         return self._format("")
 
     def _check_format(self, prefix: str) -> None:
-        encoding = f"{prefix}encoding"
-        object.__setattr__(self, encoding, _encoding(encoding, getattr(self, encoding)))
+        setting = f"{prefix}encoding"
+        if (encoding := getattr(self, setting)) is not None:
+            object.__setattr__(self, setting, _encoding(setting, encoding))
         delimiter, columns = (getattr(self, prefix + name) for name in ("delimiter", "columns"))
         if delimiter is not None and (
             not 1 <= len(delimiter.encode()) <= _MAX_DELIMITER_BYTES
@@ -132,6 +133,7 @@ class PairsConfig:
     def _format(self, prefix: str) -> FileFormat:
         names = ("delimiter", "columns", "encoding", "quote")
         given = {name: getattr(self, prefix + name) for name in names}
+        given["encoding"] = given["encoding"] or self.encoding
         if given["delimiter"] == r"\t":
             given["delimiter"] = "\t"
         return FileFormat(**given, prefix=prefix)
@@ -173,8 +175,8 @@ class InputConfig(PairsConfig):
     items_columns: tuple[str, ...] | None = None
     """``columns`` of the file that describes items, where it has no header line."""
 
-    items_encoding: str = "utf-8"
-    """``encoding`` of the file that describes items."""
+    items_encoding: str | None = None
+    """``encoding`` of the file that describes items; that of the interactions unless given."""
 
     items_quote: Quote = "double"
     """``quote`` of the file that describes items."""

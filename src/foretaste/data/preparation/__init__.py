@@ -6,6 +6,7 @@ opened without.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ from foretaste.errors import DatasetError, DataWarning, MissingExtraError
 if TYPE_CHECKING:
     from foretaste.data.preparation.spark_session import Spark
 
+# Of the command line, with what it is called in Python where that is said.
+_OPTION = re.compile(r"--([a-z][a-z-]*)(?: \([a-z_]+=[^)]* in Python\))?")
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
 
 
@@ -134,6 +137,7 @@ def warn_of(dataset: Dataset) -> None:
     rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
     for subject, note in (rows | manifest.notes).items():
         if subject not in ("titles", "times"):  # these say what was read, and nothing is odd
+            note = _OPTION.sub(lambda found: found[1].replace("-", "_"), note)
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)
 
 

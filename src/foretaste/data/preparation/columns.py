@@ -4,7 +4,7 @@ found."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import cast
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Source, identifier
+from foretaste.data.sources.source import Column, Source, identifier
+from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ _MOST_EVENTS = 30
 """Values of a column of event types; one with more has something else."""
 _PURCHASE = re.compile("purchase|buy|bought|order|sale|transaction", re.IGNORECASE)
 
-_QUANTITY = re.compile(r".*(quantity|qty|rating)")
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+")
 _MONTH_AND_DAY = r"([a-z]{3,9}[ -]\d{1,2}|\d{1,2}[ -][a-z]{3,9})"
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})"
@@ -77,6 +78,7 @@ _DATE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SAMPLE_ROWS = 1000
+_NUMBERS = ("integer", "real", "decimal", "wide")
 _TIMES = ("moment", "moment_ns", "instant", "instant_ns")
 
 # A "name" in interactions may be the user's.
@@ -105,24 +107,20 @@ def find_columns(
     is asked to be two things.
     """
     columns = list(source.columns)
-    hint = _header_hint(source, "user_id,item_id,rating,timestamp") + _index_hint(source)
-    found = {
-        role: name
-        for role in roles
-        if (name := _named_column(columns, config, _OPTIONS[role], source.name, hint))
-    }
+    named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
+    found = {role: name for role, name in named.items() if name in columns}
     # A column named for something else is not also taken for a rating or a time.
     free = [column for column in columns if column not in found.values()]
     for role in roles:
-        if role not in found:
-            name = find_spelling(columns if role in PAIR else free, role, source.name)
-            if name is not None:
-                found[role] = name
-            elif role in PAIR:
-                raise InputError(
-                    f"{_none_looks_like(columns, role, source.name)}. Name it with "
-                    f"{_flag(_OPTIONS[role])}.{hint}"
-                )
+        if role not in named and (
+            name := find_spelling(columns if role in PAIR else free, role, source.name)
+        ):
+            found[role] = name
+    absent = {_OPTIONS[role]: name for role, name in named.items() if role not in found}
+    missing = [role for role in PAIR if role not in found and role not in named]
+    if absent or missing:
+        looks_for_time = "time" in roles and "time" not in found | named
+        raise InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
     by_column: dict[str, str] = {}
     for role in roles:
         if role in found and by_column.setdefault(found[role], role) != role:
@@ -145,10 +143,12 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
 
 
 def describe_unused(
-    columns: Iterable[str], used: Collection[str], *, has_items: bool
+    columns: Iterable[str], used: Collection[str], items: ItemDescriptions | None = None
 ) -> dict[str, str]:
-    """Notes on the columns that are not read; empty where every one is."""
-    unused = list(dict.fromkeys(name for name in columns if name not in used))
+    """Notes on the columns that are not read; empty where every one is. That of the titles is,
+    though in the file of items."""
+    read = {*used, None if items is None else items.title}
+    unused = list(dict.fromkeys(name for name in columns if name not in read))
     if not unused:
         return {}
     reason = ""
@@ -158,9 +158,9 @@ def describe_unused(
             "--min-rating leaves low ones out)"
         )
     titles = [name for name in unused if _plain(name) in _TITLES]
-    if titles and not has_items:
+    if titles and items is None:
         reason += f"; --items with this file takes titles from {shown(titles[0])}"
-    return {"not used": _listed(unused) + reason}
+    return {"not used": _few(unused) + reason}
 
 
 def describe_times_not_used(
@@ -168,15 +168,10 @@ def describe_times_not_used(
 ) -> dict[str, str]:
     """A note on columns that look like times; empty where there are none."""
     unused = {name: column for name, column in source.columns.items() if name not in used}
-    texts = [name for name, column in unused.items() if column.storage == "text"]
     found = [shown(name) for name, column in unused.items() if column.storage in _TIMES]
-    if texts:
-        selected = ", ".join(unused[name].sql for name in texts)
-        rows = engine.run(f"SELECT {selected} FROM {source.relation} LIMIT {_SAMPLE_ROWS}")
-        for name, values in zip(texts, zip(*rows, strict=True), strict=True):
-            given = [value.strip() for value in values if value]
-            if given and all(map(_DATE.fullmatch, given)):
-                found.append(shown(name))
+    for name, values in _first_texts(engine, source, unused).items():
+        if values and all(map(_DATE.fullmatch, values)):
+            found.append(shown(name))
     if not found:
         return {}
     looks = "looks like a time and is" if len(found) == 1 else "look like times and are"
@@ -189,30 +184,60 @@ def describe_times_not_used(
 def describe_negatives(
     engine: Engine, sources: Sequence[Source], used: Collection[str]
 ) -> dict[str, str]:
-    """A note on numbers below zero in unused columns like a quantity or rating; empty where there
+    """A note on numbers below zero in unused columns, whatever these are called; empty where there
     are none."""
-    found = []
-    for name in dict.fromkeys(name for source in sources for name in source.columns):
-        plain = _plain(name)
-        if name in used or not (plain in _STRENGTHS or _QUANTITY.fullmatch(plain)):
+    totals: dict[str, tuple[int, float]] = {}
+    for source in sources:
+        numbers = {
+            name: cast(engine.sql, source.columns[name], "real")
+            for name in _columns_of_numbers(engine, source, used)
+        }
+        if not numbers:
             continue
-        total, least = 0, 0.0
-        for source in sources:
-            if name not in source.columns:
-                continue
-            number = cast(engine.sql, source.columns[name], "real")
-            count, smallest = engine.row(
-                f"SELECT count(*), min({number}) FROM {source.relation} WHERE {number} < 0"
-            )
+        selected = ", ".join(
+            f"count(CASE WHEN {number} < 0 THEN 1 END), min({number})"
+            for number in numbers.values()
+        )
+        row = engine.row(f"SELECT {selected} FROM {source.relation}")
+        for name, count, least in zip(numbers, row[::2], row[1::2], strict=True):
             if count:
-                total, least = total + count, min(least, smallest)
-        if total:
-            found.append(f"{shown(name)} is below 0 in {counted(total, 'row')}, down to {least:g}")
-    if not found:
+                total, smallest = totals.get(name, (0, 0.0))
+                totals[name] = total + count, min(least, smallest)
+    if not totals:
         return {}
+    found = [
+        f"{shown(name)} in {counted(total, 'row')}, down to {least:g}"
+        for name, (total, least) in totals.items()
+    ]
     return {
-        "below 0": f"{'; '.join(found)}; returns and dislikes count as interactions too "
-        "(--rating-column with --min-rating leaves them out)"
+        "below 0": f"{'; '.join(found)}: where these are returns or dislikes, they count as "
+        "interactions too (--rating-column with --min-rating leaves them out)"
+    }
+
+
+def _columns_of_numbers(engine: Engine, source: Source, used: Collection[str]) -> list[str]:
+    """The unused columns that hold numbers; of text, whose first rows mostly do."""
+    unused = {name: column for name, column in source.columns.items() if name not in used}
+    found = [name for name, column in unused.items() if column.storage in _NUMBERS]
+    for name, values in _first_texts(engine, source, unused).items():
+        num_numbers = sum(_NUMBER.fullmatch(value) is not None for value in values)
+        if num_numbers > len(values) / 2:
+            found.append(name)
+    return found
+
+
+def _first_texts(
+    engine: Engine, source: Source, columns: Mapping[str, Column]
+) -> dict[str, list[str]]:
+    """What the first rows have in those of the columns that are text, blanks left out."""
+    texts = {name: column.sql for name, column in columns.items() if column.storage == "text"}
+    if not texts:
+        return {}
+    selected = ", ".join(texts.values())
+    rows = engine.run(f"SELECT {selected} FROM {source.relation} LIMIT {_SAMPLE_ROWS}")
+    return {
+        name: [value.strip() for value in values if value and value.strip()]
+        for name, values in zip(texts, zip(*rows, strict=True), strict=True)
     }
 
 
@@ -237,9 +262,8 @@ def describe_event_types(
             continue
         first = min(values, key=lambda value: (not _PURCHASE.search(value), value))
         found.append(
-            f"{shown(name)} has {', '.join(map(shown, sorted(values)))}, and all count alike; to "
-            f"learn from one alone, keep its rows: WHERE {name} = {shown(first)}, in SQL of a "
-            "database or of DuckDB, which reads files too (docs/data.md)"
+            f"{shown(name)} has {_few(sorted(values))}, and all count alike; to learn from one "
+            f"alone, keep its rows: WHERE {name} = {shown(first)} (docs/data.md)"
         )
     return {"events": "; ".join(found)} if found else {}
 
@@ -299,11 +323,13 @@ class ItemDescriptions:
             )
         self._others = [name for name in source.columns if name != self._key]
         self._repeats: list[str] = []
-        self._title = _named_column(
-            self._others, config, "title_column", source.name
-        ) or find_spelling(
-            self._others, "title", source.name, f"say which with {_flag('title_column')}"
-        )
+        self.title = config.title_column
+        """The column of the titles; None where there is none."""
+        if self.title is None:
+            advice = f"say which with {_flag('title_column')}"
+            self.title = find_spelling(self._others, "title", source.name, advice)
+        elif self.title not in self._others:
+            raise InputError(_has_no_column(source, {"title_column": self.title}))
 
     def read(self, engine: Engine) -> list[str]:
         """Make table ``described`` of the columns, as text; their names in a query.
@@ -312,10 +338,10 @@ class ItemDescriptions:
         an item has the title that most of its rows have, and of the other columns those that are
         alike in all rows of each item.
         """
-        taken = _RESERVED if self._title is None else _RESERVED | {"title"}
+        taken = _RESERVED if self.title is None else _RESERVED | {"title"}
         names: dict[str, str] = {}
         for name in self._others:
-            if name == self._title:
+            if name == self.title:
                 names[name] = identifier("title")
             elif name.lower() not in taken:
                 taken |= {name.lower()}
@@ -344,15 +370,15 @@ class ItemDescriptions:
             name: engine.count(f"(SELECT 1 {repeated} HAVING count(DISTINCT {sql}) > 1)")
             for name, sql in names.items()
         }
-        own = {name: sql for name, sql in names.items() if name == self._title}
+        own = {name: sql for name, sql in names.items() if name == self.title}
         own |= {name: sql for name, sql in names.items() if not num_differing[name]}
-        selected = "".join(f", max({sql}) AS {sql}" for n, sql in own.items() if n != self._title)
+        selected = "".join(f", max({sql}) AS {sql}" for n, sql in own.items() if n != self.title)
         rows = f"(SELECT described_id{selected} {repeated})"
-        if self._title is None:
+        if self.title is None:
             engine.make("described", f"SELECT * FROM {rows}")
         else:
             # Titles of an export have slips, so not the first one; and rows have no order here.
-            title = names[self._title]
+            title = names[self.title]
             engine.make(
                 "described",
                 f"SELECT * FROM {rows} LEFT JOIN (SELECT described_id, {title} FROM ("
@@ -361,12 +387,12 @@ class ItemDescriptions:
                 f"WHERE {title} <> '' GROUP BY described_id, {title}) WHERE nth = 1) "
                 "USING (described_id)",
             )
-            if num_several := num_differing[self._title]:
+            if num_several := num_differing[self.title]:
                 items = counted(num_several, "item")
                 self._repeats.append(f"the most common one of {items} with several")
         engine.drop("repeated")
         if left_out := [name for name in names if name not in own]:
-            self._repeats.append(f"not kept, as they differ within an item: {_listed(left_out)}")
+            self._repeats.append(f"not kept, as they differ within an item: {_few(left_out)}")
         return own
 
     def check_used(self, engine: Engine) -> None:
@@ -386,11 +412,11 @@ class ItemDescriptions:
         """A note on the column of the titles, and how many items have one."""
         # The folder of the file says nothing, and differs from machine to machine.
         file = Path(self._source.name).name
-        if self._title is None:
+        if self.title is None:
             if not self._others:
                 return f"none, as {file} has no column but the ids"
             none = (
-                f"none, as no column of {file} looks like a title: {_listed(self._others)} "
+                f"none, as no column of {file} looks like a title: {_few(self._others)} "
                 "(--title-column names one)"
             )
             return "; ".join([none, *self._repeats])
@@ -399,24 +425,38 @@ class ItemDescriptions:
         )
         items = counted(num_items, "item")
         return "; ".join(
-            [f"{shown(self._title)} of {file}, for {num_titled:,} of {items}", *self._repeats]
+            [f"{shown(self.title)} of {file}, for {num_titled:,} of {items}", *self._repeats]
         )
 
 
-def _named_column(
-    columns: Sequence[str], config: PairsConfig, option: str, where: str, hint: str = ""
-) -> str | None:
-    """The column that an option names, None where it is not given; InputError where there is none
-    of that name."""
-    name: str | None = getattr(config, option)
-    if name is not None and name not in columns:
-        meant = spelled_like(name, columns)
-        suggestion = f"; did you mean {shown(meant[0])}?" if meant else ""
-        raise InputError(
-            f"{where}: has no column {shown(name)}, asked for with {_flag(option)}; "
-            f"its columns are {_listed(columns)}{suggestion}{hint and f'.{hint}'}"
-        )
-    return name
+def _not_found(
+    source: Source, absent: Mapping[str, str], missing: Sequence[str], *, looks_for_time: bool
+) -> str:
+    """The message about all columns that are not found: one at a time, a table in another language
+    would be tried again and again."""
+    hint = _header_hint(source, "user_id,item_id,rating,timestamp") + _index_hint(source)
+    if not missing:
+        return _has_no_column(source, absent, hint)
+    roles, flags = " or ".join(missing), _flag(*(_OPTIONS[role] for role in missing))
+    advice = f"{'Name it' if len(missing) == 1 else 'Name them'} with {flags}"
+    if looks_for_time:
+        advice += ", and a column of times, if there is one, with --time-column"
+    if absent:
+        return f"{_has_no_column(source, absent, hint)} None looks like {roles} either. {advice}."
+    return f"{_none_looks_like([*source.columns], roles, source.name)}. {advice}.{hint}"
+
+
+def _has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
+    """The message about columns that options name and a source has not."""
+    columns = list(source.columns)
+    asked = ", nor ".join(
+        f"{shown(name)}, asked for with {_flag(option)}" for option, name in absent.items()
+    )
+    message = f"{source.name}: has no column {asked}; its columns are {_listed(columns)}"
+    meant = [match for name in absent.values() for match in spelled_like(name, columns)]
+    if meant:
+        return f"{message}; did you mean {' and '.join(map(shown, meant))}?"
+    return f"{message}.{hint}"
 
 
 def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
@@ -425,12 +465,13 @@ def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
 
 def _header_hint(source: Source, example: str) -> str:
     """A sentence on files without a header, where the line taken for one has a value in it, or
-    no known name."""
-    if source.header is None:
+    no known name and as much text as the next line."""
+    if source.header is None or not isinstance(source, TextFile):
         return ""
-    if any(_VALUE.fullmatch(column) for column in source.columns):
+    _, second = next(source.rows(), (0, []))
+    if any(map(_VALUE.fullmatch, source.columns)):
         reason = "The first line looks like data"
-    elif _KNOWN.isdisjoint(map(_plain, source.columns)):
+    elif _KNOWN.isdisjoint(map(_plain, source.columns)) and not any(map(_VALUE.match, second)):
         reason = "The first line may be data"
     else:
         return ""
@@ -448,14 +489,22 @@ def _index_hint(source: Source) -> str:
     return f" Its index has {names}: frame.reset_index() makes columns of it."
 
 
-def _flag(option: str) -> str:
-    """An option on the command line and in Python."""
-    return f"--{option.replace('_', '-')} ({option}=... in Python)"
+def _flag(*options: str) -> str:
+    """Options on the command line and in Python."""
+    words = " and ".join(f"--{option.replace('_', '-')}" for option in options)
+    return f"{words} ({', '.join(f'{option}=...' for option in options)} in Python)"
 
 
-def _listed(columns: Sequence[str]) -> str:
-    first = ", ".join(map(shown, columns[:20]))
-    return first if len(columns) <= 20 else f"{first} and {len(columns) - 20} more"
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    """Names, or the first of them and how many more there are."""
+    if len(names) <= most + 1:  # the last takes no more room than its count
+        return ", ".join(map(shown, names))
+    return f"{', '.join(map(shown, names[:most]))} and {len(names) - most} more"
+
+
+def _few(names: Sequence[str]) -> str:
+    """Names for a line of a summary."""
+    return _listed(names, 5)
 
 
 def _plain(name: str) -> str:

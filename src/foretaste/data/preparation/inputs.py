@@ -180,7 +180,9 @@ class Inputs:
         described: list[Source] = []
         if items is not None:
             described = open_sources(items, config.items_format, "items table", opener)
-            check_format_acts(config.items_format, described)
+            # The encoding of the interactions says nothing of items that are no text.
+            own = replace(config, encoding="utf-8")
+            check_format_acts(own.items_format, described)
             if len(described) > 1:
                 raise InputError(f"items must be one file, and {items} names {len(described)}")
         progress("checksum")

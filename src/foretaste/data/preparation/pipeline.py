@@ -77,14 +77,14 @@ class Pipeline:
         names = [name for source in inputs.interactions for name in source.columns]
         used = plan.columns.values()
         notes = describe_times(engine, kinds) if "time" in kinds else {}
-        notes |= describe_unused(names, used, has_items=inputs.items is not None)
+        items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
+        notes |= describe_unused(names, used, items)
         if "time" not in kinds and config.protocol in ("auto", "leave-one-out") and not plan.parts:
             notes |= describe_times_not_used(engine, sources[0], used)
         notes |= describe_negatives(engine, sources, used)
         notes |= describe_event_types(engine, sources, used)
         notes |= describe_suspicious_ids(engine, kinds)
         notes |= describe_folders(inputs.interactions, used)
-        items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         item_columns = [] if items is None else items.read(engine)
         candidates = None
         if inputs.candidates:
