@@ -32,7 +32,7 @@ AREAS = {
     "negatives": "tests/ops/test_negatives.py tests/models/neumf "
     "tests/training/test_prior_weight.py",
     "random": "tests/ops/test_random.py tests/ops/test_dropout.py "
-    "tests/training/test_ranks_agreement.py",
+    "tests/distributed/test_ranks_agreement.py",
     "split": "tests/data/test_protocols.py tests/data/test_filters.py "
     "tests/data/test_split_properties.py tests/data/test_given_split.py tests/data/test_prepare.py",
     "histories": "tests/data/test_histories.py tests/data/test_dataset.py",
@@ -43,7 +43,7 @@ AREAS = {
     "tests/training/test_early_stopping.py tests/training/test_step.py "
     "tests/training/test_stored_numbers.py",
     "resume": "tests/training/test_resume.py tests/training/test_rerun.py",
-    "ranks": "tests/training/test_ranks_agreement.py tests/evaluation/test_ranks.py "
+    "ranks": "tests/distributed/test_ranks_agreement.py tests/evaluation/test_ranks.py "
     "tests/recommend/test_ranks.py",
     "lists": "tests/recommend",
     "service": "tests/serve/test_api.py tests/serve/test_lists.py tests/serve/test_batching.py "
@@ -563,7 +563,7 @@ FAULTS = [
         "torch.tensor([part.start for part in parts])",
         "torch.tensor([0 for part in parts])",
     ),
-    Fault("ranks", "training/state.py", "self.ranks.sum_(loss_S)", "pass"),
+    Fault("ranks", "distributed/strategy.py", "self.ranks.sum_(tensor := tensor.clone())", "pass"),
     Fault(
         "ranks",
         "training/state.py",

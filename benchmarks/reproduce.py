@@ -22,17 +22,15 @@ from foretaste._util.terminal import run_command
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare, prepared_dataset
 from foretaste.data.manifest import RANDOM
-from foretaste.distributed.launch import joined
 from foretaste.errors import SettingError
 from foretaste.models.registry import config_class
-from foretaste.ops.ranks import Ranks
 from foretaste.report.tables import Cell, Grid, Tabular
-from foretaste.runs.loading import of_first
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import fitted_to
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import Precision, TrainingConfig
+from foretaste.training.strategy import Strategy, strategy_here
 from foretaste.training.verbs import resume, train
 from foretaste.tune.directory import chose_on_test, flattery, trainings_at, write_tables
 
@@ -176,10 +174,10 @@ def reproduce(
     """
     publication, place = PUBLICATIONS[name], output or Path("reproductions") / name
     precisions = list(dict.fromkeys(precision))
-    with joined() as ranks:
-        data = of_first(lambda: _data(publication, dataset, source_dir), open_dataset, ranks)
+    with strategy_here() as strategy:
+        data = strategy.opened(lambda: _data(publication, dataset, source_dir), open_dataset)
         begun_with = {"name": name, "dataset": data.manifest.digest, "device": device}
-        with trainings_at(place, begun_with) if ranks.is_first else nullcontext():
+        with trainings_at(place, begun_with) if strategy.writes else nullcontext():
             found: dict[tuple[str, str, int], Run] = {}
             for each, seed, step in product(precisions, range(1, seeds + 1), publication.steps):
                 config = TrainingConfig(seed=seed, device=device, precision=each)
@@ -191,7 +189,7 @@ def reproduce(
                 for option, half in zip(_HALVES, step.halves, strict=False):
                     settings[option] = found[half, each, seed].path
                 found[step.name, each, seed] = _trained(
-                    path, step.model, data, ranks, callback=callback, **settings
+                    path, step.model, data, strategy, callback=callback, **settings
                 )
             rows = [
                 row
@@ -200,7 +198,7 @@ def reproduce(
                     step,
                     [found[step.name, each, seed + 1] for seed in range(seeds)],
                     [found[step.name, precisions[0], seed + 1] for seed in range(seeds)],
-                    ranks.size,
+                    strategy.hardware.get("num_ranks", 1),
                 )
             ]
             # what has one precision was trained once, for all that were asked for
@@ -208,17 +206,17 @@ def reproduce(
             result = Reproduction(
                 path=place, name=name, publication=publication, results=tuple(results.values())
             )
-            if ranks.is_first:
+            if strategy.writes:
                 write_tables(place, result.grid(), result.notes(), result.rows())
     return result
 
 
-def _trained(path: Path, model: str, dataset: Dataset, ranks: Ranks, **settings: Any) -> Run:
+def _trained(path: Path, model: str, dataset: Dataset, strategy: Strategy, **settings: Any) -> Run:
     """The run at ``path``, trained to its end: from the beginning, or from where it stopped."""
-    if not ranks.agreed((path / CONFIG).exists()):
+    if not strategy.first((path / CONFIG).exists):
         return train(model, dataset, run=path, **settings)
     run = Run.open(path)
-    if ranks.agreed(run.is_finished):
+    if strategy.first(lambda: run.is_finished):
         return run
     return resume(run, dataset=dataset.path, callback=settings["callback"])
 

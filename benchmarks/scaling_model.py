@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from foretaste.distributed.collectives import union_bytes
 from foretaste.models.config import Sharing
 from foretaste.models.registry import build_model, config_class
-from foretaste.ops.ranks import union_bytes
 
 BYTES_PER_PARAMETER = 16
 """Weight, gradient and Adam's two moments in float32."""

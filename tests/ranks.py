@@ -47,7 +47,7 @@ def run_ranks(
     TimeoutError where a rank is not done in time. Function, arguments and results are pickled.
     """
     if size == 1:
-        from foretaste.ops.ranks import Ranks
+        from foretaste.distributed.collectives import Ranks
 
         return [function(Ranks(), *args)]
     if size not in _groups:
@@ -130,7 +130,7 @@ def _serve(pipe: Connection, rank: int, size: int, store: Path) -> None:
     import torch
     import torch.distributed as dist
 
-    from foretaste.ops.ranks import Ranks
+    from foretaste.distributed.collectives import Ranks
 
     torch.set_num_threads(1)
     dist.init_process_group(

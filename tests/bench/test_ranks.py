@@ -15,7 +15,7 @@ from foretaste.bench.inference import bench_inference
 from foretaste.bench.rows import Row, table_of
 from foretaste.bench.session import Session
 from foretaste.bench.train import bench_train
-from foretaste.ops.ranks import Ranks
+from foretaste.distributed.collectives import Ranks
 from tests.bench.rows import MODELS, SHAPE, check_rows
 from tests.ranks import run_ranks
 

@@ -12,9 +12,9 @@ from benchmarks.scaling_model import Training, all_reduce_s, speedup, tables, up
 from foretaste.bench import train as bench_train
 from foretaste.bench.config import TrainBench
 from foretaste.bench.session import Session, load_histories, shape_of
+from foretaste.distributed.collectives import Ranks
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, VAEConfig
-from foretaste.ops.ranks import Ranks
 from tests.docs.pages import page
 from tests.ranks import run_ranks
 
@@ -93,7 +93,7 @@ def counted(ranks: Ranks, case: Training) -> Counted:
         state=state,
         data=sum(_tensors(batches)),
         of_epoch=(8 + 4 * 4) * num_interactions if case.model == "neumf" else 8 * case.num_users,
-        held=len(model.share.users),
+        held=len(model.users),
         num_interactions=num_interactions,
         items=items,
     )

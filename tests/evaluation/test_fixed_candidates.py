@@ -15,7 +15,7 @@ from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
-from foretaste.training.validation import check_candidates
+from foretaste.training.auto import check_candidates
 from tests.evaluation.worlds import TableModel, held_out, histories
 
 NUM_USERS, NUM_ITEMS, K = 80, 50, 5

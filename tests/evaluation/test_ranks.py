@@ -12,13 +12,13 @@ from torch import Tensor
 
 from foretaste.data.dataset import HeldOut
 from foretaste.data.histories import Histories
+from foretaste.distributed.collectives import ALONE, Ranks
+from foretaste.distributed.strategy import strategy_of
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import ClosedFormModel, IterativeModel, RecommenderModel, UserState
 from foretaste.models.registry import build_model, config_class
-from foretaste.models.share import Share
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.ranks import ALONE, Ranks
 from tests.evaluation.worlds import random_held_out
 from tests.ranks import run_ranks
 
@@ -57,7 +57,9 @@ def held_out_users(num_known: int, num_new: int) -> HeldOut:
     )
 
 
-def measured(model: RecommenderModel, heldout: HeldOut, candidates: str) -> dict[str, Any]:
+def measured(
+    model: RecommenderModel, heldout: HeldOut, candidates: str, ranks: Ranks = ALONE
+) -> dict[str, Any]:
     """All that an evaluation has but its duration."""
     seen: list[tuple[int, int]] = []
     has_new = bool((heldout.user_index >= NUM_USERS).any())
@@ -73,6 +75,7 @@ def measured(model: RecommenderModel, heldout: HeldOut, candidates: str) -> dict
         more=True,
         history_lengths=(1, 3) if has_new else None,
         progress=lambda done, users: seen.append((done, users)),
+        ranking=strategy_of(ranks).ranking,
     )
     if not has_new:  # then nothing is ranked again
         assert seen == sorted(seen)
@@ -101,15 +104,11 @@ def whole_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> list[
         np.random.default_rng(4), num_users=NUM_USERS, num_items=NUM_ITEMS, most_targets=1
     )
     model = trained(name, train.history)
-    found = []
-    for heldout in (held_out_users(*size) for size in sizes):
-        for candidates in CANDIDATES:
-            pair = []
-            for each in (ranks, ALONE):
-                model.share = Share.whole(NUM_USERS, NUM_ITEMS, each)
-                pair.append(measured(model, heldout, candidates))
-            found.append(pair)
-    return found
+    return [
+        [measured(model, heldout, candidates, each) for each in (ranks, ALONE)]
+        for heldout in (held_out_users(*size) for size in sizes)
+        for candidates in CANDIDATES
+    ]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -125,18 +124,18 @@ def test_ranks_with_the_whole_model_measure_what_one_does(num_ranks: int, name: 
 class Table(RecommenderModel):
     """Known users are scored by their row, new ones by the last row and all that they have.
 
-    Only the rows of the share are here.
+    Only the rows of ``users`` are here.
     """
 
     name = "table"
 
-    def __init__(self, score_UI: Tensor, share: Share) -> None:
-        super().__init__(None, NUM_USERS, NUM_ITEMS, share)
-        self.rows_UI = score_UI[share.users.start : share.users.stop]
+    def __init__(self, score_UI: Tensor, users: range | None) -> None:
+        super().__init__(None, NUM_USERS, NUM_ITEMS, users)
+        self.rows_UI = score_UI[self.users.start : self.users.stop]
         self.new_I = score_UI[-1]
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        users = self.share.users
+        users = self.users
         is_here_B = (user_index_B >= users.start) & (user_index_B < users.stop)
         score_BI = torch.zeros(len(user_index_B), NUM_ITEMS)
         score_BI[is_here_B] = self.rows_UI[user_index_B[is_here_B] - users.start]
@@ -155,18 +154,18 @@ class Table(RecommenderModel):
         return self._score_catalogue(state).gather(1, item_index_BK)
 
 
-def shares(ranks: Ranks) -> Share:
+def users_of(ranks: Ranks) -> range:
     """Uneven parts; the second of three ranks has nothing."""
     bounds = {2: [0, 9, NUM_USERS], 3: [0, 9, 9, NUM_USERS]}[ranks.size]
-    return Share.of_users(NUM_USERS, NUM_ITEMS, ranks, bounds)
+    return range(bounds[ranks.rank], bounds[ranks.rank + 1])
 
 
-def without_others(heldout: HeldOut, share: Share) -> HeldOut:
-    """The interactions that this rank has in training: of its users."""
+def without_others(heldout: HeldOut, known: range) -> HeldOut:
+    """The interactions that a rank has in training: of its users."""
 
     def own(histories: Histories) -> Histories:
         users = heldout.user_index[histories.row_index()]
-        return histories.where((users >= NUM_USERS) | np.isin(users, share.users))
+        return histories.where((users >= NUM_USERS) | np.isin(users, known))
 
     return replace(heldout, history=own(heldout.history), known=own(heldout.known))
 
@@ -175,14 +174,15 @@ def sharded_tables(ranks: Ranks, sizes: list[tuple[int, int]]) -> list[Any]:
     generator = torch.Generator().manual_seed(2)
     score_UI = torch.randint(-3, 4, (NUM_USERS + 1, NUM_ITEMS), generator=generator).float()
     counts_I = torch.arange(NUM_ITEMS) % 4.0
-    share, found = shares(ranks), []
+    part, found = users_of(ranks), []
     for heldout in (held_out_users(*size) for size in sizes):
         for candidates in CANDIDATES:
             pair = []
-            for each in (share, Share.whole(NUM_USERS, NUM_ITEMS)):
-                model = Table(score_UI, each)
+            for users, each in ((part, ranks), (None, ALONE)):
+                model = Table(score_UI, users)
                 model.item_count_I += counts_I
-                pair.append(measured(model, without_others(heldout, each), candidates))
+                own = without_others(heldout, model.users)
+                pair.append(measured(model, own, candidates, each))
             found.append(pair)
     return found
 
@@ -200,9 +200,9 @@ def sharded_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> lis
         np.random.default_rng(4), num_users=NUM_USERS, num_items=NUM_ITEMS, most_targets=1
     )
     whole = trained(name, train.history)
-    share, found = shares(ranks), []
+    found = []
     config = config_class(name)(**SETTINGS[name])
-    part = build_model(name, config, NUM_USERS, NUM_ITEMS, share)
+    part = build_model(name, config, NUM_USERS, NUM_ITEMS, users_of(ranks))
     rows = {tensor: part.rows_of(tensor) for tensor in whole.state_dict()}
     part.load_state_dict(
         {
@@ -213,8 +213,10 @@ def sharded_models(ranks: Ranks, name: str, sizes: list[tuple[int, int]]) -> lis
     for heldout in (held_out_users(*size) for size in sizes):
         for candidates in ("full", "sampled-4", "fixed"):
             pair = [
-                measured(model.train().eval(), without_others(heldout, model.share), candidates)
-                for model in (part, whole)
+                measured(
+                    model.train().eval(), without_others(heldout, model.users), candidates, each
+                )
+                for model, each in ((part, ranks), (whole, ALONE))
             ]
             found.append(pair)
     return found

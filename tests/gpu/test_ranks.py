@@ -13,7 +13,7 @@ import torch.distributed as dist
 from foretaste.bench.config import TrainBench
 from foretaste.bench.session import Session
 from foretaste.bench.train import Training, training_cases
-from foretaste.ops.ranks import ALONE, Ranks
+from foretaste.distributed.collectives import ALONE, Ranks
 from tests.bench.rows import MODELS, SHAPE
 
 

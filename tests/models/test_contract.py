@@ -10,8 +10,6 @@ import torch
 from foretaste.data import Dataset
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
-from foretaste.models.share import Share
-from foretaste.ops.ranks import Ranks
 from tests.models.contract import (
     NUM_ITEMS,
     NUM_USERS,
@@ -64,10 +62,9 @@ def test_ranks_begin_with_their_rows_of_one_model(name: str) -> None:
     assert isinstance(whole, IterativeModel)
     whole.reset_parameters(5)
     for rank in range(3):
-        share = Share.whole(NUM_USERS, NUM_ITEMS, Ranks(rank, 3))
-        if whole.user_rows:
-            share = Share.of_users(NUM_USERS, NUM_ITEMS, Ranks(rank, 3), [0, 7, 7, NUM_USERS])
-        part = build_model(*made_of, share)
+        starts = [0, 7, 7, NUM_USERS]
+        users = range(starts[rank], starts[rank + 1]) if whole.user_rows else None
+        part = build_model(*made_of, users)
         assert isinstance(part, IterativeModel)
         part.reset_parameters(5)
         for parameter_name, expected in whole.state_dict().items():

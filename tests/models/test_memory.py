@@ -14,7 +14,6 @@ from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
-from foretaste.models.share import Share
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.recvae import RecVAE
 
@@ -70,7 +69,7 @@ def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("foretaste.models.memory.launch", lambda: Launch(0, 8, 0, 8))
     needed = build_model("ease", config := config_class("ease")(), 50, 30).training_bytes(CPU)
     monkeypatch.setattr("foretaste.models.memory.free_bytes", lambda: 8 * needed - 1)
-    check_model_fits("ease", config, 50, 30, CPU, share=Share.whole(50, 30), to_train=True)
+    check_model_fits("ease", config, 50, 30, CPU, to_train=True, num_processes=1)
     with pytest.raises(UnsupportedError, match="ease for 50 users"):
         check_model_fits("ease", config, 50, 30, CPU, to_train=True)
 

@@ -13,9 +13,7 @@ from foretaste.errors import TrainingError
 from foretaste.ops import least_squares
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
-from foretaste.ops.ranks import Ranks
 from tests.ops.cases import histories_of
-from tests.ranks import run_ranks
 
 NUM_FIXED, WIDTH, WEIGHT = 60, 8, 0.2
 LENGTHS = [0, 1, 3, 7, 8, 9, 40, 60, 2, 0, 33]
@@ -192,36 +190,6 @@ def test_what_cannot_be_solved_is_refused(vectors: Tensor, histories: HistoryTen
     ridges = torch.full((len(LENGTHS),), torch.nan, dtype=torch.float64)
     with pytest.raises(TrainingError, match="the systems of 9 of 11 rows cannot be solved in"):
         solve_rows(fixed, histories, WEIGHT, ridges)
-
-
-def solved_by_ranks(ranks: Ranks, vectors: Tensor, last_ridge: float) -> tuple[Tensor, Tensor]:
-    """One row on each rank, whose vectors are a part of all; the ridge of the last is given."""
-    part = ranks.part_of(NUM_FIXED)
-    fixed = FixedVectors.of(vectors[part.start : part.stop], ranks)
-    is_last = ranks.rank == ranks.size - 1
-    ridges = torch.tensor([last_ridge if is_last else 0.5], dtype=torch.float64)
-    return solve_rows(fixed, histories_of([{3, 50}], NUM_FIXED), WEIGHT, ridges, ranks)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_ranks_solve_against_the_vectors_of_all(size: int, vectors: Tensor) -> None:
-    ridges = torch.tensor([0.5], dtype=torch.float64)
-    histories = histories_of([{3, 50}], NUM_FIXED)
-    expected_RD, expected_loss_R = normal_equations(vectors, histories, ridges)
-    for found_RD, loss_R in run_ranks(solved_by_ranks, size, vectors, 0.5):
-        torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(loss_R.double(), expected_loss_R, rtol=1e-4, atol=1e-5)
-
-
-def test_what_one_rank_cannot_solve_ends_all(vectors: Tensor) -> None:
-    for error in run_ranks(error_of_ranks, 2, vectors):
-        assert "the systems of 1 of 2 rows cannot be solved" in error
-
-
-def error_of_ranks(ranks: Ranks, vectors: Tensor) -> str:
-    with pytest.raises(TrainingError) as caught:
-        solved_by_ranks(ranks, vectors, torch.nan)
-    return str(caught.value)
 
 
 def test_a_row_of_millions_of_items(generator: torch.Generator) -> None:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from foretaste.distributed.collectives import Ranks
 from foretaste.errors import SettingError
 from foretaste.evaluation import ranking
-from foretaste.ops.ranks import Ranks
 from foretaste.recommend import Export, Recommender, histories_in_turn, load
 from tests.ranks import run_ranks
 from tests.recommend.shop import HISTORIES

@@ -10,11 +10,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from foretaste.data import Dataset
+from foretaste.distributed import strategy
+from foretaste.distributed.checkpoint import gathered, read_alike
+from foretaste.distributed.collectives import Ranks
+from foretaste.distributed.strategy import of_first
 from foretaste.errors import RankError, RunError
-from foretaste.ops.ranks import Ranks
-from foretaste.runs import Run, loading
-from foretaste.runs.checkpoint_files import OwnRows, read_tensors, save_tensors
-from foretaste.runs.loading import of_first
+from foretaste.runs import Run
+from foretaste.runs.checkpoint_files import RowsOf, read_tensors, save_tensors
 from tests.ranks import run_ranks
 from tests.runs.tiny import make_run
 
@@ -36,16 +38,13 @@ def tensors_of(seed: int) -> dict[str, Tensor]:
     }
 
 
-def rows_of(ranks: Ranks) -> OwnRows:
-    if ranks.size == 1:
-        return OwnRows.all()
-    return OwnRows(ranks, lambda n: ranks.part_of(NUM_ROWS[n]) if n in NUM_ROWS else None)
+def rows_of(ranks: Ranks) -> RowsOf:
+    return lambda n: ranks.part_of(NUM_ROWS[n]) if n in NUM_ROWS and ranks.size > 1 else None
 
 
 def part_of(ranks: Ranks, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors as a rank has them."""
-    own = rows_of(ranks)
-    rows = {name: own.of(name, tensor.dim()) for name, tensor in tensors.items()}
+    rows = {name: rows_of(ranks)(name) for name in tensors}
     return {
         name: tensor if (some := rows[name]) is None else tensor[some.start : some.stop]
         for name, tensor in tensors.items()
@@ -53,12 +52,13 @@ def part_of(ranks: Ranks, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save(ranks: Ranks, path: Path, seed: int) -> None:
-    save_tensors(path, part_of(ranks, tensors_of(seed)), OWNER, rows_of(ranks), {"epoch": 1})
+    whole = gathered(ranks, part_of(ranks, tensors_of(seed)), rows_of(ranks))
+    ranks.on_first(lambda: save_tensors(path, whole, OWNER, {"epoch": 1}))
 
 
 def differences(ranks: Ranks, path: Path, seed: int) -> list[str]:
     """Names of the tensors that are not, on this rank, those of ``seed``."""
-    found = read_tensors(path, OWNER, rows_of(ranks)).tensors
+    found = read_alike(ranks, path, lambda: read_tensors(path, OWNER, rows_of(ranks))).tensors
     expected = part_of(ranks, tensors_of(seed))
     assert found.keys() == expected.keys()
     return [name for name, tensor in expected.items() if not same(found[name], tensor)]
@@ -107,7 +107,7 @@ def opened(ranks: Ranks, path: Path, elsewhere: Path, second: str | None) -> str
         return Run.open(elsewhere if second == "another" and ranks.rank == 1 else place)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "SEEN_WITHIN_S", 0.1)
+        patch.setattr(strategy, "SEEN_WITHIN_S", 0.1)
         if second == "nothing" and ranks.rank == 1:
             patch.setattr(Path, "is_dir", lambda path: False)
         try:

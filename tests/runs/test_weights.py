@@ -17,7 +17,7 @@ from torch import Tensor
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import DatasetReference, Run, load_model, verify
-from foretaste.runs.checkpoint_files import OwnRows, read_tensors, save_tensors
+from foretaste.runs.checkpoint_files import read_tensors, save_tensors
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
 VAE = {"hidden": (8, 6), "latent": 4}
@@ -229,13 +229,13 @@ EVERY_KIND |= {"none": torch.zeros(0, 4), "one": torch.tensor(2.5), 'ä"\\\n': t
 
 
 def write(path: Path, tensors: dict[str, Tensor], note: dict[str, object]) -> None:
-    save_tensors(path, tensors, note, OwnRows.all(), {})
+    save_tensors(path, tensors, note, {})
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
     path, tensors = tmp_path / "file", EVERY_KIND
     write(path, tensors, {"model": "any"})
-    saved = read_tensors(path, {"model": "any"}, OwnRows.all())
+    saved = read_tensors(path, {"model": "any"})
     found = saved.tensors
     assert saved.note["model"] == "any"
     assert found.keys() == tensors.keys()
@@ -252,7 +252,7 @@ def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Pa
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
         with pytest.raises(RunError, match=r"file (is torn|was not written|belongs to another)"):
-            read_tensors(path, {"model": "any"}, OwnRows.all())
+            read_tensors(path, {"model": "any"})
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 4096])

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from foretaste.data import Dataset, GenerateConfig, generate, prepare
+from foretaste.distributed.collectives import Ranks
+from foretaste.distributed.interruption import SharedInterruption
 from foretaste.errors import Interrupted, RankError, RunError
-from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
 from foretaste.training import Callback, resume
 from foretaste.training.callbacks import EpochReport, TrainingStart
@@ -157,7 +158,7 @@ def test_a_lost_rank_says_how_to_go_on(whole: Run) -> None:
         pytest.raises(
             RankError, match=r"lost; go on with: torchrun .* -m -- foretaste train --resume"
         ),
-        errors_say_how_to_go_on(whole, Ranks(0, 2, local_size=2)),
+        errors_say_how_to_go_on(whole, SharedInterruption(Ranks(0, 2), whole.path).command),
     ):
         raise RankError("lost")
 

@@ -32,7 +32,7 @@ from foretaste.training.cuda_graph import RecordedStep
 from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step, check_compiler
-from foretaste.training.trainer import make_batches, make_step
+from foretaste.training.strategy import ALONE
 from tests.compiler import compiling
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
@@ -245,8 +245,8 @@ def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> 
     for compiled in (False, True):
         model = make_model(name)
         plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
-        batches = make_batches(model, histories, plan)
-        step = make_step(model, batches, plan)
+        batches = ALONE.batches(model, histories, plan)
+        step = ALONE.step(model, batches, plan)
         weights = [parameter.detach().clone() for parameter in model.parameters()]
         assert (step.compile(batches) > 0.0) == compiled
         for one, other in zip(model.parameters(), weights, strict=True):
@@ -261,8 +261,8 @@ def test_compiling_changes_nothing_of_a_saved_state(
     """RecVAE keeps the encoder of the epoch's start, and may go on in the middle of one."""
     model = RecVAE(RecVAEConfig(latent=4), NUM_USERS, NUM_ITEMS).train()
     plan = make_plan(batch_size=7)
-    batches = make_batches(model, histories, plan)
-    step = make_step(model, batches, plan)
+    batches = ALONE.batches(model, histories, plan)
+    step = ALONE.step(model, batches, plan)
     step(next(iter(batches.epoch(0))))
     before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
     assert any(name.startswith("kept.") for name in before)
@@ -289,8 +289,8 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_kernels_reach_the_model(kernels: Kernels, histories: HistoryTensors) -> None:
     model = make_model("vae")
     plan = make_plan(kernels=kernels, batch_size=7)
-    batches = make_batches(model, histories, plan)
-    make_step(model, batches, plan)
+    batches = ALONE.batches(model, histories, plan)
+    ALONE.step(model, batches, plan)
     assert model.implementation == kernels
 
 

@@ -20,7 +20,6 @@ from foretaste.models.base import (
 )
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.share import Share
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -37,9 +36,10 @@ class ToyConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ToySweepsConfig(ToyConfig):
-    """A toy fitted by sweeps."""
+    """A toy fitted by sweeps, which cannot be shared out."""
 
     has_steps = False
+    parallel = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +87,9 @@ class ToyVectors(ToyScores):
     item_rows = ("left", "right")
 
     def __init__(
-        self, config: ToyConfig, num_users: int, num_items: int, share: Share | None = None
+        self, config: ToyConfig, num_users: int, num_items: int, users: range | None = None
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
+        super().__init__(config, num_users, num_items, users)
         self.left = nn.Parameter(torch.empty(num_items, config.width))
         self.right = nn.Parameter(torch.empty(num_items, config.width))
 
@@ -107,12 +107,12 @@ class ToyVectors(ToyScores):
         return self.left @ self.right.T
 
     def own_users(self, histories: HistoryTensors) -> HistoryTensors:
-        """Those that this rank computes with."""
-        users = self.share.ranks.part_of(len(histories))
+        """Those that are here."""
+        users = self.part_of(len(histories))
         return histories[users.start : users.stop]
 
     def error(self, histories: HistoryTensors) -> Tensor:
-        """Mean squared error of the users' rows; those of ranks add up."""
+        """Mean squared error of the users' rows; those of parts add up."""
         history_BI = self.own_users(histories).to_dense()
         squares = (history_BI - history_BI @ self.weights()).square()
         return squares.sum() / (len(histories) * self.num_items)
@@ -179,9 +179,8 @@ class ToySweeps(ToyVectors, SweepModel):
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
         # In float64, so that equal sweeps round to equal weights.
-        history_BI = self.own_users(batch.histories).to_dense().double()
+        history_BI = batch.histories.to_dense().double()
         gram_II = history_BI.T @ history_BI
-        self.share.ranks.sum_(gram_II)
         target_II = torch.linalg.solve(gram_II + torch.eye(len(gram_II)), gram_II)
         ridge = torch.eye(self.left.shape[1])
         for one, other, side_II in (
@@ -191,8 +190,8 @@ class ToySweeps(ToyVectors, SweepModel):
             fixed = other.double()
             one.copy_(torch.linalg.solve(fixed.T @ fixed + ridge, fixed.T @ side_II.T).T)
         penalty = self.left.square().sum() + self.right.square().sum()
-        loss = (target_II - self.weights()).square().sum() + penalty
-        return loss / self.share.ranks.size
+        error: Tensor = (target_II - self.weights()).square().sum()
+        return error + penalty
 
 
 class ToyFit(ToyScores, ClosedFormModel):

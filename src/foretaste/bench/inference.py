@@ -22,13 +22,13 @@ from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, time
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
+from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.evaluation.ranking import scoring, to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss.inputs import InteractionInputs
 from foretaste.ops.precision_flags import float32_products
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.precision import PrecisionPolicy
 
 _PAIRS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)

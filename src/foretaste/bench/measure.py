@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from foretaste._util.memory import peak_of_process, reset_peak_of_process
-from foretaste.ops.ranks import ALONE, Ranks
+from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 
 Side = TypeVar("Side")

@@ -22,6 +22,7 @@ from foretaste.bench.rows import Row, environment
 from foretaste.data.histories import Histories
 from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
+from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.distributed.launch import joined
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
@@ -30,9 +31,7 @@ from foretaste.models.config import TrainingSize
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.registry import build_model, model_class
-from foretaste.models.share import Share
 from foretaste.models.vae.config import VAEConfig
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
 
@@ -172,12 +171,16 @@ class Session:
         self.log(f"generating {self.shape.num_interactions:,} interactions")
         return load_histories(self.shape, self.options.data_cache)
 
-    def build(self, histories: Histories, share: Share | None = None) -> NeuralModel:
-        """The untrained model on the device, its weights drawn; for a rank's share that share."""
-        share = share or Share.whole(histories.num_users, histories.num_items)
-        sizes = (self.name, self.model, share.num_users, share.num_items)
-        check_model_fits(*sizes, self.device, share=share)
-        model = build_model(*sizes, share)
+    def build(
+        self, histories: Histories, users: range | None = None, num_users: int | None = None
+    ) -> NeuralModel:
+        """The untrained model on the device, its weights drawn.
+
+        With ``users`` of all ``num_users``, whose ``histories`` are given, a part of it.
+        """
+        sizes = (self.name, self.model, num_users or histories.num_users, histories.num_items)
+        check_model_fits(*sizes, self.device, users=users)
+        model = build_model(*sizes, users)
         assert isinstance(model, NeuralModel)
         model.to(self.device).count_items(to_device(histories, self.device))
         model.reset_parameters(self.options.seed)

@@ -16,16 +16,15 @@ from foretaste.bench.measure import PeakMemory, Spread, timed
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
+from foretaste.distributed.collectives import ALONE, Ranks
+from foretaste.distributed.strategy import strategy_of
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.neumf.config import NeuMFConfig
-from foretaste.models.share import Share
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.loop import fit
 from foretaste.training.state import Clock, TrainingState
-from foretaste.training.trainer import make_batches, make_step
 
 _BATCH_SIZES = {
     ("neumf", "cuda"): 1 << 20,
@@ -252,18 +251,15 @@ class Training:
         self, session: Session, histories: Histories, plan: TrainingPlan, ranks: Ranks = ALONE
     ) -> None:
         self.plan = plan
-        share = Share.of(
-            session.model.parallel,
-            histories.num_users,
-            histories.num_items,
-            ranks,
-            histories.user_bounds,
-        )
-        part = histories[share.users.start : share.users.stop]
-        self.model = session.build(part, share)
+        strategy, num_users = strategy_of(ranks), histories.num_users
+        users = strategy.users(session.model.parallel, num_users, histories.user_bounds)
+        part = histories if users is None else histories[users.start : users.stop]
+        self.model = session.build(part, users, num_users)
         tensors = to_device(part, session.device)
-        self.batches = make_batches(self.model, tensors, plan)
-        self.step = make_step(self.model, self.batches, plan)
+        strategy.count_items(self.model, tensors)
+        self.batches = strategy.batches(self.model, tensors, plan)
+        self.step = strategy.step(self.model, self.batches, plan)
+        self.total = strategy.total
 
     def run(
         self,
@@ -281,7 +277,7 @@ class Training:
             num_steps_per_epoch=self.batches.num_batches,
             num_samples=self.batches.num_samples,
             device=self.model.device,
-            ranks=self.model.share.ranks,
+            total=self.total,
         )
         fit(
             self.step,

@@ -60,7 +60,10 @@ class AnswerOptions:
             output = Output.of(
                 self.output, overwrite=self.overwrite, spreadsheet_safe=self.spreadsheet_safe
             )
-            output.check_ranks(launch().size)
+            if (size := launch().size) > 1:
+                from foretaste.distributed.lists import check_is_directory
+
+                check_is_directory(output, size)
         elif all:
             raise SettingError("--all needs --output FILE: lists of everyone are not printed")
         elif self.overwrite:

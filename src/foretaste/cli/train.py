@@ -265,11 +265,10 @@ def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
     if launch().size == 1 or are_prepared(sources):
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
-    from foretaste.distributed.launch import joined
-    from foretaste.runs.loading import of_first
+    from foretaste.training.strategy import strategy_here
 
-    with joined() as ranks:
-        return of_first(lambda: raw.open(sources, quiet=quiet), open_dataset, ranks)
+    with strategy_here() as strategy:
+        return strategy.opened(lambda: raw.open(sources, quiet=quiet), open_dataset)
 
 
 @contextmanager

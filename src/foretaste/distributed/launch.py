@@ -27,8 +27,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 import foretaste
 from foretaste._util.process import Launch, launch
+from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.errors import RankError, Report, report_of, with_report
-from foretaste.ops.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

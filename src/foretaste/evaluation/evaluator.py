@@ -23,12 +23,12 @@ from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
     check_ranking_fits,
-    own_batches,
     scoring,
     state_of,
     target_ranks,
     to_device,
     top_k,
+    user_batches,
     users_at_once,
     without_items,
 )
@@ -61,17 +61,13 @@ def evaluate(
     more: bool = False,
     history_lengths: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    ranking: Callable[..., Ranking] | None = None,
 ) -> Evaluation:
     """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
 
-    The ranks of ``model.share`` share out the users; all of them call this, and each returns the
-    metrics of all users: to the last bit those of a single process with the same weights and as
-    many threads, or to rounding where items are sharded.
-
     Args:
         model: scores the catalogue that ``heldout.history`` counts.
-        heldout: the users, what the model may know of them, and what it should find; the items
-            known of users, and among items, that are sharded to other ranks are not looked at.
+        heldout: the users, what the model may know of them, and what it should find.
         num_train_users: users below this number were trained on (`user_state`); the others are
             answered by `fold_in`.
         protocol: how the dataset was split, as it is to be printed.
@@ -82,9 +78,9 @@ def evaluate(
         batch: users ranked at once; by default as many as memory is reserved for.
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
         history_lengths: rank users unseen in training again with so many items of their history.
-        progress: called with the number of users done and of all users after each batch; among
-            ranks, the share of a rank's own that is done stands for that of all. Begins anew for
-            each history length.
+        progress: called with the number of users done and of all users after each batch. Begins
+            anew for each history length.
+        ranking: makes the `Ranking`; another one has users ranked by other processes too.
 
     Raises SettingError for candidates and lengths that do not exist, and for history lengths where
     training saw every user, DatasetError where nothing is held out, the model has another
@@ -107,7 +103,7 @@ def evaluate(
         from foretaste.evaluation.lists import ListMeasures
 
         lists = ListMeasures(model, lengths, num_train_users, has_lists=rule.kind == "full")
-    rank = partial(_Ranker, model, rule, lengths[-1], num_train_users, seed, batch)
+    rank = partial(ranking or Ranking, model, rule, lengths[-1], num_train_users, seed, batch)
     ranker = rank(counted, lists)
     ranks = ranker.run(progress)
     elapsed_s = time.perf_counter() - started
@@ -116,7 +112,7 @@ def evaluate(
     if lists is not None:
         from foretaste.evaluation.groups import activity_groups, popularity_groups
 
-        lists.gather()
+        lists.gather(ranker.gathered)
         groups += activity_groups(per_user, lists.history_lengths(), ranks.num_targets_U)
         groups += popularity_groups(ranks, lists.item_groups, lengths)
         per_user |= lists.per_user()
@@ -131,9 +127,7 @@ def evaluate(
             seed,
         )
     metrics = mean_metrics(per_user, ranks.num_targets_U)
-    known_U = torch.from_numpy(counted.history.lengths() > 0).long()
-    model.share.ranks.sum_(known_U)  # of users and items on other ranks they know
-    known = known_U.numpy() > 0
+    known = ranker.total(torch.from_numpy(counted.history.lengths())).numpy() > 0
     of_known: dict[str, Metric] = {}
     if known.any() and not known.all():
         values = {name: found[known] for name, found in per_user.items()}
@@ -153,7 +147,7 @@ def evaluate(
         num_unseen_targets=counted.target.num_interactions - len(ranks.user_T),
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),
-        elapsed_s=model.share.ranks.agreed(elapsed_s),
+        elapsed_s=elapsed_s,
         num_users_unknown=int((~known).sum()),
         of_known=of_known,
         user_index=counted.user_index,
@@ -187,8 +181,8 @@ def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> No
         )
 
 
-class _Ranker:
-    """Ranks of the held-out items of all users, batch by batch, on the model's device.
+class Ranking:
+    """Ranks the held-out items of all users, batch by batch, on the model's device.
 
     ``k`` is the length of the longest list, and ``lists`` are measured on the way; the other
     arguments are those of `evaluate`.
@@ -235,21 +229,21 @@ class _Ranker:
 
     def run(self, progress: Callable[[int, int], None] | None) -> TargetRanks:
         """Rank every user of ``heldout``; ``progress`` gets (users done, users in all)."""
-        heldout, share = self._heldout, self._model.share
-        batches = [*own_batches(heldout.user_index, self._num_train_users, self._at_once, share)]
+        heldout, batches = self._heldout, self.batches()
         num_own, num_done = sum(own.stop - own.start for _, own in batches), 0
         with scoring(self._model):
+            self.begin()
             for rows, own in batches:
                 with span("evaluate"), float32_products(self._model.device):
                     self._rank(rows, own)
                 num_done += own.stop - own.start
                 if progress is not None:
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
+        self.best_rank_I = self.least(self.best_rank_I)
+        self.num_samples = self.total(self.num_samples)
+        self.num_short = self.total(self.num_short)
         found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
-        share.ranks.min_(self.best_rank_I)
-        share.ranks.sum_(self.num_samples, self.num_short)
-        found_T4 = torch.cat(share.ranks.gathered(found_T4))
-        user_T, above_T, tied_T, item_T = found_T4.numpy().T
+        user_T, above_T, tied_T, item_T = self.gathered(found_T4).numpy().T
         return TargetRanks(
             user_T=user_T,
             above_T=above_T,
@@ -257,6 +251,27 @@ class _Ranker:
             item_T=item_T,
             num_targets_U=heldout.target.lengths(),
         )
+
+    def begin(self) -> None:
+        """Called once the model is to score, before the first batch."""
+
+    def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
+        """Rows of ``heldout`` to score at once, and those among them to rank here."""
+        user_index = self._heldout.user_index
+        whole = user_batches(user_index, self._num_train_users, self._at_once)
+        return [(rows, slice(0, len(rows))) for rows in whole]
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all processes that rank."""
+        return tensor
+
+    def least(self, tensor: Tensor) -> Tensor:
+        """The minimum of a tensor over all processes that rank."""
+        return tensor
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows of all processes that rank."""
+        return rows
 
     def _rank(self, rows: NDArray[np.int64], own: slice) -> None:
         """Rank the targets of the users ``rows[own]``, scored in one batch with the other rows."""

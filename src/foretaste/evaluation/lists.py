@@ -1,7 +1,7 @@
 """Measures of lists beyond accuracy: novelty, long tail, diversity and popularity lift.
 
 They are of the lists that are ranked for the other metrics. Sums are taken in float64, user by
-user, so that neither batches nor ranks change a bit of them.
+user, so that how they are shared out changes no bit of them.
 
 Shape suffixes: B users, K ranks of the longest list, L list lengths, N items of histories,
 I items of the catalogue, D width of item vectors, U all users.
@@ -9,12 +9,13 @@ I items of the catalogue, D width of item vectors, U all users.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from foretaste.errors import UnsupportedError
 from foretaste.evaluation.config import metric_name
@@ -63,7 +64,6 @@ class ListMeasures:
         self.count_I = model.item_count_I.cpu().numpy().astype(np.float64)
         self.item_groups = item_groups(self.count_I)
         self._bits_I = np.log2(max(num_train_users, 1)) - np.log2(np.maximum(self.count_I, 1))
-        self._ranks = model.share.ranks
         self._k = np.asarray(k)
         self._vector_ID = _item_vectors(model) if has_lists else None
         lengths = {"novelty": k, "long_tail": k, "popularity_lift": k} if has_lists else {}
@@ -82,10 +82,12 @@ class ListMeasures:
         measures = self._of_lists(top) if self._names else []
         self._batches.append(np.concatenate([rows[:, None], history_B2, *measures], axis=1))
 
-    def gather(self) -> None:
-        """Bring the users of all ranks together, in their order."""
-        users = torch.from_numpy(np.concatenate(self._batches))
-        found = torch.cat(self._ranks.gathered(users)).numpy()
+    def gather(self, gathered: Callable[[Tensor], Tensor]) -> None:
+        """Bring the users of all batches together, in their order.
+
+        ``gathered`` adds the rows of users that other processes have.
+        """
+        found = gathered(torch.from_numpy(np.concatenate(self._batches))).numpy()
         self._batches = [found[np.argsort(found[:, 0])]]
 
     def history_lengths(self) -> Integers:

@@ -19,7 +19,6 @@ from torch import Tensor
 from foretaste._util.memory import require_memory
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.memory import free_on
-from foretaste.models.share import Share
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
@@ -65,29 +64,6 @@ def user_batches(
     for rows in (np.flatnonzero(is_known), np.flatnonzero(~is_known)):
         for start in range(0, len(rows), at_once):
             yield rows[start : start + at_once]
-
-
-def own_batches(
-    user_index: NDArray[np.integer], num_train_users: int, at_once: int, share: Share
-) -> Iterator[tuple[NDArray[np.int64], slice]]:
-    """The batches of `user_batches` that are for one of several ranks, and its users in each.
-
-    Every rank takes whole batches, the same as a single process, so that sums within them, and so
-    scores, are the same to the last bit. Batches are shared out in contiguous parts. But where
-    users are sharded (``user_index`` ascends), one of known users is for each rank that has any of
-    them.
-    """
-    batches = list(user_batches(user_index, num_train_users, at_once))
-    if share.shards_users:
-        num_known = sum(user_index[rows[0]] < num_train_users for rows in batches)
-        for rows in batches[:num_known]:
-            bounds = (share.users.start, share.users.stop)
-            start, stop = np.searchsorted(user_index[rows], bounds).tolist()
-            if start < stop:
-                yield rows, slice(start, stop)
-        batches = batches[num_known:]
-    for number in share.ranks.part_of(len(batches)):
-        yield batches[number], slice(0, len(batches[number]))
 
 
 def state_of(

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.share import Share
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
@@ -57,9 +56,8 @@ StateParts = tuple[Tensor | HistoryTensors | UserState, ...]
 class RecommenderModel(nn.Module, ABC):
     """A model that scores the catalogue for known and new users.
 
-    Scores are float32; only their order within a user means anything. Where the items are shared
-    out over ranks, histories, scores and candidates are of this rank's items, numbered from its
-    first, and all ranks ask for the states of the same users at once.
+    Scores are float32; only their order within a user means anything. Of tables with a row for each
+    user, a model may have the rows of consecutive ``users`` alone: others are unknown to it.
     """
 
     name: ClassVar[str]
@@ -80,19 +78,23 @@ class RecommenderModel(nn.Module, ABC):
     config: Any
     """Its settings, an instance of ``config_class``."""
 
-    share: Share
-    """The part of it that is here, one of several ranks or all."""
+    users: range
+    """The users whose rows it has."""
+
+    is_part: bool
+    """It is a part of a model: others have the rows of other users."""
 
     scores_known_users_only = False
     """True where a `scorer` cannot fold in: new users are fitted by gradient steps."""
 
     def __init__(
-        self, config: Any, num_users: int, num_items: int, share: Share | None = None
+        self, config: Any, num_users: int, num_items: int, users: range | None = None
     ) -> None:
         super().__init__()
         survive_forks()
         self.config = config
-        self.share = share or Share.whole(num_users, num_items)
+        self.users = range(num_users) if users is None else users
+        self.is_part = users is not None
         self.num_users = num_users
         self.num_items = num_items
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
@@ -112,10 +114,17 @@ class RecommenderModel(nn.Module, ABC):
         return super().train(mode)
 
     def rows_of(self, name: str) -> range | None:
-        """The rows of a parameter that are here alone; None where every rank has all of them."""
-        if self.share.shards_users and name in self.user_rows:
-            return self.share.users
-        return None
+        """The rows of a parameter that are here, where those of others are not; None for all."""
+        return self.users if name in self.user_rows and self.is_part else None
+
+    def rows_of_users(self, table_UD: Tensor, user_index_B: Tensor) -> Tensor:
+        """Rows [B, D] of a table of ``users``; zeros for users whose rows are not here."""
+        if not self.is_part:
+            return table_UD.index_select(0, user_index_B)
+        is_here_B = (user_index_B >= self.users.start) & (user_index_B < self.users.stop)
+        row_BD = table_UD.new_zeros(len(user_index_B), table_UD.shape[1])
+        row_BD[is_here_B] = table_UD[user_index_B[is_here_B] - self.users.start]
+        return row_BD
 
     def weight_bytes(self) -> int:
         """Memory of its weights and of what else it keeps."""
@@ -128,8 +137,6 @@ class RecommenderModel(nn.Module, ABC):
     def count_items(self, histories: HistoryTensors) -> None:
         """Learn how many training users have each item: the order for users without a history."""
         self.item_count_I[:] = torch.bincount(histories.item_index, minlength=self.num_items)
-        if self.share.shards_users:
-            self.share.ranks.sum_(self.item_count_I)
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
@@ -213,6 +220,9 @@ class IterativeModel(RecommenderModel):
     implementation: Implementation = "auto"
     """Of the operations of a training step."""
 
+    part_of: Callable[[int], range] = range
+    """Of so many users of a batch, those that are here."""
+
     @classmethod
     @abstractmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
@@ -256,9 +266,9 @@ class NeuralModel(IterativeModel):
     """Of the large products of training; None means as the weights are."""
 
     def __init__(
-        self, config: Any, num_users: int, num_items: int, share: Share | None = None
+        self, config: Any, num_users: int, num_items: int, users: range | None = None
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
+        super().__init__(config, num_users, num_items, users)
         self._memory = Buffers()
         self.kept: dict[str, Tensor] = {}  # of training: earlier values of parameters, by name
 
@@ -280,17 +290,9 @@ class NeuralModel(IterativeModel):
         return False
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Parameters by the name of the optimizer that updates them.
-
-        Those of a rank without rows too: all ranks step alike.
-        """
+        """Parameters by the name of the optimizer that updates them; those without rows too."""
         learned = (one for one in self.parameters() if one.requires_grad)
         return {"all": [one for one in learned if one.shape[1:].numel()]}
-
-    def summed_parameters(self) -> list[nn.Parameter]:
-        """Parameters whose gradients add up over the ranks; those of the others are whole."""
-        named = self.named_parameters()
-        return [parameter for name, parameter in named if self.rows_of(name) is None]
 
     def touched_items(self, batch: Batch) -> Tensor | None:
         """Items of a batch, integers with repeats: gradients of other rows of `item_rows` are zero.

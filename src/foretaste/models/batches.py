@@ -16,7 +16,7 @@ class Batch(Protocol):
 
     @property
     def num_samples(self) -> int:
-        """Samples of the whole batch, of which a rank may have a part."""
+        """Samples of the whole batch, of which a part may be here."""
         ...
 
     def tensors(self) -> tuple[Tensor, ...]:

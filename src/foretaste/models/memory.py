@@ -8,7 +8,6 @@ from foretaste._util.memory import free_bytes, require_memory
 from foretaste._util.process import launch
 from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import build_model, model_class
-from foretaste.models.share import Share
 
 _UNCOUNTABLE = 2**63
 """Bytes of what has more elements than PyTorch can count."""
@@ -17,7 +16,7 @@ _UNCOUNTABLE = 2**63
 def free_on(device: torch.device, num_processes: int | None = None) -> int:
     """Bytes that could still be taken on a device, PyTorch's own cache included.
 
-    Processes of one machine share its memory out: so many, or all that torchrun started there.
+    Processes share the memory of one machine: so many, or all that a launcher started there.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -31,13 +30,12 @@ def training_bytes(model: RecommenderModel, device: torch.device, has_average: b
 
 
 def num_parameters(model: RecommenderModel) -> int:
-    """Numbers that are learned, over all ranks."""
-    count = torch.zeros((), dtype=torch.int64)
-    for name, parameter in model.named_parameters():
-        if model.share.ranks.is_first or model.rows_of(name) is not None:
-            count += parameter.numel()
-    model.share.ranks.sum_(count)
-    return int(count)
+    """Numbers that are learned, those of users whose rows are not here too."""
+    return sum(
+        parameter.shape[1:].numel()
+        * (len(parameter) if model.rows_of(name) is None else model.num_users)
+        for name, parameter in model.named_parameters()
+    )
 
 
 def check_model_fits(
@@ -47,14 +45,17 @@ def check_model_fits(
     num_items: int,
     device: torch.device,
     *,
-    share: Share | None = None,
+    users: range | None = None,
     to_train: bool = False,
     has_average: bool = False,
+    num_processes: int | None = None,
 ) -> None:
-    """UnsupportedError where ``device`` has no room for a model, or for `training_bytes`."""
+    """UnsupportedError where ``device`` has no room for a model, or for `training_bytes`.
+
+    With ``users``, of a part that has the rows of these; ``num_processes`` share the memory."""
     try:
         with torch.device("meta"):
-            model = build_model(name, config, num_users, num_items, share)
+            model = build_model(name, config, num_users, num_items, users)
         needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
     except (RuntimeError, TypeError) as error:  # by how far it is beyond what can be counted
         if "overflow" not in str(error).lower():
@@ -62,5 +63,4 @@ def check_model_fits(
         needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
-    free = free_on(device, share.ranks.local_size if share else None)
-    require_memory(needed, free, what, model_class(name).memory_advice)
+    require_memory(needed, free_on(device, num_processes), what, model_class(name).memory_advice)

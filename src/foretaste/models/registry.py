@@ -11,7 +11,6 @@ from foretaste._util.settings import wrong
 if TYPE_CHECKING:
     from foretaste.models.base import RecommenderModel
     from foretaste.models.config import ModelConfig
-    from foretaste.models.share import Share
 
 _NEUMF = "foretaste.models.neumf"
 _VAE = "foretaste.models.vae"
@@ -54,19 +53,18 @@ def model_class(name: str) -> type[RecommenderModel]:
 
 
 def build_model(
-    name: str, config: object, num_users: int, num_items: int, share: Share | None = None
+    name: str, config: object, num_users: int, num_items: int, users: range | None = None
 ) -> RecommenderModel:
     """An untrained model ``name`` for that many training users and catalogue items, on the CPU.
 
-    ``config`` is an instance of ``config_class(name)``; ``share`` the part of one of several ranks.
+    ``config`` is an instance of ``config_class(name)``. With ``users``, it is a part of one, with
+    the rows of these.
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
     kind: Any = model_class(name)
-    if share is None or share.ranks.size == 1:
-        model: RecommenderModel = kind(config, num_users, num_items)
-    else:
-        model = kind(config, num_users, num_items, share=share)
+    part = {} if users is None else {"users": users}
+    model: RecommenderModel = kind(config, num_users, num_items, **part)
     return model
 
 

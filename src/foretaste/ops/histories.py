@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from foretaste.ops.ranks import Ranks
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -73,27 +71,10 @@ class HistoryTensors:
         position_N = torch.arange(shift_N.numel(), device=self.device) + shift_N
         return HistoryTensors(offsets, self.item_index[position_N], self.num_items)
 
-    def gathered_rows(self, items: range, ranks: Ranks) -> HistoryTensors:
-        """The rows of all ``ranks``, which have consecutive ones each, of some items alone.
-
-        The items are numbered from the first of them.
-        """
-        num_here = torch.tensor([len(self)], device=self.device)
-        nums = torch.cat(ranks.gathered(num_here)).tolist()
-        row_N = self.row_index() + sum(nums[: ranks.rank])
-        found = []
-        for _, pair_N2 in ranks.gathered_in_pieces(torch.stack([row_N.int(), self.item_index], 1)):
-            item_N = pair_N2[:, 1]
-            found.append(pair_N2[(item_N >= items.start) & (item_N < items.stop)])
-        row_N, item_N = torch.cat(found).T
-        row_N, order_N = torch.sort(row_N, stable=True)
-        item_index = item_N[order_N] - items.start
-        return HistoryTensors(_offsets(row_N, sum(nums)), item_index, len(items))
-
     def transposed(self) -> HistoryTensors:
         """Histories of the items: the rows that have each of them, as int32."""
         order_N = torch.sort(self.item_index, stable=True).indices
-        offsets = _offsets(self.item_index, self.num_items)
+        offsets = offsets_of(self.item_index, self.num_items)
         return HistoryTensors(offsets, self.row_index().int()[order_N], len(self))
 
     def to_dense(self) -> Tensor:
@@ -103,7 +84,7 @@ class HistoryTensors:
         return dense_BI
 
 
-def _offsets(row_N: Tensor, num_rows: int) -> Tensor:
+def offsets_of(row_N: Tensor, num_rows: int) -> Tensor:
     """Offsets [num_rows + 1] of entries in the order of their rows."""
     offsets = torch.zeros(num_rows + 1, dtype=torch.int64, device=row_N.device)
     torch.cumsum(torch.bincount(row_N, minlength=num_rows), 0, out=offsets[1:])

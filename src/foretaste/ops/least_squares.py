@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -31,7 +31,6 @@ from torch.nn import functional as F
 from foretaste.errors import TrainingError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.ranks import ALONE, Ranks
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
@@ -75,19 +74,26 @@ class FixedVectors:
         return len(self.vector_ND) - 1
 
     @classmethod
-    def of(cls, vector_ND: Tensor, ranks: Ranks = ALONE) -> FixedVectors:
-        """The vectors of all ranks, each of which has consecutive ones; TrainingError where they
-        are not finite."""
-        # Summed in the order of the ranks, to the same bits on each.
-        gramian_DD = torch.cat(ranks.gathered(gramian(vector_ND)[None])).sum(0)
+    def of(cls, vector_ND: Tensor) -> FixedVectors:
+        """These vectors; TrainingError where they are not finite."""
+        pieces = [(slice(0, len(vector_ND)), vector_ND)]
+        return cls.of_pieces(gramian(vector_ND), pieces, len(vector_ND), vector_ND.dtype)
+
+    @classmethod
+    def of_pieces(
+        cls,
+        gramian_DD: Tensor,
+        pieces: Iterable[tuple[slice, Tensor]],
+        num_vectors: int,
+        dtype: torch.dtype,
+    ) -> FixedVectors:
+        """As `of`, for vectors that come piece by piece, each with its place."""
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
         eigenvalue_D, basis_DD = torch.linalg.eigh(gramian_DD)
-        basis_DD = basis_DD.to(vector_ND.dtype)
-        num_vectors = torch.tensor(len(vector_ND), device=vector_ND.device)
-        ranks.sum_(num_vectors)
-        rotated_ND = vector_ND.new_zeros(int(num_vectors) + 1, vector_ND.shape[1])
-        for place, piece_ND in ranks.gathered_in_pieces(vector_ND):
+        basis_DD = basis_DD.to(dtype)
+        rotated_ND = basis_DD.new_zeros(num_vectors + 1, len(basis_DD))
+        for place, piece_ND in pieces:
             torch.mm(piece_ND, basis_DD, out=rotated_ND[place])
         return cls(rotated_ND, basis_DD, eigenvalue_D.clamp_(min=0.0))
 
@@ -106,12 +112,10 @@ def solve_rows(
     histories: HistoryTensors,
     unobserved_weight: float,
     ridge_R: Tensor,
-    ranks: Ranks = ALONE,
 ) -> tuple[Tensor, Tensor]:
     """The solution of each row, [R, D] float32, and its loss, [R].
 
-    A row without items is zero. Raises TrainingError, on all ``ranks``, where a system of any
-    cannot be factorized.
+    A row without items is zero. Raises TrainingError where a system cannot be factorized.
 
     Args:
         histories: of the R rows, items being numbers of fixed vectors.
@@ -139,14 +143,9 @@ def solve_rows(
     numbers = _NUMBERS_AT_ONCE[histories.device.type]
     chunks = list(_chunks(lengths, solution_RD.shape[1], numbers))
     failures = _of_each(solve_chunk, chunks, histories.device)
-    counts = torch.tensor([0, len(histories)], device=histories.device)
-    if failures:
-        counts[0] = torch.stack(failures).sum()
-    ranks.sum_(counts)
-    num_failures, num_rows = counts.tolist()  # sync
-    if num_failures:
+    if failures and (num_failures := int(torch.stack(failures).sum())):  # sync
         raise TrainingError(
-            f"the systems of {num_failures:,} of {num_rows:,} rows cannot be solved in "
+            f"the systems of {num_failures:,} of {len(histories):,} rows cannot be solved in "
             "float32; raise --regularization"
         )
     return solution_RD, loss_R

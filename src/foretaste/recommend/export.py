@@ -1,5 +1,5 @@
 """Lists of many users, written as they are made: one file of Parquet, CSV or JSON lines, or a
-directory of part files, one of each rank."""
+directory of part files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_directory, atomic_file, flush, is_empty_directory
 from foretaste._util.files import is_name_text
@@ -24,7 +25,6 @@ from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
-    from foretaste.ops.ranks import Ranks
     from foretaste.recommend.top_k import SimilarItemRanker, TopItems, UserRanker
 
 WriteTable = Callable[[pa.Table], None]
@@ -43,7 +43,7 @@ class Output:
     spreadsheet_safe: bool
     """Text that a spreadsheet would compute gets an apostrophe in front; for CSV alone."""
     is_directory: bool
-    """A directory holds a part file of each rank, which together are what one file would be."""
+    """A directory holds part files, which together are what one file would be."""
 
     @classmethod
     def of(cls, output: Path | str, *, overwrite: bool, spreadsheet_safe: bool) -> Output:
@@ -99,27 +99,18 @@ class Output:
                 "it; name another directory"
             )
 
-    def check_ranks(self, num_ranks: int) -> None:
-        """SettingError where so many would write one file."""
-        if num_ranks > 1 and not self.is_directory:
-            raise SettingError(
-                f"output {self.path} is one file, and {num_ranks} ranks write one each; name a "
-                f"directory for them, with / at its end: {self.path}/"
-            )
-
     @contextmanager
-    def writer(self, schema: pa.Schema, ranks: Ranks) -> Iterator[WriteTable]:
+    def writer(self, schema: pa.Schema, writing: Writing) -> Iterator[WriteTable]:
         """Yield what appends a table; the output appears, whole, when the block ends well.
 
         SettingError where something is there by then that is not to be replaced.
-        A directory does so when it ends well on every rank.
         """
         path = self.path
-        self.check_ranks(ranks.size)
+        writing.check(self)
         try:
             with (
                 (
-                    self._part_file(ranks)
+                    writing.part_file(self)
                     if self.is_directory
                     else atomic_file(path, replace=self.overwrite)
                 ) as file,
@@ -136,21 +127,47 @@ class Output:
             reason = os.strerror(error.errno) if error.errno else error
             raise SettingError(f"output {path} cannot be written: {reason}") from error
 
-    @contextmanager
-    def _part_file(self, ranks: Ranks) -> Iterator[Path]:
-        """Yield the file of a rank, in the directory that the first of them makes."""
-        with ExitStack() as stack:
-            made = atomic_directory(self.path, replace=self.overwrite)
-            directory = Path(ranks.on_first(lambda: str(stack.enter_context(made))))
-            file = directory / f"part-{ranks.rank:05d}-of-{ranks.size:05d}{self.ending}"
-            yield file
-            flush(file)
-            ranks.barrier()  # all are written
-            ranks.on_first(lambda: self._put(stack))
+    def new_directory(self) -> AbstractContextManager[Path]:
+        """The directory of part files, which takes its place when the block ends well."""
+        return atomic_directory(self.path, replace=self.overwrite)
 
-    def _put(self, directory: ExitStack) -> None:
+    def part_name(self, number: int, num_parts: int) -> str:
+        """The name of one of so many part files."""
+        return f"part-{number:05d}-of-{num_parts:05d}{self.ending}"
+
+    def put(self, directory: ExitStack) -> None:
+        """Have a `new_directory`, whose files are written, take its place."""
         self._check_directory()  # again: something may have come there meanwhile
         directory.close()
+
+
+class Writing:
+    """How lists are written: by this process, all of them.
+
+    `foretaste.distributed.lists.SharedWriting` has several processes write some each.
+    """
+
+    num_processes = 1
+
+    def check(self, output: Output) -> None:
+        """SettingError where an output cannot be written so."""
+
+    def own(self, batches: Sequence[slice]) -> Sequence[slice]:
+        """Those of the batches whose lists are written here."""
+        return batches
+
+    @contextmanager
+    def part_file(self, output: Output) -> Iterator[Path]:
+        """Yield the file to write, where the output is a directory."""
+        with ExitStack() as stack:
+            file = stack.enter_context(output.new_directory()) / output.part_name(0, 1)
+            yield file
+            flush(file)
+            output.put(stack)
+
+    def total(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Counts of what was written, in all."""
+        return counts
 
 
 @contextmanager
@@ -247,14 +264,15 @@ class Export:
     """Remarks for the caller on the ids they gave, and on the scores."""
     elapsed_s: float = 0.0
     """Seconds that it took to make and write them."""
-    num_ranks: int = 1
+    num_processes: int = 1
+    """That wrote together."""
 
     def speed(self, kind: str) -> str:
         """A line on how long the lists of so many of a kind, "user" or "item", took."""
         rate = compact(self.num_users / max(self.elapsed_s, 1e-9))
-        ranks = f" on {self.num_ranks} ranks" if self.num_ranks > 1 else ""
+        by = f" on {self.num_processes} ranks" if self.num_processes > 1 else ""
         lists = counted(self.num_users, kind)
-        return f"{lists} in {self.elapsed_s:.3g} s{ranks}: {rate} {kind}s/s"
+        return f"{lists} in {self.elapsed_s:.3g} s{by}: {rate} {kind}s/s"
 
 
 _COUNTS = ("num_rows", "num_short_lists", "num_popularity_lists", "num_partial_histories")
@@ -272,13 +290,8 @@ def write_lists(
 ) -> Export:
     """Write the lists that ``rank`` makes for the rows of ``about``, some rows at a time.
 
-    ``about`` has one column: the user, history or item that each list is for. Ranks take contiguous
-    parts of the batches of a single process, whose scores are the same to the last bit.
+    ``about`` has one column: the user, history or item that each list is for.
     """
-    import torch
-
-    from foretaste.distributed.launch import joined
-
     started = time.perf_counter()
     item_fields = items.table.schema
     fields = [
@@ -290,28 +303,39 @@ def write_lists(
     if items.has_column("title"):
         fields.append(("title", item_fields.field("title").type))
     schema = pa.schema(fields)
-    with joined() as ranks:
-        batches = list(ranker.batches(len(about)))
-        batches = [batches[number] for number in ranks.part_of(len(batches))]
+    with writing_here() as writing:
+        batches = writing.own(list(ranker.batches(len(about))))
         num_own, num_done = sum(rows.stop - rows.start for rows in batches), 0
-        counts = torch.zeros(len(_COUNTS), dtype=torch.int64)
-        with output.writer(schema, ranks) as write:
+        counts = np.zeros(len(_COUNTS), dtype=np.int64)
+        with output.writer(schema, writing) as write:
             for rows in batches:
                 top = rank(rows)
                 write(_lists_table(about[rows], items, top, schema))
-                counts += torch.tensor(_counts(top, ranker.k))
+                counts += _counts(top, ranker.k)
                 num_done += rows.stop - rows.start
-                if progress is not None:  # the part that is done of a rank's own stands for all
+                if progress is not None:  # the part that is done of the own stands for all
                     progress(len(about) * num_done // num_own, len(about))
-        ranks.sum_(counts)
         return Export(
             path=output.path,
             num_users=len(about),
             notes=notes + ranker.notes,
-            num_ranks=ranks.size,
-            elapsed_s=ranks.agreed(time.perf_counter() - started),
-            **dict(zip(_COUNTS, counts.tolist(), strict=True)),
+            elapsed_s=time.perf_counter() - started,
+            num_processes=writing.num_processes,
+            **dict(zip(_COUNTS, writing.total(counts).tolist(), strict=True)),
         )
+
+
+@contextmanager
+def writing_here() -> Iterator[Writing]:
+    """Yield how lists are written: by the processes of `torchrun` where it started them.
+
+    Raises what `foretaste.distributed.launch.joined` raises.
+    """
+    # The one place where recommending looks at other processes.
+    from foretaste.distributed.lists import writing_of_ranks
+
+    with writing_of_ranks() as writing:
+        yield writing
 
 
 def _counts(top: TopItems, k: int) -> list[int]:

@@ -87,21 +87,19 @@ def measure(
     progress: Progress | None,
 ) -> Iterator[Measured]:
     """Each run measured in turn; matched by id where the dataset is not everyone's own."""
-    from foretaste.distributed.launch import joined
     from foretaste.evaluation.evaluator import evaluate
-    from foretaste.models.share import Share
     from foretaste.report.another_dataset import match
     from foretaste.runs.loading import load_model
+    from foretaste.training.strategy import strategy_here
 
     manifest = dataset.manifest
     each: Iterable[Matched | None] = repeat(None, len(runs))
     if any(run.config.dataset.digest != manifest.digest for run in runs):
         each = match(runs, dataset, split)
-    with joined() as ranks:
+    with strategy_here() as strategy:
         for run, matched in zip(runs, each, strict=True):
             heldout = dataset.heldout(split) if matched is None else matched.heldout
-            model = load_model(run, ranks.device(checked("device", device, str)))
-            model.share = Share.whole(model.num_users, model.num_items, ranks)
+            model = load_model(run, strategy.device(checked("device", device, str)))
             found = evaluate(
                 model,
                 heldout,
@@ -114,6 +112,7 @@ def measure(
                 more=config.more,
                 history_lengths=config.history_lengths,
                 progress=progress,
+                ranking=strategy.ranking,
             )
             if matched is not None:
                 user_index = matched.user_index[heldout.target.lengths() > 0]

@@ -2,8 +2,7 @@
 ``resume.safetensors``, the state of its training.
 
 Each is a safetensors file with a note: what it holds, the digest of the run's config, and the
-sha256 of tensors and note. Equal runs have equal files. Any number of ranks write one file, and
-any number read it.
+sha256 of tensors and note. Equal runs have equal files.
 
 PyTorch is imported where tensors are read or written, so a run opens without it.
 """
@@ -28,8 +27,6 @@ from foretaste.runs.paths import lock_holder, reading, resume_command, writing
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from foretaste.models.base import RecommenderModel
-    from foretaste.ops.ranks import Ranks
 
 WEIGHTS = "best.safetensors"
 STATE = "resume.safetensors"
@@ -41,29 +38,8 @@ _METADATA_KEY = "foretaste"
 """The note is one JSON under one key: with several keys the file's bytes would vary."""
 
 
-@dataclass(frozen=True)
-class OwnRows:
-    """The rows of saved tensors that a rank has; of others it has all, like every rank."""
-
-    ranks: Ranks
-    rows_of: Callable[[str], range | None]
-    """By the name of a tensor; None of those that every rank has."""
-
-    @classmethod
-    def all(cls) -> OwnRows:
-        """Those of a single process."""
-        from foretaste.ops.ranks import ALONE
-
-        return cls(ALONE, lambda name: None)
-
-    @classmethod
-    def of_model(cls, model: RecommenderModel) -> OwnRows:
-        """Those of a model's weights, by the names of its state dict."""
-        return cls(model.share.ranks, model.rows_of)
-
-    def of(self, name: str, num_dimensions: int) -> range | None:
-        """The rows of a tensor; a single number, such as a count of updates, has none."""
-        return self.rows_of(name) if num_dimensions else None
+RowsOf = Callable[[str], range | None]
+"""By the name of a tensor the rows of it that are wanted; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,45 +47,35 @@ class SavedTensors:
     """What a file of tensors holds, checked."""
 
     tensors: dict[str, Tensor]
-    """On the CPU, by name; of what is shared out this rank's rows."""
+    """On the CPU, by name; the rows that were asked for."""
     note: dict[str, Any]
 
     @property
     def digest(self) -> str:
-        """Of all tensors, on all ranks, and the rest of the note."""
+        """Of all tensors, in whole, and the rest of the note."""
         return str(self.note[DIGEST])
 
 
-def read_tensors(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors:
+def read_tensors(
+    path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None = None
+) -> SavedTensors:
     """The tensors of ``path``, in memory of their own, so whatever becomes of the file later, they
     are what was checked. Only where they would not fit memory are they parts of the file.
 
-    All ranks call it. Raises RunError where the file is missing, torn, was changed, or its note
-    disagrees with ``owner``.
+    With ``rows_of``, some rows of each. Raises RunError where the file is missing, torn, was
+    changed, or its note disagrees with ``owner``.
     """
-    found: list[SavedTensors] = []
-
-    def digest() -> str:
-        found.append(_read(path, owner, own))
-        return found[0].digest
-
-    if len(set(own.ranks.on_each(digest))) > 1:
-        raise RunError(f"{path} was replaced while it was read; try again")
-    return found[0]
-
-
-def _read(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors:
     while True:
         with reading(path), open_regular(path) as file:
             try:
-                return _checked(path, owner, own)
+                return _checked(path, owner, rows_of)
             except RunError:
                 # The library opens the path twice: another file may have taken its place between.
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     raise
 
 
-def _checked(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors:
+def _checked(path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None) -> SavedTensors:
     from safetensors import SafetensorError, safe_open
 
     tensors: dict[str, Tensor] = {}
@@ -122,7 +88,8 @@ def _checked(path: Path, owner: Mapping[str, Any], own: OwnRows) -> SavedTensors
                 tensor = file.get_tensor(name)
                 tensor = tensor.clone() if is_held else tensor
                 _add(digest, name, tensor)
-                rows = own.of(name, tensor.dim())
+                # A single number, such as a count of updates, has no rows.
+                rows = rows_of(name) if rows_of is not None and tensor.dim() else None
                 tensors[name] = tensor if rows is None else tensor[rows.start : rows.stop].clone()
     except (SafetensorError, LookupError, ValueError, TypeError, RuntimeError) as error:
         raise RunError(f"{path} is torn or not a safetensors file: {error!s:.200}") from error
@@ -148,44 +115,28 @@ def _note_of(path: Path, metadata: Mapping[str, str], owner: Mapping[str, Any]) 
 
 
 def save_tensors(
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    owner: Mapping[str, Any],
-    own: OwnRows,
-    note: Mapping[str, Any],
+    path: Path, tensors: Mapping[str, Tensor], owner: Mapping[str, Any], note: Mapping[str, Any]
 ) -> None:
-    """Replace what is at ``path`` by the tensors of all ranks, at one stroke; the first writes.
+    """Replace what is at ``path`` by these tensors, at one stroke.
 
     Args:
         owner: the entries of the note that a reader expects.
-        own: the rows of ``tensors`` that are here.
-        note: further entries, of the first rank.
+        note: further entries.
 
     Raises RunError where they cannot be written, such as on a full disk.
     """
-    import torch
-
-    gathered: dict[str, Tensor] = {}
-    for name in sorted(tensors):
-        tensor = tensors[name].detach()
-        if own.of(name, tensor.dim()) is None:
-            gathered[name] = tensor.cpu().contiguous()
-        elif pieces := list(own.ranks.to_first(tensor)):
-            gathered[name] = torch.cat(pieces)
-    own.ranks.on_first(lambda: _write(path, gathered, {**owner, **note}))
-
-
-def _write(path: Path, tensors: dict[str, Tensor], note: Mapping[str, Any]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    digest = _digest_of_note(note)
-    for name in sorted(tensors):
-        _add(digest, name, tensors[name])
-    text = json.dumps({**note, DIGEST: digest.hexdigest()}, sort_keys=True)
+    here = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    whole_note = {**owner, **note}
+    digest = _digest_of_note(whole_note)
+    for name, tensor in here.items():
+        _add(digest, name, tensor)
+    text = json.dumps({**whole_note, DIGEST: digest.hexdigest()}, sort_keys=True)
     with writing(path), atomic_file(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata={_METADATA_KEY: text})
+            save_file(here, temporary, metadata={_METADATA_KEY: text})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
@@ -208,45 +159,45 @@ class SavedState:
     """The state that a training goes on from."""
 
     tensors: dict[str, Tensor]
-    """All that changes from update to update, by name; of what is shared out this rank's rows."""
+    """All that changes from update to update, by name; the rows that were asked for."""
     position: dict[str, Any]
     """The rest of it, as JSON values."""
     log_bytes: int
     """Length of the log then."""
+    digest: str
+    """Of the file's content."""
 
 
 class StateFile:
-    """The saved state of a training; among ranks, all of them save and load."""
+    """The saved state of a training."""
 
     def __init__(self, run_path: Path, log: MetricsLog, owner: Mapping[str, Any]) -> None:
         self.path = run_path / STATE
         self._log = log
         self._owner = {**owner, "content": "training state"}
 
-    def save(
-        self, tensors: Mapping[str, Tensor], position: Mapping[str, Any], own: OwnRows
-    ) -> None:
+    def save(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace it; it remembers how long the log is now."""
-        note = {}
-        if own.ranks.is_first:
-            note = {"log_bytes": self._log.flush(), "position": dict(position)}
-        save_tensors(self.path, tensors, self._owner, own, note)
+        note = {"log_bytes": self._log.flush(), "position": dict(position)}
+        save_tensors(self.path, tensors, self._owner, note)
 
-    def load(self, own: OwnRows) -> SavedState | None:
+    def load(self, rows_of: RowsOf | None = None) -> SavedState | None:
         """The state, None where there is none; RunError where it or the log is not whole."""
-        if own.ranks.on_first(lambda: not os.path.lexists(self.path)):
+        if not os.path.lexists(self.path):
             return None
         try:
-            saved = read_tensors(self.path, self._owner, own)
+            saved = read_tensors(self.path, self._owner, rows_of)
             position, log_bytes = saved.note["position"], saved.note["log_bytes"]
-            own.ranks.on_first(lambda: len(self._log.lines_until(log_bytes)))
+            self._log.lines_until(log_bytes)
         except RunError as error:
             raise RunError(f"{error}. Remove {self.path} to begin this training anew") from error
-        return SavedState(tensors=saved.tensors, position=position, log_bytes=log_bytes)
+        return SavedState(
+            tensors=saved.tensors, position=position, log_bytes=log_bytes, digest=saved.digest
+        )
 
 
 class BestWeights:
-    """The weights of a run; among ranks, all of them save and load."""
+    """The weights of a run."""
 
     def __init__(self, run_path: Path, log: MetricsLog, owner: Mapping[str, Any]) -> None:
         self.path = run_path / WEIGHTS
@@ -259,19 +210,15 @@ class BestWeights:
     def are_there(self) -> bool:
         return os.path.lexists(self.path)
 
-    def save(self, state_dict: Mapping[str, Tensor], epoch: int | None, own: OwnRows) -> None:
+    def save(self, state_dict: Mapping[str, Tensor], epoch: int | None) -> None:
         """Have these weights, which are of ``epoch``, replace those before."""
-        save_tensors(self.path, state_dict, self._owner, own, {"epoch": epoch})
+        save_tensors(self.path, state_dict, self._owner, {"epoch": epoch})
 
-    def load(self, own: OwnRows) -> SavedTensors:
+    def load(self, rows_of: RowsOf | None = None) -> SavedTensors:
         """The weights; RunError where there are none, or those of another run."""
-
-        def check_are_there() -> None:
-            if not self.are_there:
-                raise RunError(self._why_missing())
-
-        own.ranks.on_first(check_are_there)
-        weights = read_tensors(self.path, self._owner, own)
+        if not self.are_there:
+            raise RunError(self._why_missing())
+        weights = read_tensors(self.path, self._owner, rows_of)
         self.loaded_epoch = weights.note["epoch"]
         self.loaded_digest = weights.digest
         return weights

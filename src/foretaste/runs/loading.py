@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import moved_away
-from foretaste._util.files import file_sha256
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.errors import DatasetError, RankError, RunError, SettingError
+from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import WEIGHTS, SavedTensors
 from foretaste.runs.config import RunConfig
@@ -23,62 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from foretaste.models.base import RecommenderModel
-    from foretaste.ops.ranks import Ranks
-
-
-SEEN_WITHIN_S = 30.0
-"""Time that a network file system may take to show a directory that another machine made."""
-
-_ONE_FILE_SYSTEM = "all nodes need one file system with the dataset and the run"
-
-_T = TypeVar("_T", bound=Dataset | Run)
-
-
-def of_first(make: Callable[[], _T], opened: Callable[[str], _T], ranks: Ranks) -> _T:
-    """The dataset or run that the first rank makes or opens; the others open it where it is.
-
-    Raises RankError naming the rank and the path where a rank finds nothing there, or another.
-    """
-    if ranks.size == 1:
-        return make()
-    made: list[_T] = []
-
-    def path() -> str:
-        made.append(make())
-        return str(made[0].path.absolute())
-
-    place = Path(ranks.on_first(path))
-
-    def digest() -> str:
-        if not made:
-            _wait_for(place, ranks)
-            made.append(opened(str(place)))
-        found = made[0]
-        if isinstance(found, Dataset):
-            return found.manifest.digest
-        return file_sha256(found.path / CONFIG)
-
-    for who, found in zip(ranks.names, digests := ranks.on_each(digest), strict=True):
-        if found != digests[0]:
-            raise RankError(
-                f"{who} finds another {type(made[0]).__name__.lower()} at {place} than rank 0, "
-                f"{found[:12]} instead of {digests[0][:12]}; {_ONE_FILE_SYSTEM}"
-            )
-    return made[0]
-
-
-def _wait_for(place: Path, ranks: Ranks) -> None:
-    """Wait until a directory is seen that the first rank has; RankError where it never is."""
-    ends = time.monotonic() + SEEN_WITHIN_S
-    while not place.is_dir():
-        if time.monotonic() > ends:
-            raise RankError(
-                f"{ranks.names[ranks.rank]} does not see {place}, which rank 0 has; "
-                f"{_ONE_FILE_SYSTEM}"
-            )
-        time.sleep(0.1)
-        with suppress(OSError):
-            next(place.parent.iterdir(), None)  # has network file systems look again
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:

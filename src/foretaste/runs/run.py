@@ -30,7 +30,7 @@ from foretaste.runs.checkpoint_files import (
     STATE,
     WEIGHTS,
     BestWeights,
-    OwnRows,
+    RowsOf,
     SavedState,
     SavedTensors,
     StateFile,
@@ -69,8 +69,7 @@ class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
 
     Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``, ``weights`` are
-    its best. Where several ranks train it, those methods that take ``own``, the rows that a rank
-    has, are called by all.
+    its best.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -206,25 +205,21 @@ class Run:
         """The process that is training it now, as ``process 123 on host``; None where none is."""
         return lock_holder(self.path)
 
-    def save_weights(
-        self,
-        state_dict: Mapping[str, Tensor],
-        epoch: int | None = None,
-        own: OwnRows | None = None,
-    ) -> None:
+    def save_weights(self, state_dict: Mapping[str, Tensor], epoch: int | None = None) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
-        self.weights.save(state_dict, epoch, own or OwnRows.all())
+        self.weights.save(state_dict, epoch)
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
         return self.open_weights().tensors
 
-    def open_weights(self, own: OwnRows | None = None) -> SavedTensors:
+    def open_weights(self, rows_of: RowsOf | None = None) -> SavedTensors:
         """The best weights, with their note and its digest; RunError as `load_weights`.
 
-        They are whole and of this training, even while it goes on and replaces them.
+        They are whole and of this training, even while it goes on and replaces them. With
+        ``rows_of``, some rows of each tensor.
         """
-        return self.weights.load(own or OwnRows.all())
+        return self.weights.load(rows_of)
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
@@ -245,27 +240,19 @@ class Run:
         self.log.cut(first)
 
     def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
-        """Cut the log to what it was when a state was saved, and note with what training goes on.
-
-        Among ranks, the first does.
-        """
+        """Cut the log to what it was when a state was saved; note with what training goes on."""
         self.log.cut(self.log.lines_until(saved.log_bytes), "resume", **resumed)
 
-    def save_state(
-        self,
-        tensors: Mapping[str, Tensor],
-        position: Mapping[str, Any],
-        own: OwnRows | None = None,
-    ) -> None:
+    def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
-        self._state.save(tensors, position, own or OwnRows.all())
+        self._state.save(tensors, position)
 
-    def load_state(self, own: OwnRows | None = None) -> SavedState | None:
+    def load_state(self, rows_of: RowsOf | None = None) -> SavedState | None:
         """The saved training state, None where there is none; the log keeps what came after it.
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
-        return self._state.load(own or OwnRows.all())
+        return self._state.load(rows_of)
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from foretaste._util.settings import Count, check_settings, fields_of
-from foretaste.data.dataset import Dataset
+from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import LIST_METRICS, metric_name, parse_metric
 from foretaste.models.base import IterativeModel, RecommenderModel
@@ -24,7 +24,6 @@ from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.config import TrainingConfig, fitting_of, heeded_settings
-from foretaste.training.validation import check_candidates
 from foretaste.training.warm_start import warm_start_arguments
 
 
@@ -132,6 +131,18 @@ def check_settings_act(model: str, asked: TrainingConfig, by_name: Mapping[str, 
             f"{name} does nothing for {model}, which is {fitting_of(kind)} and heeds "
             f"{', '.join(heeded)}; leave it out, or give it in a config that serves several models"
         )
+
+
+def check_candidates(dataset: Dataset, candidates: str) -> None:
+    """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none."""
+    splits: tuple[Split, ...] = ("validation", "test")
+    for split in splits if candidates == "fixed" else ():
+        if dataset.has_split(split) and not dataset.has_candidates(split):
+            raise SettingError(
+                f"candidates is fixed, and none came with the {split} part of {dataset.path}; "
+                "train with full or sampled-99, and see foretaste evaluate --candidates fixed for "
+                "parts that have them"
+            )
 
 
 def resolved_config(

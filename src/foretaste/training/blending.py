@@ -22,10 +22,9 @@ from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.loading import dataset_of, load_model
 from foretaste.runs.run import Run
-from foretaste.training.auto import selected_metric
+from foretaste.training.auto import check_candidates, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
-from foretaste.training.validation import check_candidates
 from foretaste.training.verbs import train
 
 _COARSE = [share / 10 for share in range(1, 10)]

@@ -1,16 +1,18 @@
-"""Saving and loading the state of a training; the format is in `runs/checkpoint_files.py`."""
+"""Saving and loading weights and state of a training; formats are in `runs/checkpoint_files.py`."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from foretaste.errors import RunError
-from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.runs.checkpoint_files import STATE, OwnRows
+from foretaste.models.base import RecommenderModel
+from foretaste.runs.checkpoint_files import STATE, SavedState
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
 from foretaste.training.state import TrainingState
@@ -19,21 +21,11 @@ from foretaste.training.step import Step
 _LOSSES = "losses"
 
 
-def hardware_of(device: torch.device, ranks: Ranks = ALONE) -> dict[str, Any]:
-    """Hardware that decides a training's last digits: the GPU, or the threads of a CPU's sums.
-
-    And the number of ranks, where there are several.
-    """
+def hardware_of(device: torch.device) -> dict[str, Any]:
+    """Hardware that decides a training's last digits: the GPU, or the threads of a CPU's sums."""
     if device.type == "cuda":
-        hardware: dict[str, Any] = {"gpu": torch.cuda.get_device_name(device)}
-    else:
-        hardware = {"num_threads": torch.get_num_threads()}
-    return hardware | ({"num_ranks": ranks.size} if ranks.size > 1 else {})
-
-
-def conditions(device: torch.device, ranks: Ranks = ALONE) -> dict[str, dict[str, Any]]:
-    """Versions and hardware of here and now, as a log has them."""
-    return {"versions": installed_versions(), "hardware": hardware_of(device, ranks)}
+        return {"gpu": torch.cuda.get_device_name(device)}
+    return {"num_threads": torch.get_num_threads()}
 
 
 @dataclass
@@ -43,6 +35,8 @@ class Checkpoints:
     run: Run
     step: Step
     state: TrainingState
+    hardware: Mapping[str, Any]
+    """Of here and now, as the log has it."""
     _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
 
     def is_due(self) -> bool:
@@ -59,8 +53,7 @@ class Checkpoints:
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
             tensors = self.step.state_dict() | {_LOSSES: state.losses()}
-            self.run.save_state(tensors, state.position(), self._own_rows())
-            self.step.ranks.wait_for_first()
+            self.write_state(tensors, state.position())
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
@@ -69,7 +62,7 @@ class Checkpoints:
         Raises RunError, with the run as it was, where the state is not whole or does not fit, or
         the weights are missing or those of another run.
         """
-        saved = self.run.load_state(self._own_rows())
+        saved = self.read_state()
         if saved is None:
             return False
         try:
@@ -82,15 +75,32 @@ class Checkpoints:
                 "It was saved by another version of foretaste; remove it to begin anew"
             ) from error
         if self.state.early_stopping.best_epoch:
-            self.run.open_weights(OwnRows.of_model(self.step.model))
-        if self.step.ranks.is_first:
-            self.run.go_on_from(
-                saved,
-                epoch=self.state.epoch,
-                step=self.state.global_step,
-                **conditions(self.step.model.device, self.step.ranks),
-            )
+            self.read_weights(self.step.model)
+        self.begin_log(saved)
         return True
 
-    def _own_rows(self) -> OwnRows:
-        return OwnRows(self.step.ranks, self.step.rows_of)
+    def write_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
+        """Have a state replace the saved one."""
+        self.run.save_state(tensors, position)
+
+    def read_state(self) -> SavedState | None:
+        """The saved state; None where there is none."""
+        return self.run.load_state()
+
+    def begin_log(self, saved: SavedState) -> None:
+        """Cut the log to what it was then, and note the conditions of now."""
+        self.run.go_on_from(
+            saved,
+            epoch=self.state.epoch,
+            step=self.state.global_step,
+            versions=installed_versions(),
+            hardware=dict(self.hardware),
+        )
+
+    def write_weights(self, model: RecommenderModel, epoch: int | None) -> None:
+        """Have the weights of a model replace the best ones."""
+        self.run.save_weights(model.state_dict(), epoch)
+
+    def read_weights(self, model: RecommenderModel) -> dict[str, Tensor]:
+        """The best weights, for a model."""
+        return self.run.load_weights()

@@ -21,6 +21,7 @@ def fit(
     keep: Callable[[], None],
     checkpoint: Callable[[], None],
     callback: Callback,
+    agreed: Callable[[float], float] = float,
 ) -> str:
     """Train from ``state`` until the epochs are done, patience runs out or the target is met.
 
@@ -31,6 +32,7 @@ def fit(
         keep: saves the weights, after every evaluation that is the best so far.
         checkpoint: called wherever model and ``state`` agree on what was done. The training may be
             stopped here, by raising: it can go on from what both are then.
+        agreed: turns the value of an evaluation into the one that decides.
 
     Returns why training ended. Raises TrainingError for a loss that is not finite.
     """
@@ -57,7 +59,7 @@ def fit(
             if evaluate is not None and plan.evaluates(epoch):
                 model.eval()
                 evaluation = state.clock.counted(evaluate(), epoch)
-                value = step.ranks.agreed(evaluation[plan.select_by])
+                value = agreed(evaluation[plan.select_by])
             is_best = state.early_stopping.update(epoch, value)
             if is_best:
                 keep()

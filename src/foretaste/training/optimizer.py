@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from foretaste.errors import TrainingError
 from foretaste.models.base import NeuralModel
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 from foretaste.training.auto import TrainingPlan
 
@@ -29,8 +28,8 @@ class GroupOptimizer(NamedTuple):
 
     group: str
     """The group's name."""
-    is_summed: bool
-    """Gradients are summed over the ranks; else each rank has whole ones of its own rows."""
+    is_of_part: bool
+    """Of parameters of which the model has the rows of some users alone."""
     optimizer: torch.optim.Optimizer
 
 
@@ -52,16 +51,15 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
 def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer]:
     """The optimizers of each of the model's groups of parameters.
 
-    Parameters whose gradients are whole on their rank have one of their own, for it need not wait
-    for the other ranks.
+    Parameters of a part of the users have one of their own, for it need not wait for the others.
     """
-    summed = set(model.summed_parameters())
+    of_part = {one for name, one in model.named_parameters() if model.rows_of(name) is not None}
     optimizers = []
     for group, parameters in model.parameter_groups().items():
-        for is_summed in (True, False):
-            part = [one for one in parameters if (one in summed) == is_summed]
-            if part:
-                optimizers.append(GroupOptimizer(group, is_summed, adam(part, plan)))
+        for is_of_part in (False, True):
+            some = [one for one in parameters if (one in of_part) == is_of_part]
+            if some:
+                optimizers.append(GroupOptimizer(group, is_of_part, adam(some, plan)))
     return optimizers
 
 
@@ -127,7 +125,7 @@ class Scaler(Protocol):
     """Between loss and optimizers: ``scale(loss).backward()``, then ``step(optimizers)``."""
 
     looks_at_gradients: bool
-    """A step depends on all gradients, those of other ranks too."""
+    """A step depends on all gradients at once."""
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss to call ``backward`` on."""
@@ -184,16 +182,14 @@ class LossScaler:
 
     A step whose gradients are not all finite leaves weights and optimizer state alone. The scale
     starts at 2**16, is halved then, and doubled after 2,000 finite steps in a row (Micikevicius et
-    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. A step that one of
-    ``ranks`` leaves out, all do.
+    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. A step that
+    one of those leaves out who train together, all do: ``seen`` has what any has found.
     """
 
     looks_at_gradients = True
 
-    def __init__(
-        self, device: torch.device, fixed: float | None = None, ranks: Ranks = ALONE
-    ) -> None:
-        self.ranks = ranks
+    def __init__(self, device: torch.device, fixed: float | None = None) -> None:
+        self.seen: Callable[[Tensor], Tensor] = lambda found: found
         self.is_fixed = fixed is not None
         self.scale_tensor = torch.full((), fixed or _INITIAL_SCALE, device=device)
         self.num_finite = torch.zeros((), dtype=torch.int64, device=device)
@@ -210,7 +206,7 @@ class LossScaler:
             if parameter.grad is not None and parameter.numel()
         ]
         largest = torch.nn.utils.get_total_norm(gradients, norm_type=math.inf)
-        found_inf = self.ranks.max_((~largest.isfinite()).float())
+        found_inf = self.seen((~largest.isfinite()).float())
         overflowed = found_inf.bool()
         for optimizer in optimizers:
             fused: Any = optimizer

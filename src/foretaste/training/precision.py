@@ -22,7 +22,6 @@ import torch
 from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError
 from foretaste.ops.precision_flags import EXACT, exact_half_sums, float32_products
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.config import LossScale, Precision
 from foretaste.training.optimizer import LossScaler, Scaler, Unscaled
 
@@ -79,10 +78,10 @@ class PrecisionPolicy:
         with float32_products(self.device, precision), exact_half_sums(self.device):
             yield
 
-    def scaler(self, ranks: Ranks = ALONE) -> Scaler:
+    def scaler(self) -> Scaler:
         """A new `LossScaler` for fp16, else an `Unscaled`."""
         if self.precision == "fp16":
-            return LossScaler(self.device, self.loss_scale, ranks)
+            return LossScaler(self.device, self.loss_scale)
         return Unscaled()
 
 

@@ -6,7 +6,7 @@ Shape suffix: S updates of an epoch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from statistics import fmean
@@ -18,7 +18,6 @@ from torch import Tensor
 from foretaste.errors import TrainingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel, SweepModel
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.early_stopping import EarlyStopping
@@ -122,10 +121,11 @@ class TrainingState:
     num_samples: int
     """Samples in an epoch."""
     loss_S: Tensor
-    """On the device: the summed loss of each update of this epoch, up to ``num_done``; of this
-    rank's samples. In float64, which adds the float32 ones of ranks exactly, in whatever order."""
+    """On the device: the summed loss of each update of this epoch, up to ``num_done``, of the
+    samples that are here. In float64, which adds float32 numbers exactly, in whatever order."""
     early_stopping: EarlyStopping
-    ranks: Ranks = ALONE
+    total: Callable[[Tensor], Tensor] = torch.clone
+    """Adds a tensor up over all who train together."""
     clock: Clock = field(default_factory=Clock)
     epoch: int = 1
     """The epoch under way, counted from 1; one more than the plan's when all are done."""
@@ -140,11 +140,11 @@ class TrainingState:
         num_steps_per_epoch: int,
         num_samples: int,
         device: torch.device,
-        ranks: Ranks = ALONE,
+        total: Callable[[Tensor], Tensor] = torch.clone,
     ) -> TrainingState:
         """Before the first update."""
         loss_S = torch.zeros(num_steps_per_epoch, dtype=torch.float64, device=device)
-        return cls(plan, num_samples, loss_S, EarlyStopping(plan), ranks)
+        return cls(plan, num_samples, loss_S, EarlyStopping(plan), total)
 
     @property
     def num_steps_per_epoch(self) -> int:
@@ -176,10 +176,8 @@ class TrainingState:
         return self.losses().sum().item() / self.num_samples
 
     def losses(self) -> Tensor:
-        """The summed loss of each update of this epoch so far, over all ranks."""
-        loss_S = self.loss_S[: self.num_done].clone()
-        self.ranks.sum_(loss_S)
-        return loss_S
+        """The summed loss of each update of this epoch so far."""
+        return self.total(self.loss_S[: self.num_done])
 
     def check_finite(self, model: IterativeModel) -> None:
         """TrainingError where a loss of this epoch or a weight is not finite; waits for the device.
@@ -192,7 +190,8 @@ class TrainingState:
             first = int(is_finite_S.long().argmin())
             raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1, model)
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
-        if self.ranks.any(not bool(torch.cat(ends).isfinite().all())):
+        num_bad = (~torch.cat(ends).isfinite()).count_nonzero()
+        if bool(self.total(num_bad)):
             raise self._diverged("the weights became infinite or nan", self.num_done, model)
 
     def where(self) -> str:
@@ -244,7 +243,7 @@ class TrainingState:
         self.epoch, self.num_done = position["epoch"], position["num_done"]
         self.early_stopping = EarlyStopping(self.plan, **position["selection"])
         self.clock = Clock(**position["clock"])
-        self.loss_S[: self.num_done] = loss_S if self.ranks.is_first else 0.0
+        self.loss_S[: self.num_done] = loss_S
 
     def _diverged(self, what: str, step: int, model: IterativeModel) -> TrainingError:
         advice = "raise --regularization"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -14,10 +14,16 @@ from torch import Tensor
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.ops.ranks import union_bytes
 from foretaste.ops.spans import span
 from foretaste.ops.triton import support as triton_support
-from foretaste.training.optimizer import GroupOptimizer, WeightAverage, parameters_of
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.optimizer import (
+    GroupOptimizer,
+    WeightAverage,
+    average_of,
+    optimizers_of,
+    parameters_of,
+)
 from foretaste.training.precision import PrecisionPolicy
 
 
@@ -39,8 +45,7 @@ def check_compiler(device: torch.device) -> None:
 class Step:
     """Updates ``model`` by one batch at a time; holds all that changes from update to update.
 
-    Among ranks, gradients are summed while a rank updates the rows that it alone has, and while the
-    next batch is made: an update is complete after `finish`.
+    An update is complete after `finish`.
 
     Args:
         average: of the weights, to be evaluated and kept in their place.
@@ -57,9 +62,7 @@ class Step:
         self.average = average
         self.optimizers = optimizers
         self.precision = precision
-        self.ranks = model.share.ranks
-        self.scaler = precision.scaler(self.ranks)
-        self._rest: Callable[[], None] | None = None
+        self.scaler = precision.scaler()
 
     def __call__(self, batch: Batch) -> Tensor:
         """The loss of the batch, on the device, as it was before the update.
@@ -72,12 +75,12 @@ class Step:
         group = self.model.updated_by(batch)
         updating = [one for one in self.optimizers if group is None or one.group == group]
         with span("step"):
-            if self.ranks.size == 1:
-                self.scaler.step([one.optimizer for one in updating])
-                self._add_to_average()
-            else:
-                self._step_among_ranks(batch, updating)
+            self._update(batch, updating)
         return loss
+
+    def _update(self, batch: Batch, updating: Sequence[GroupOptimizer]) -> None:
+        self.scaler.step([one.optimizer for one in updating])
+        self._add_to_average()
 
     def adjust(self, settings: Mapping[str, float]) -> None:
         """Set the ``learning_rate`` of the updates that follow, where a schedule gives one."""
@@ -90,10 +93,6 @@ class Step:
 
     def finish(self) -> None:
         """Complete the update under way."""
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            with span("step"):
-                rest()
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
         """The model has the weights to evaluate and keep within: averaged ones, where asked for."""
@@ -102,63 +101,6 @@ class Step:
     def _add_to_average(self) -> None:
         if self.average is not None:
             self.average.update()
-
-    def _step_among_ranks(self, batch: Batch, updating: Sequence[GroupOptimizer]) -> None:
-        own = [one.optimizer for one in updating if not one.is_summed]
-        shared = [one.optimizer for one in updating if one.is_summed]
-        for parameter in parameters_of([*own, *shared]):
-            if parameter.grad is None:  # this rank has no sample of it
-                parameter.grad = torch.zeros_like(parameter)
-        wait = self._sum_gradients(batch, shared)
-        if self.scaler.looks_at_gradients:
-            wait()
-            self.scaler.step([*shared, *own])
-            self._add_to_average()
-            return
-
-        def rest() -> None:
-            wait()
-            self.scaler.step(shared)
-            self._add_to_average()
-
-        self._rest = rest
-        self.scaler.step(own)
-
-    def _sum_gradients(
-        self, batch: Batch, optimizers: Iterable[torch.optim.Optimizer]
-    ) -> Callable[[], None]:
-        """Begin to sum gradients over the ranks; returns a function that ends it.
-
-        Of tables with a row for each item, only the rows of the batch's items are summed where
-        those are surely fewer bytes.
-        """
-        model = self.model
-        assert isinstance(model, NeuralModel)
-        parameters = set(parameters_of(optimizers))
-        tables: list[Tensor] = []
-        others: list[Tensor] = []
-        for name, parameter in model.named_parameters():
-            if parameter in parameters and parameter.grad is not None:
-                (tables if name in model.item_rows else others).append(parameter.grad)
-        items = model.touched_items(batch) if tables else None
-        num_samples, num_items = batch.num_samples, model.num_items
-        num_bytes = sum(table.nbytes for table in tables)
-        row_bytes = num_bytes // num_items
-        if (
-            items is None
-            or row_bytes * num_samples + union_bytes(num_items, num_samples) > num_bytes
-        ):
-            return self.ranks.sum_later([*others, *tables]).wait
-        index = self.ranks.union(items, num_items, num_samples)
-        rows = [table.index_select(0, index) for table in tables]
-        sums = self.ranks.sum_later([*others, *rows])
-
-        def wait() -> None:
-            sums.wait()
-            for table, some in zip(tables, rows, strict=True):
-                table.index_copy_(0, index, some)
-
-        return wait
 
     @property
     def begins_cold(self) -> bool:
@@ -180,7 +122,7 @@ class Step:
         return state | {f"scaler.{n}": value for n, value in self.scaler.state_dict().items()}
 
     def rows_of(self, name: str) -> range | None:
-        """The rows of an entry of a `state_dict` that this rank has; None where it has all."""
+        """The rows of an entry of a `state_dict` that are here; None for all."""
         owner, _, parameter = name.partition(".")
         if owner == "optimizer":
             parameter = parameter.partition(".")[2]
@@ -245,6 +187,48 @@ class SweepStep(Step):
 
     def compile(self, batches: Batches) -> float:
         return 0.0
+
+
+def make_step(
+    model: IterativeModel,
+    plan: TrainingPlan,
+    num_samples: int,
+    *,
+    neural: Callable[..., Step] | None = None,
+    sweep: Callable[..., Step] = SweepStep,
+) -> Step:
+    """Give ``model`` its first weights and the dtype of its products; returns its step.
+
+    Args:
+        num_samples: of a full batch.
+        neural: makes the step of a `NeuralModel`; by default a `Step`, recorded where that can be.
+        sweep: makes that of a `SweepModel`.
+    """
+    precision = PrecisionPolicy(
+        precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
+    )
+    if plan.compile:
+        check_compiler(model.device)
+    model.reset_parameters(plan.seed)
+    if not isinstance(model, NeuralModel):
+        return sweep(model, (), precision)
+    model.compute_dtype = precision.compute_dtype
+    model.implementation = "compiled" if plan.compile else plan.kernels
+    optimizers, average = optimizers_of(model, plan), average_of(model, plan)
+    if neural is None and is_recorded(model, plan, num_samples):
+        from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
+
+        recorder = CudaGraphRecorder(model.device)
+        return RecordedStep(model, optimizers, precision, recorder, num_samples, average)
+    return (neural or Step)(model, optimizers, precision, average)
+
+
+def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:
+    """True where the step of a full batch, of so many samples, becomes a CUDA graph."""
+    if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
+        return False
+    # With several optimizers, equal shapes may be steps of different ones.
+    return len(model.parameter_groups()) == 1 and not model.waits_for_device(num_samples)
 
 
 def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -17,30 +17,22 @@ from foretaste.models.base import (
     ClosedFormModel,
     ComposedModel,
     IterativeModel,
-    NeuralModel,
 )
-from foretaste.models.batches import Batches
 from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits, num_parameters
 from foretaste.models.registry import build_model
-from foretaste.models.share import Share
-from foretaste.ops.device import resolve_device
-from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.runs.checkpoint_files import OwnRows
+from foretaste.runs.config import installed_versions
 from foretaste.runs.loading import load_model
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan, followed_settings
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
-from foretaste.training.checkpoint import Checkpoints, conditions
+from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.config import LogConfig, TrainingConfig
-from foretaste.training.interruption import Agreement, Interruption, errors_say_how_to_go_on
+from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
-from foretaste.training.optimizer import average_of, optimizers_of
-from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
-from foretaste.training.step import Step, SweepStep, check_compiler
+from foretaste.training.strategy import ALONE, Strategy
 from foretaste.training.validation import Validation, check_evaluation_fits
 from foretaste.training.warm_start import WarmStart
 
@@ -50,7 +42,7 @@ class Trainer:
 
     Args:
         config: the settings of the training, as a `TrainingPlan` for a model with epochs.
-        ranks: the processes that train it together.
+        strategy: how it is carried out: by this process, unless given.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
@@ -62,37 +54,46 @@ class Trainer:
         model: str,
         model_config: ModelConfig,
         config: TrainingConfig,
-        ranks: Ranks = ALONE,
+        strategy: Strategy = ALONE,
     ) -> None:
         self.dataset = dataset
         self.config = config
-        self.ranks = ranks
+        self.strategy = strategy
         if dataset.manifest.num_interactions == 0:
             raise TrainingError(
                 f"{dataset.path}: the training part is empty, nothing to learn from"
             )
-        device = resolve_device(config.device)
-        sizes = dataset.manifest.num_train_users, dataset.manifest.num_items
-        share = Share.of(model_config.parallel, *sizes, ranks, dataset.user_bounds)
-        self.histories = to_device(dataset.train_part(share.users), device)
-        made_of = (model, model_config, share.num_users, share.num_items)
-        check_model_fits(*made_of, device, share=share, to_train=True, has_average=bool(config.ema))
-        self.model = build_model(*made_of, share).to(device)
-        self.model.count_items(self.histories)
+        device = strategy.device(config.device)
+        num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
+        users = strategy.users(model_config.parallel, num_users, dataset.user_bounds)
+        own = range(num_users) if users is None else users
+        self.histories = to_device(dataset.train_part(own), device)
+        made_of = (model, model_config, num_users, num_items)
+        check_model_fits(
+            *made_of,
+            device,
+            users=users,
+            to_train=True,
+            has_average=bool(config.ema),
+            num_processes=strategy.num_processes_here,
+        )
+        self.model = build_model(*made_of, users).to(device)
+        strategy.count_items(self.model, self.histories)
+        self.hardware = {**hardware_of(device), **strategy.hardware}
         check_evaluation_fits(self.model, dataset, config)
         self.has_begun = False
         self.started_from: dict[str, Any] = {}
         """Origin of the first weights, as logged; empty for weights by seed."""
         if isinstance(self.model, IterativeModel):
             assert isinstance(config, TrainingPlan)
-            self.batches = make_batches(self.model, self.histories, config)
-            self.step = make_step(self.model, self.batches, config)
+            self.batches = strategy.batches(self.model, self.histories, config)
+            self.step = strategy.step(self.model, self.batches, config)
             self.state = TrainingState.begin(
                 config,
                 num_steps_per_epoch=self.batches.num_batches,
                 num_samples=self.batches.num_samples,
                 device=device,
-                ranks=ranks,
+                total=strategy.total,
             )
         if isinstance(self.model, ComposedModel):
             runs = [Run.open(path) for path in self.model.run_paths()]
@@ -121,17 +122,17 @@ class Trainer:
         Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
         SIGHUP; RunError, with the run as it was, where its saved state does not fit.
         """
-        is_first = self.ranks.is_first
+        writes = self.strategy.writes
         with (
-            Interruption(run.path, self.ranks) as interruption,
-            logged(run, logs, callback) if is_first else nullcontext(Callback()) as callbacks,
+            self.strategy.interruption(run.path) as interruption,
+            logged(run, logs, callback) if writes else nullcontext(Callback()) as callbacks,
         ):
 
             def progress(split: str, num_done: int, num_users: int) -> None:
                 callbacks.evaluating(split, num_done, num_users)
                 interruption.check(f"while ranking the {split} part")
 
-            validation = Validation(self.dataset, self.model, self.config, progress)
+            validation = Validation(self.dataset, self.model, self.config, self.strategy, progress)
             if isinstance(self.model, IterativeModel):
                 self._fit_epochs(run, validation, callbacks, interruption)
             else:
@@ -144,17 +145,20 @@ class Trainer:
         goes on from. The run keeps its files until all that may not fit does.
         """
         if checkpoints.load():
-            here = conditions(self.model.device, self.ranks)
-            now = {"num_ranks": 1} | here["versions"] | here["hardware"]
-            begun = {"num_ranks": 1, **run.config.versions, **run.config.hardware}
-            changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
+            now = installed_versions() | self.hardware
+            begun = {**run.config.versions, **run.config.hardware}
+            changed = [
+                f"{name} {begun[name]}" if name in begun else f"no {name}"
+                for name in begun | now
+                if begun.get(name) != now.get(name)
+            ]
             note = f" (begun with {', '.join(changed)}: last digits may differ)" if changed else ""
             return True, self.state.where() + note
         position = None
         if not self.has_begun:
             self.begin(WarmStart.of_record(run.config.start))
             position = "epoch 1: it had ended before a state was saved"
-        if self.ranks.is_first:
+        if self.strategy.writes:
             run.begin_anew()
         return False, position
 
@@ -163,30 +167,25 @@ class Trainer:
     ) -> None:
         """Fit epoch by epoch, up to the best epoch's weights."""
         state, plan = self.state, self.state.plan
-        checkpoints = Checkpoints(run, self.step, state)
+        checkpoints = self.strategy.checkpoints(run, self.step, state, self.hardware)
         is_resumed, resumed_at = self._restore(run, checkpoints)
         start = self._start(validation, state)
         callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
-        agreement = Agreement(self.ranks)
 
         def checkpoint() -> None:
             at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
-            is_due, signal = agreement.reach(
-                checkpoints.is_due(), interruption.last, at_once=at_once
-            )
+            is_due, signal = interruption.reach(checkpoints.is_due(), at_once=at_once)
             if is_due:
                 checkpoints.save()
-            interruption.check(state.what_is_done(), signal)
+            interruption.end(state.what_is_done(), signal)
 
         def keep() -> None:
-            epoch = state.early_stopping.best_epoch
             validation.keep()
-            run.save_weights(self.model.state_dict(), epoch, OwnRows.of_model(self.model))
-            self.ranks.wait_for_first()
+            checkpoints.write_weights(self.model, state.early_stopping.best_epoch)
 
         is_selecting = validation.selection_split is not None
         evaluate = partial(validation.select, plan.select_by) if is_selecting else None
-        with errors_say_how_to_go_on(run, self.ranks):
+        with errors_say_how_to_go_on(run, interruption.command):
             try:
                 reason = fit(
                     self.step,
@@ -196,13 +195,14 @@ class Trainer:
                     keep=keep,
                     checkpoint=checkpoint,
                     callback=callback,
+                    agreed=self.strategy.agreed,
                 )
             except Interrupted:
                 checkpoints.save()
                 raise
             checkpoints.save()
-            best, stopping = run.open_weights(OwnRows.of_model(self.model)), state.early_stopping
-            self.model.load_state_dict(best.tensors)
+            stopping = state.early_stopping
+            self.model.load_state_dict(checkpoints.read_weights(self.model))
             prior = validation.choose_prior(plan.select_by, stopping.best_value)
             if prior.evaluation is not None:
                 stopping.best_value = prior.evaluation[plan.select_by]
@@ -210,7 +210,7 @@ class Trainer:
             summary = self._summary(validation, state.clock, state.num_samples, reason, state)
             chosen = replace(summary, prior_weight=prior.weight, validation=prior.evaluation)
             callback.finished(chosen)
-            if self.ranks.is_first:
+            if self.strategy.writes:
                 run.discard_state()
 
     def _fit_at_once(
@@ -253,7 +253,7 @@ class Trainer:
             num_steps_per_epoch=state.num_steps_per_epoch if state else 1,
             selection_split=validation.selection_split,
             started_from=self.started_from,
-            num_ranks=self.ranks.size,
+            num_ranks=self.strategy.hardware.get("num_ranks", 1),
         )
 
     def _summary(
@@ -283,44 +283,6 @@ class Trainer:
             test=test,
             **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
         )
-
-
-def make_batches(model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan) -> Batches:
-    """The batches of a plan."""
-    padded = is_recorded(model, plan, plan.batch_size)
-    return model.make_batches(histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded)
-
-
-def make_step(model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:
-    """Give ``model`` its first weights and the dtype of its products; returns its step."""
-    precision = PrecisionPolicy(
-        precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
-    )
-    if plan.compile:
-        check_compiler(model.device)
-    model.reset_parameters(plan.seed)
-    if not isinstance(model, NeuralModel):
-        return SweepStep(model, (), precision)
-    model.compute_dtype = precision.compute_dtype
-    model.implementation = "compiled" if plan.compile else plan.kernels
-    optimizers, average = optimizers_of(model, plan), average_of(model, plan)
-    num_samples = batches.samples_per_batch
-    if is_recorded(model, plan, num_samples):
-        from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
-
-        recorder = CudaGraphRecorder(model.device)
-        return RecordedStep(model, optimizers, precision, recorder, num_samples, average)
-    return Step(model, optimizers, precision, average)
-
-
-def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:
-    """True where the step of a full batch, of so many samples, becomes a CUDA graph."""
-    if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
-        return False
-    # With several optimizers, equal shapes may be steps of different ones; a rank's parts of full
-    # batches have no shape in common.
-    is_alone = model.share.ranks.size == 1 and len(model.parameter_groups()) == 1
-    return is_alone and not model.waits_for_device(num_samples)
 
 
 def peak_memory_mib(device: torch.device) -> float:

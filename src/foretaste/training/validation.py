@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
-from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
@@ -19,24 +18,13 @@ from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import PRIOR_WEIGHT
 from foretaste.models.memory import training_bytes
 from foretaste.training.config import TrainingConfig
+from foretaste.training.strategy import Strategy
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
 
 _PRIOR_FACTOR = 0.3
 """From one weight of the prior to the next smaller one."""
-
-
-def check_candidates(dataset: Dataset, candidates: str) -> None:
-    """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none."""
-    splits: tuple[Split, ...] = ("validation", "test")
-    for split in splits if candidates == "fixed" else ():
-        if dataset.has_split(split) and not dataset.has_candidates(split):
-            raise SettingError(
-                f"candidates is fixed, and none came with the {split} part of {dataset.path}; "
-                "train with full or sampled-99, and see foretaste evaluate --candidates fixed for "
-                "parts that have them"
-            )
 
 
 def check_evaluation_fits(
@@ -64,7 +52,7 @@ class PriorChoice:
 
 @dataclass
 class Validation:
-    """Ranks the held-out users of a dataset for one training, by all ranks of its model.
+    """Ranks the held-out users of a dataset for one training.
 
     New users of the validation part choose the prior that they are fitted with, too.
     """
@@ -72,6 +60,7 @@ class Validation:
     dataset: Dataset
     model: RecommenderModel
     config: TrainingConfig
+    strategy: Strategy
     progress: Callable[[str, int, int], None]
     """Called while users are ranked, with the part and how many of its users are done."""
     final: Evaluation | None = field(default=None, init=False)
@@ -135,7 +124,7 @@ class Validation:
             while True:
                 set_to(weight * factor)
                 evaluation = self.select(select_by)
-                value = float(self.model.share.ranks.agreed(evaluation[select_by]))
+                value = self.strategy.agreed(evaluation[select_by])
                 if value <= best_value:
                     break
                 weight, best_value, of_weight = weight * factor, value, evaluation
@@ -151,7 +140,7 @@ class Validation:
         heldout, rows = self._validation_part
         users = heldout if rows is None else heldout.rows(rows)
         is_new = users.user_index >= self.dataset.manifest.num_train_users
-        return self.model.share.ranks.any(bool((users.history.lengths()[is_new] > 0).any()))
+        return self.strategy.any(bool((users.history.lengths()[is_new] > 0).any()))
 
     @cached_property
     def _validation_part(self) -> tuple[HeldOut, NDArray[np.integer] | None]:
@@ -164,8 +153,8 @@ class Validation:
         return heldout, validation_rows(heldout, self.config.validation_users, seed=seed)
 
     def _heldout(self, split: Split) -> HeldOut:
-        """A held-out part, with what the users of this rank have in training."""
-        return self.dataset.heldout(split, self.model.share.users)
+        """A held-out part, with what the users of the model have in training."""
+        return self.dataset.heldout(split, self.model.users)
 
     def _evaluate(
         self, heldout: HeldOut, k: tuple[int, ...], users: NDArray[np.integer] | None
@@ -182,4 +171,5 @@ class Validation:
             users=users,
             batch=self.config.evaluation_batch,
             progress=partial(self.progress, heldout.split),
+            ranking=self.strategy.ranking,
         )

@@ -19,13 +19,11 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
-from foretaste.distributed.launch import joined
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.loading import dataset_of, of_first
+from foretaste.runs.loading import dataset_of
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG, default_run_name, resume_command, unused_run_path
 from foretaste.runs.replacement import make_room, place_to_take, place_to_train
@@ -38,13 +36,13 @@ from foretaste.training.auto import (
     resolved_config,
 )
 from foretaste.training.callbacks import Callback, displayed
-from foretaste.training.checkpoint import hardware_of
 from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
 )
 from foretaste.training.logs import check_logs, replace_run, without_copies
+from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer
 from foretaste.training.warm_start import WarmStart
 
@@ -126,24 +124,24 @@ def train(
 
     architecture = model_config or kind()
 
-    def trained(ranks: Ranks) -> Run:
+    def trained(strategy: Strategy) -> Run:
         def place_of_run() -> str | None:
             if place is not None and not overwrite and Run.unfinished(place) is not None:
                 return str(place)
             check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
             return None if place is None else str(place_to_train(place, overwrite=overwrite))
 
-        path = ranks.on_first(place_of_run)
-        device = ranks.device(asked.device)
-        opened = of_first(lambda: open_or_prepare(dataset, preparation), open_dataset, ranks)
+        path = strategy.first(place_of_run)
+        device = strategy.device(asked.device)
+        opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
         sized = architecture.resolved(opened.manifest.num_items)
         chosen = resolved_config(model, asked, opened, sized, str(device))
         resolved = {"device": chosen.device, "candidates": chosen.candidates}
         given, own = asdict(architecture), asdict(sized)
         followed = {name: value for name, value in own.items() if value != given[name]}
         described = {"model": model} | own | asdict(chosen)
-        _check_alike(device, described, ranks)
-        trainer = Trainer(opened, model, sized, chosen, ranks)
+        _check_alike(device, described, strategy)
+        trainer = Trainer(opened, model, sized, chosen, strategy)
         asked_of_model = {name: given[name] for name in followed}
         followed |= followed_settings(trainer.model)
         run_config = RunConfig(
@@ -154,16 +152,16 @@ def train(
             seed=asked.seed,
             dataset=DatasetReference.of(opened),
             start=trainer.begin(warm_start),
-            hardware=hardware_of(device, ranks),
+            hardware=trainer.hardware,
         )
-        run = of_first(
-            lambda: _made_run(run_config, opened, path and Path(path), runs_root), Run.open, ranks
+        run = strategy.opened(
+            lambda: _made_run(run_config, opened, path and Path(path), runs_root), Run.open
         )
-        with _training(run, callback, asked, ranks) as shown:
+        with _training(run, callback, asked, strategy) as shown:
             trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-        return _in_its_place(run, logs, ranks) if overwrite else run
+        return _in_its_place(run, logs, strategy) if overwrite else run
 
-    return _by_ranks(trained, kind)
+    return _carried_out(trained, kind)
 
 
 def resume(
@@ -196,12 +194,12 @@ def resume(
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
 
-    with joined() as all_ranks:
-        found = of_first(
-            lambda: run if isinstance(run, Run) else Run.open(run), Run.open, all_ranks
-        )
-        return _by_ranks(
-            lambda ranks: _resumed(found, dataset, logs, callback, ranks, overwrite=overwrite),
+    with strategy_here() as here:
+        found = here.opened(lambda: run if isinstance(run, Run) else Run.open(run), Run.open)
+        return _carried_out(
+            lambda strategy: _resumed(
+                found, dataset, logs, callback, strategy, overwrite=overwrite
+            ),
             config_class(found.config.model),
         )
 
@@ -211,26 +209,26 @@ def _resumed(
     dataset_path: Path | str | None,
     logs: LogConfig,
     callback: Callback | None,
-    ranks: Ranks,
+    strategy: Strategy,
     *,
     overwrite: bool,
 ) -> Run:
     """The run, trained to its end; where this call has begun it before, its logs are its own."""
-    replaces = ranks.agreed(place_to_take(run.path) is not None)
+    replaces = strategy.first(lambda: place_to_take(run.path) is not None)
     replacing = overwrite or replaces
     has_epochs = config_class(run.config.model).has_epochs
-    is_finished = ranks.agreed(run.is_finished)
-    with _training(run, callback, asked_settings(run), ranks) as shown:
-        if ranks.is_first:
+    is_finished = strategy.first(lambda: run.is_finished)
+    with _training(run, callback, asked_settings(run), strategy) as shown:
+        if strategy.writes:
             check_logs(logs, has_epochs=has_epochs, overwrite=replacing)
         if not is_finished:
-            dataset = of_first(
-                lambda: dataset_of(run, dataset_path), partial(dataset_of, run), ranks
+            dataset = strategy.opened(
+                lambda: dataset_of(run, dataset_path), partial(dataset_of, run)
             )
-            trainer = _recorded_trainer(run, dataset, ranks)
+            trainer = _recorded_trainer(run, dataset, strategy)
             trainer.train(run, without_copies(logs) if replacing else logs, shown)
         else:
-            if ranks.is_first:
+            if strategy.writes:
                 run.discard_state()
             if not replaces and not (overwrite and logs != without_copies(logs)):
                 raise RunError(
@@ -238,31 +236,31 @@ def _resumed(
                     "weights further, begin a new run with --from "
                     f"{shlex.quote(str(run.path))}"
                 )
-    return _in_its_place(run, logs, ranks) if replacing else run
+    return _in_its_place(run, logs, strategy) if replacing else run
 
 
-def _recorded_trainer(run: Run, dataset: Dataset, ranks: Ranks) -> Trainer:
+def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer:
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
-    device = _device_of(run, ranks)
+    device = _device_of(run, strategy)
     settings, config = recorded_settings(run, str(device))
-    _check_alike(device, {"model": run.config.model} | asdict(config), ranks)
-    return Trainer(dataset, run.config.model, settings, config, ranks)
+    _check_alike(device, {"model": run.config.model} | asdict(config), strategy)
+    return Trainer(dataset, run.config.model, settings, config, strategy)
 
 
-def _by_ranks(work: Callable[[Ranks], Run], kind: type[ModelConfig]) -> Run:
-    """The run of ``work`` by all ranks; of a model that cannot be shared out, by the first."""
-    with joined() as ranks:
-        if kind.parallel is not None or ranks.size == 1:
-            return work(ranks)
-        return of_first(lambda: work(ALONE), Run.open, ranks)
+def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Run:
+    """The run of ``work``; one process does it alone where the model cannot be shared out."""
+    with strategy_here() as strategy:
+        if kind.parallel is not None:
+            return work(strategy)
+        return strategy.opened(lambda: work(ALONE), Run.open)
 
 
 @contextmanager
 def _training(
-    run: Run, callback: Callback | None, asked: TrainingConfig, ranks: Ranks
+    run: Run, callback: Callback | None, asked: TrainingConfig, strategy: Strategy
 ) -> Iterator[Callback]:
-    """Hold the run's lock within and yield what shows the training; nothing but on the first."""
-    if not ranks.is_first:
+    """Hold the run's lock within and yield what shows the training, where this process writes."""
+    if not strategy.writes:
         yield Callback()
         return
     with run.in_training(), displayed(callback, asked) as shown:
@@ -309,25 +307,25 @@ def _check_asked_for_the_same(begun: Run, config: RunConfig) -> None:
             )
 
 
-def _in_its_place(run: Run, logs: LogConfig, ranks: Ranks) -> Run:
-    """The finished run, moved by the first rank to the place of the one that it replaces."""
-    return of_first(lambda: replace_run(run, logs), Run.open, ranks)
+def _in_its_place(run: Run, logs: LogConfig, strategy: Strategy) -> Run:
+    """The finished run, moved to the place of the one that it replaces."""
+    return strategy.opened(lambda: replace_run(run, logs), Run.open)
 
 
-def _check_alike(device: torch.device, settings: Mapping[str, Any], ranks: Ranks) -> None:
-    """RankError where the kind of device or the settings of a rank are others."""
+def _check_alike(device: torch.device, settings: Mapping[str, Any], strategy: Strategy) -> None:
+    """RankError where those who train have other kinds of devices or other settings."""
     is_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
     own = {key: value for key, value in settings.items() if key != "device"}
-    ranks.check_alike({"the device": name} | own)
+    strategy.check_alike({"the device": name} | own)
 
 
-def _device_of(run: Run, ranks: Ranks) -> torch.device:
+def _device_of(run: Run, strategy: Strategy) -> torch.device:
     """The device that a run was trained on; RunError where it is not here: another has other
     numbers."""
     device = run.config.resolved["device"]
     try:
-        return ranks.device(device if ranks.size == 1 else device.partition(":")[0])
+        return strategy.recorded_device(device)
     except SettingError as error:
         raise RunError(
             f"{run.path} was being trained on {device}, which is not here; go on where it is, or "

@@ -12,16 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from foretaste.distributed.collectives import Pending, Ranks
+from foretaste.distributed.strategy import strategy_of
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.neumf.fold_in import UserPrior
+from foretaste.models.neumf.fold_in import Reductions, UserPrior
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import build_model
-from foretaste.models.share import Share
 from foretaste.ops.dropout import keep_mask
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import TowerDropout, layer_keys
-from foretaste.ops.ranks import Pending, Ranks
-from foretaste.training.trainer import make_batches, make_step
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
 from tests.training.plans import make_plan
@@ -84,14 +83,15 @@ def whole_histories(num_users: int = NUM_USERS) -> HistoryTensors:
 
 
 def model_of(ranks: Ranks, case: Case) -> NeuMF:
-    share = Share.of_users(case.num_users, NUM_ITEMS, ranks, case.bounds(ranks.size))
+    bounds = case.bounds(ranks.size)
+    users = range(bounds[ranks.rank], bounds[ranks.rank + 1]) if ranks.size > 1 else None
     config = replace(
         CONFIGS[case.name],
         negatives=4,
         batch_layout=case.layout,
         verified_negatives=case.verified,
     )
-    model = build_model(case.name.split()[0], config, case.num_users, NUM_ITEMS, share)
+    model = build_model(case.name.split()[0], config, case.num_users, NUM_ITEMS, users)
     assert isinstance(model, NeuMF)
     model.reset_parameters(3)
     return model
@@ -102,12 +102,12 @@ def updates(
 ) -> list[Update]:
     """Updates of a rank, from ``weights`` at each update where they are given."""
     model = model_of(ranks, case)
-    users = model.share.users
+    users = model.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
-    model.count_items(histories)
+    strategy_of(ranks).count_items(model, histories)
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
-    batches = make_batches(model, histories, plan)
-    step = make_step(model.train(), batches, plan)
+    batches = strategy_of(ranks).batches(model, histories, plan)
+    step = strategy_of(ranks).step(model.train(), batches, plan)
     found = []
     last = batches.num_batches - 1
     for batch in (*islice(batches.epoch(0), 3), *batches.epoch(1, last)):
@@ -208,8 +208,9 @@ def test_fewer_users_than_ranks(layout: str) -> None:
 
 def prior(ranks: Ranks, case: Case) -> list[Tensor]:
     model = model_of(ranks, case).eval()
-    prior = model._user_prior if ranks.size > 1 else UserPrior.of(model._user_tables())
-    assert prior is not None
+    prior = UserPrior.of(model._user_tables())
+    if ranks.size > 1:
+        prior = model.learn_prior(Reductions(strategy_of(ranks).total, ranks.max_))
     return [*prior.means, *prior.deviations]
 
 
@@ -255,10 +256,10 @@ def test_each_known_user_is_known_to_one_rank(shares: str) -> None:
 def overflowing(ranks: Ranks) -> tuple[float, bool]:
     """An update whose gradients are infinite for the last rank's users alone."""
     model = model_of(ranks, Case())
-    users = model.share.users
+    users = model.users
     plan = make_plan(batch_size=300, precision="fp16")
-    batches = make_batches(model, whole_histories()[users.start : users.stop], plan)
-    step = make_step(model.train(), batches, plan)
+    batches = strategy_of(ranks).batches(model, whole_histories()[users.start : users.stop], plan)
+    step = strategy_of(ranks).step(model.train(), batches, plan)
     if ranks.rank == ranks.size - 1:
         with torch.no_grad():
             model.user_factors.fill_(1e38)
@@ -279,11 +280,11 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
     These are of the rows, their gradients and Adam's moments.
     """
     model = model_of(ranks, case)
-    users = model.share.users
+    users = model.users
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
     histories = whole_histories()[users.start : users.stop]
-    batches = make_batches(model, histories, plan)
-    step = make_step(model.train(), batches, plan)
+    batches = strategy_of(ranks).batches(model, histories, plan)
+    step = strategy_of(ranks).step(model.train(), batches, plan)
     wait, events, num_bytes = Pending.wait, [], []
 
     def noted(pending: Pending) -> None:
@@ -298,7 +299,7 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
             num_bytes.append(ranks.num_bytes.total() - before)
     step.finish()
     tables = [model.get_parameter(name) for name in model.user_rows]
-    (own,) = (one.optimizer for one in step.optimizers if not one.is_summed)
+    (own,) = (one.optimizer for one in step.optimizers if one.is_of_part)
     state = [own.state[table] for table in tables]
     kept = [*tables, *(table.grad for table in tables)]
     kept += [each[kind] for each in state for kind in ("exp_avg", "exp_avg_sq")]

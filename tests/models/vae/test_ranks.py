@@ -10,17 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.models.share import Share
+from foretaste.distributed.collectives import Ranks
+from foretaste.distributed.strategy import strategy_of
 from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultDAE, MultVAE
 from foretaste.ops.dropout import keep_entries
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import from_row
-from foretaste.ops.ranks import Ranks
 from foretaste.ops.softmax_loss import chunked
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
+from tests.training.plans import make_plan
 
 SIZES = [2, 3]
 VAE = VAEConfig(hidden=(9,), latent=4, anneal_cap=0.7, anneal_steps=3)
@@ -42,22 +43,20 @@ class Case:
         """Histories of which the first is empty."""
         return random_histories(np.random.default_rng(3), self.num_users, self.num_items)
 
-    def share(self, ranks: Ranks) -> Share:
-        return Share.whole(self.num_users, self.num_items, ranks)
-
-    def model(self, share: Share) -> MultVAE:
+    def model(self) -> MultVAE:
         """A model with weights far from their small start, so that every term matters."""
         kind = MultVAE if isinstance(self.config, VAEConfig) else MultDAE
-        model = kind(self.config, self.num_users, self.num_items, share=share)
+        model = kind(self.config, self.num_users, self.num_items)
         generator = torch.Generator().manual_seed(3)
         for parameter in model.parameters():
             parameter.data.copy_(0.5 * torch.randn(parameter.shape, generator=generator))
         model.compute_dtype = self.dtype
         return model.train()
 
-    def batches(self, model: MultVAE) -> list[HistoryBatch]:
+    def batches(self, model: MultVAE, ranks: Ranks) -> list[HistoryBatch]:
         """Two epochs of them, with this rank's part of each."""
-        batches = model.make_batches(self.histories(), batch_size=self.batch_size, seed=5)
+        plan = make_plan(batch_size=self.batch_size, seed=5)
+        batches: Any = strategy_of(ranks).batches(model, self.histories(), plan)
         return [*batches.epoch(0), *batches.epoch(1)]
 
 
@@ -69,8 +68,8 @@ def steps(ranks: Ranks, case: Case) -> list[tuple[Tensor, dict[str, Tensor]]]:
         patch.setattr(
             chunked, "_chunks", lambda n, *_: [slice(a, a + 3) for a in range(0, max(1, n), 3)]
         )
-        model = case.model(case.share(ranks))
-        for batch in case.batches(model):
+        model = case.model()
+        for batch in case.batches(model, ranks):
             model.zero_grad(set_to_none=True)
             loss = model(batch)
             (loss * case.loss_scale).backward()
@@ -161,8 +160,8 @@ def test_slices_sample_the_items_of_the_whole_batch(size: int) -> None:
 def words(ranks: Ranks, case: Case) -> list[tuple[Any, Tensor]]:
     """Of each batch: its rows' items, kept or dropped, and the noise of its rows."""
     found = []
-    model = case.model(case.share(ranks))
-    for batch in case.batches(model):
+    model = case.model()
+    for batch in case.batches(model, ranks):
         histories, first_row = batch.histories, int(batch.first_row)
         key = from_row(batch.dropout_key, batch.first_row)
         kept_N = keep_entries(histories, 0.5, key).tolist()

@@ -18,7 +18,6 @@ from foretaste.models.baselines.ials_scorer import FoldInScorer, VectorScorer
 from foretaste.models.batches import WholeData
 from foretaste.models.config import TrainingSize
 from foretaste.models.scorer import Scorer
-from foretaste.models.share import Share
 from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.least_squares import FixedVectors, solve_rows
@@ -36,12 +35,12 @@ _AUTO_REGULARIZATION = 0.1
 
 @dataclass(frozen=True, eq=False)
 class BothSides(WholeData):
-    """All interactions, by user and by item; of this rank's users, and of its items."""
+    """All interactions, by user and by item; of a part of the users, and one of the items."""
 
     of_items: HistoryTensors
     """The users who have each item."""
     num_interactions: int
-    """On all ranks."""
+    """Of all users."""
 
     @property
     def num_samples(self) -> int:
@@ -61,10 +60,6 @@ class IALS(SweepModel):
 
     where a is the weight of unobserved pairs, n a row's interactions and a times its pairs, and
     the ridge `regularization`, scaled so that a smaller nu regularizes as much on the whole.
-
-    Each rank has the vectors of its users and solves for them, and for consecutive items of about
-    as many interactions. It has the vectors of all items, and of all users while it solves for its
-    items.
     """
 
     name = "ials"
@@ -73,10 +68,10 @@ class IALS(SweepModel):
     item_rows = ("item_factors",)
 
     def __init__(
-        self, config: IALSConfig, num_users: int, num_items: int, share: Share | None = None
+        self, config: IALSConfig, num_users: int, num_items: int, users: range | None = None
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
-        self.user_factors = nn.Parameter(torch.empty(len(self.share.users), config.factors))
+        super().__init__(config, num_users, num_items, users)
+        self.user_factors = nn.Parameter(torch.empty(len(self.users), config.factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, config.factors))
         self._frozen: tuple[FixedVectors, float, float] | None = None
 
@@ -87,36 +82,19 @@ class IALS(SweepModel):
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
     def make_batches(self, histories: HistoryTensors, **settings: Any) -> BothSides:
-        ranks = self.share.ranks
-        whole = histories
-        if ranks.size > 1:
-            whole = histories.gathered_rows(self._own_items(), ranks)
-        num_here = torch.tensor(histories.item_index.numel(), device=histories.device)
-        ranks.sum_(num_here)
-        return BothSides(histories, whole.transposed(), int(num_here))
-
-    def _own_items(self) -> range:
-        """Consecutive items that this rank solves for; each rank's have about as many users."""
-        ranks = self.share.ranks
-        total_I = self.item_count_I.double().cumsum(0)
-        part_R = torch.arange(1, ranks.size, device=self.device).double() / ranks.size
-        inner = torch.searchsorted(total_I, total_I[-1] * part_R, right=True)
-        bounds = [0, *inner.tolist(), self.num_items]
-        return range(bounds[ranks.rank], bounds[ranks.rank + 1])
+        return BothSides(histories, histories.transposed(), histories.item_index.numel())
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
-        users, items = len(self.share.users), self.num_items
-        rows = max(items + users, self.num_users + items // self.share.ranks.size)
         factors: int = self.config.factors
-        return self.weight_bytes() + 4 * factors * rows
+        return self.weight_bytes() + 4 * factors * (self.num_users + self.num_items)
 
     def reset_parameters(self, seed: int) -> None:
         """Vectors N(0, (0.1 / root of the width)²)."""
         self.forget()
         std = _START_STD * self.config.factors**-0.5
         for number, parameter in enumerate((self.user_factors, self.item_factors)):
-            key, first = stream_key(seed, Purpose.INITIALISE, number), self.share.users.start
+            key, first = stream_key(seed, Purpose.INITIALISE, number), self.users.start
             fill_normal_(parameter, key, std, 0 if number else first)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
@@ -165,22 +143,33 @@ class IALS(SweepModel):
     def sweep(self, batch: WholeData) -> Tensor:
         """Solve for the users, then for the items; returns the loss for each interaction."""
         assert isinstance(batch, BothSides)
-        ranks, weight, ridge = self.share.ranks, self.unobserved_weight, self.ridge
-        ridge_U = self._ridges(batch.histories, weight, ridge)
-        ridge_I = self._ridges(batch.of_items, weight, ridge)
-        items = FixedVectors.of(self.item_factors)
-        users_UD, _ = solve_rows(items, batch.histories, weight, ridge_U, ranks)
+        penalty = self.solve_users(batch)
+        items_ID, loss_I = self.solve_items(FixedVectors.of(self.user_factors), batch)
+        self.item_factors.copy_(items_ID)
+        return self.mean_loss(batch, loss_I, penalty)
+
+    def solve_users(self, batch: BothSides) -> Tensor:
+        """Set the users' vectors to the best ones for the items' as they stand; returns what their
+        squared vectors add to the loss."""
+        weight = self.unobserved_weight
+        ridge_U = self._ridges(batch.histories, weight, self.ridge)
+        fixed = FixedVectors.of(self.item_factors)
+        users_UD, _ = solve_rows(fixed, batch.histories, weight, ridge_U)
         self.user_factors.copy_(users_UD)
-        del items, users_UD
-        user_penalty: Tensor = (
+        penalty: Tensor = (
             ridge_U * torch.linalg.vector_norm(self.user_factors, dim=1).square()
         ).sum()
-        users = FixedVectors.of(self.user_factors, ranks)
-        items_ID, loss_I = solve_rows(users, batch.of_items, weight, ridge_I, ranks)
-        for place, piece_ID in ranks.gathered_in_pieces(items_ID):
-            self.item_factors[place] = piece_ID
-        total = loss_I.sum(dtype=torch.float64) + user_penalty
-        return (total / batch.num_samples).float()
+        return penalty
+
+    def solve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
+        """The best vectors of the items of a batch for all ``users``, and the loss of each item."""
+        weight = self.unobserved_weight
+        ridge_I = self._ridges(batch.of_items, weight, self.ridge)
+        return solve_rows(users, batch.of_items, weight, ridge_I)
+
+    def mean_loss(self, batch: BothSides, loss_I: Tensor, penalty: Tensor) -> Tensor:
+        """The loss for each interaction, from its terms of these items and users."""
+        return ((loss_I.sum(dtype=torch.float64) + penalty) / batch.num_samples).float()
 
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
@@ -200,7 +189,7 @@ class IALS(SweepModel):
         return self.item_factors.detach()
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        return (self.share.user_rows(self.user_factors.detach(), user_index_B),)
+        return (self.rows_of_users(self.user_factors.detach(), user_index_B),)
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:

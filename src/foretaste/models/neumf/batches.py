@@ -23,7 +23,6 @@ from foretaste.ops.negatives import (
     sample_negatives,
 )
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
-from foretaste.ops.ranks import Ranks
 
 _ROWS_AT_ONCE = 1 << 18
 _SAMPLES_AT_ONCE = 1 << 14
@@ -45,7 +44,7 @@ class InteractionBatch:
     """
 
     num_samples: int
-    """Samples of the whole batch, of which a slice or a rank has some."""
+    """Samples of the whole batch, of which a slice or a part has some."""
 
     user_index_B: Tensor
     item_index_BK: Tensor
@@ -134,32 +133,6 @@ class InteractionBatches:
         self.label_K = torch.zeros(1, self.group_size, device=histories.device)
         self.label_K[0, 0] = 1.0
 
-    @classmethod
-    def among(
-        cls,
-        ranks: Ranks,
-        histories: HistoryTensors,
-        config: NegativesConfig,
-        batch_size: int,
-        seed: int,
-    ) -> InteractionBatches:
-        """The parts of a rank, which has the ``histories`` of consecutive users."""
-        num_here = torch.tensor([histories.item_index.numel()], device=histories.device)
-        nums = torch.cat(ranks.gathered(num_here)).tolist()
-
-        def rows_before(num_rows: Tensor) -> Tensor:
-            return torch.stack(ranks.gathered(num_rows))[: ranks.rank].sum(0)
-
-        return cls(
-            histories,
-            config,
-            batch_size,
-            seed,
-            first_interaction=sum(nums[: ranks.rank]),
-            num_interactions=sum(nums),
-            rows_before=rows_before,
-        )
-
     @property
     def num_batches(self) -> int:
         return -(-self.num_rows // self.rows_per_batch)
@@ -216,7 +189,7 @@ class InteractionBatches:
         return _counting_sort(batch_N, num_rows), num_rows
 
     def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
-        """Draws of some rows, int32 [B, num_each], by their numbers among all ranks'."""
+        """Draws of some rows, int32 [B, num_each], by their numbers among all."""
         drawn = user_B, num_each, key, number_B
         if self.config.verified_negatives:
             return sample_negatives(self.complement, *drawn, by_item=self.draws_items)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +28,6 @@ from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Samples, with_users
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.segments import gather
 from foretaste.ops.torch_internals import Adam
 
@@ -40,6 +40,21 @@ _MOST_BITS = 62
 
 Project = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
 """Rows of the user tables to the users' sides of the product and of the tower."""
+
+
+class Reductions(NamedTuple):
+    """The sum and the maximum of a tensor over all parts of a model."""
+
+    total: Callable[[Tensor], Tensor]
+    maximum: Callable[[Tensor], Tensor]
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+ALL_HERE = Reductions(_as_it_is, _as_it_is)
+"""Of a model in one part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +71,18 @@ class UserPrior:
         cls,
         user_tables: Sequence[Tensor],
         num_users: int | None = None,
-        ranks: Ranks = ALONE,
         weight: float = 1.0,
+        reduced: Reductions = ALL_HERE,
     ) -> UserPrior:
-        """The mean and deviation of each table's rows, which ``ranks`` may have parts of.
+        """The mean and deviation of each table's rows.
 
-        The same bits for any parts. ``num_users`` is of all ranks.
+        Of ``num_users`` rows the tables may have a part; the bits are the same for any parts.
         """
         means, deviations = [], []
         for table_UD in (table.detach() for table in user_tables):
             num_rows = len(table_UD) if num_users is None else num_users
-            mean_D = _mean_of_rows(table_UD, num_rows, ranks)
-            square_D = _mean_of_rows(table_UD, num_rows, ranks, squared_from=mean_D)
+            mean_D = _mean_of_rows(table_UD, num_rows, reduced)
+            square_D = _mean_of_rows(table_UD, num_rows, reduced, squared_from=mean_D)
             means.append(mean_D.to(table_UD.dtype)[None])
             deviations.append(square_D.mean().sqrt_().clamp_(min=1e-6).to(table_UD.dtype))
         return cls(means, deviations, weight)
@@ -81,9 +96,9 @@ class UserPrior:
 
 
 def _mean_of_rows(
-    table_UD: Tensor, num_rows: int, ranks: Ranks, squared_from: Tensor | None = None
+    table_UD: Tensor, num_rows: int, reduced: Reductions, squared_from: Tensor | None = None
 ) -> Tensor:
-    """The mean of the ``num_rows`` rows of all ranks, or of their squared distances: float64 [D].
+    """The mean of all ``num_rows`` rows, or of their squared distances: float64 [D].
 
     Added up as integers, multiples of a power of two so small that they do not overflow: exactly,
     and so the same in any order and for any parts.
@@ -97,13 +112,12 @@ def _mean_of_rows(
     for term in terms():
         if term.numel():
             largest = torch.maximum(largest, term.abs().amax())
-    total = num_rows * ranks.max_(largest).item()
+    total = num_rows * reduced.maximum(largest).item()
     scale = math.ldexp(1.0, _MOST_BITS - math.frexp(total)[1])
     sum_D = torch.zeros(table_UD.shape[1], dtype=torch.int64, device=table_UD.device)
     for term in terms():
         sum_D += (term * scale).round_().long().sum(0)
-    ranks.sum_(sum_D)
-    return sum_D.double() / (scale * num_rows)
+    return reduced.total(sum_D).double() / (scale * num_rows)
 
 
 def fit_users(

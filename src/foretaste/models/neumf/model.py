@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,7 @@ from foretaste.models.batches import Batch, power_of_two
 from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.neumf.fold_in import UserPrior, fit_users
-from foretaste.models.share import Share
+from foretaste.models.neumf.fold_in import ALL_HERE, Reductions, UserPrior, fit_users
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss.inputs import (
@@ -34,7 +33,6 @@ from foretaste.ops.neumf_loss.inputs import (
     with_users,
 )
 from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, stream_key
-from foretaste.ops.ranks import ALONE
 from foretaste.ops.segments import gather
 
 if TYPE_CHECKING:
@@ -60,10 +58,10 @@ class NeuMF(NeuralModel):
         config: NeuMFConfig | GMFConfig | MLPConfig,
         num_users: int,
         num_items: int,
-        share: Share | None = None,
+        users: range | None = None,
     ) -> None:
-        super().__init__(config.resolved(num_items), num_users, num_items, share)
-        num_rows = len(self.share.users)
+        super().__init__(config.resolved(num_items), num_users, num_items, users)
+        num_rows = len(self.users)
         factors: int = getattr(config, "factors", 0)
         layers: tuple[int, ...] = getattr(config, "layers", ())
         widths = (layers[0] // 2, layers[-1]) if layers else (0, 0)
@@ -114,9 +112,6 @@ class NeuMF(NeuralModel):
         seed: int,
         padded: bool = False,
     ) -> InteractionBatches:
-        if self.share.shards_users:
-            ranks = self.share.ranks
-            return InteractionBatches.among(ranks, histories, self.config, batch_size, seed)
         return InteractionBatches(histories, self.config, batch_size, seed)
 
     @torch.no_grad()
@@ -251,7 +246,7 @@ class NeuMF(NeuralModel):
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor, ...]:
         tables = self._user_tables()
-        return tuple(self.share.user_rows(table.detach(), user_index_B) for table in tables)
+        return tuple(self.rows_of_users(table.detach(), user_index_B) for table in tables)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
         return fit_users(
@@ -267,10 +262,18 @@ class NeuMF(NeuralModel):
         """The prior of new users from the trained rows; kept as `_frozen` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
-            ranks = self.share.ranks if self.share.shards_users else ALONE
-            tables, weight = self._user_tables(), self.get_buffer(PRIOR_WEIGHT).item()
-            prior = self._user_prior = UserPrior.of(tables, self.num_users, ranks, weight)
+            assert not self.is_part, "the prior is of all users: see `learn_prior`"
+            prior = self.learn_prior()
         return prior
+
+    def learn_prior(self, reduced: Reductions = ALL_HERE) -> UserPrior:
+        """The prior as the weights stand, kept until the mode is set or weights are loaded.
+
+        ``reduced`` brings the other users in, where this is a part of a model.
+        """
+        tables, weight = self._user_tables(), self.get_buffer(PRIOR_WEIGHT).item()
+        self._user_prior = UserPrior.of(tables, self.num_users, weight, reduced)
+        return self._user_prior
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return neumf_loss.catalogue_logits(self._state_inputs(state))
@@ -297,13 +300,6 @@ class NeuMF(NeuralModel):
             frozen = InteractionInputs.of(tuple(tensor.detach() for tensor in tensors))
             self._frozen_inputs = frozen
         return frozen
-
-    def train(self, mode: bool = True) -> Self:
-        """As `NeuralModel.train`; ranks that are to answer share the prior of new users."""
-        super().train(mode)
-        if self.share.shards_users and not mode:
-            self._prior()  # of all ranks, which are together here and not in what follows
-        return self
 
     def forget(self) -> None:
         self._user_prior = None

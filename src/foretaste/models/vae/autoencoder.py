@@ -44,6 +44,10 @@ class HistoryAutoencoder(NeuralModel):
     encoder_table: nn.Parameter
     output: nn.Linear
 
+    items_of_batch: Callable[[Tensor], Tensor] | None = None
+    """Where a part of a batch is here: from the distinct items of its users, ascending, to those of
+    the whole batch."""
+
     def make_batches(
         self,
         histories: HistoryTensors,
@@ -58,7 +62,7 @@ class HistoryAutoencoder(NeuralModel):
         self, histories: HistoryTensors, batch_size: int, seed: int, *, padded: bool
     ) -> HistoryBatches:
         """Batches of passes over all users."""
-        return HistoryBatches(histories, batch_size, seed, padded=padded, ranks=self.share.ranks)
+        return HistoryBatches(histories, batch_size, seed, padded=padded, part_of=self.part_of)
 
     def waits_for_device(self, num_samples: int) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
@@ -132,14 +136,14 @@ class HistoryAutoencoder(NeuralModel):
     def _likelihood_loss(
         self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
     ) -> Tensor:
-        """``-log likelihood`` of this share's part of a batch, a mean over the batch's users."""
+        """``-log likelihood`` of a batch or a part of one, as a mean over the batch's users."""
         likelihood: Callable[..., Tensor] = softmax_loss.loss
         if self.training and self.config.sampled_softmax is not None:
             likelihood = partial(
                 sampled_loss,
                 num_samples=self.config.sampled_softmax,
                 key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
-                ranks=self.share.ranks,
+                all_items=self.items_of_batch,
             )
         weight_ID, bias_I = self.output.weight, self.output.bias
         return likelihood(

@@ -6,7 +6,7 @@ Shape suffixes: U users of the training part, B users of a batch, N their intera
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
-from foretaste.ops.ranks import ALONE, Ranks
 
 _DEVIATIONS = 6.0
 """A padded batch has room for this many standard deviations more entries than the mean."""
@@ -43,7 +42,7 @@ class HistoryBatch:
     """Users of the whole batch before this one's: not zero in a slice of a batch."""
 
     num_samples: int
-    """Users of the whole batch, of which a slice or a rank has some."""
+    """Users of the whole batch, of which a slice or a part has some."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
@@ -76,7 +75,7 @@ class HistoryBatches:
     How many interactions a batch has is known on the host before the batch is cut, so that
     nothing waits for the device within an epoch. With ``padded``, entries beyond the last offset
     bring every full batch to one size: what a CUDA graph of the step needs, and what only kernels
-    that go by the offsets can take. ``ranks`` share out the users of each batch.
+    that go by the offsets can take. Of so many users of a batch, those of ``part_of`` are here.
     """
 
     def __init__(
@@ -86,19 +85,19 @@ class HistoryBatches:
         seed: int,
         *,
         padded: bool = False,
-        ranks: Ranks = ALONE,
+        part_of: Callable[[int], range] = range,
     ) -> None:
         self.histories = histories
         self.batch_size = batch_size
         self.seed = seed
-        self.ranks = ranks
+        self.part_of = part_of
         self.num_samples = len(histories)
         self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
         self.num_entries = 0
         """Entries of a padded batch, which shuffled users all but never exceed."""
         if padded:
-            lengths, num_users = self.length_U.double(), len(ranks.part_of(batch_size))
+            lengths, num_users = self.length_U.double(), len(part_of(batch_size))
             deviation = float(lengths.std(correction=0)) * math.sqrt(num_users)
             room = num_users * float(lengths.mean()) + _DEVIATIONS * deviation
             self.num_entries = min(math.ceil(room), int(self.length_U.sum()))
@@ -111,7 +110,7 @@ class HistoryBatches:
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
         order_U = Permutation.keyed(key, self.num_samples, "cpu").values()
         batches = torch.split(order_U, self.batch_size)
-        parts = [self.ranks.part_of(len(user_B)) for user_B in batches]
+        parts = [self.part_of(len(user_B)) for user_B in batches]
         own = [user_B[part.start : part.stop] for user_B, part in zip(batches, parts, strict=True)]
         totals = [int(self.length_U[user_B].sum()) for user_B in own]
         user_U = torch.cat(own).to(self.histories.device)

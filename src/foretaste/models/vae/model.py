@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from foretaste.models.batches import power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import MANY_USERS, DAEConfig, VAEConfig
@@ -42,9 +41,9 @@ class MultVAE(HistoryAutoencoder):
         config: VAEConfig | DAEConfig,
         num_users: int,
         num_items: int,
-        share: Share | None = None,
+        users: range | None = None,
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
+        super().__init__(config, num_users, num_items, users)
         code_width = self.code_parts * config.latent
         encoder = [*config.hidden, code_width]
         decoder = [config.latent, *reversed(config.hidden)]
@@ -158,9 +157,9 @@ class MultDAE(MultVAE):
     code_parts = 1
 
     def __init__(
-        self, config: DAEConfig, num_users: int, num_items: int, share: Share | None = None
+        self, config: DAEConfig, num_users: int, num_items: int, users: range | None = None
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
+        super().__init__(config, num_users, num_items, users)
         self.code_activation = config.activation
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from foretaste.models.batches import Batch, Batches, power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.share import Share
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
 from foretaste.models.vae.batches import AlternatingBatches, PhaseBatch
 from foretaste.models.vae.config import RecVAEConfig
@@ -40,9 +39,9 @@ class RecVAE(HistoryAutoencoder):
     config_class: ClassVar[type[ModelConfig]] = RecVAEConfig
 
     def __init__(
-        self, config: RecVAEConfig, num_users: int, num_items: int, share: Share | None = None
+        self, config: RecVAEConfig, num_users: int, num_items: int, users: range | None = None
     ) -> None:
-        super().__init__(config, num_users, num_items, share)
+        super().__init__(config, num_users, num_items, users)
         width = config.width
         self.encoder_table = nn.Parameter(torch.empty(num_items, width))
         self.encoder_bias = nn.Parameter(torch.empty(width))

@@ -13,6 +13,7 @@ S sampled items, C both together, in ascending order within each part.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,7 +24,6 @@ from torch.autograd.function import once_differentiable
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import bounded, hash_words
-from foretaste.ops.ranks import ALONE, Ranks
 from foretaste.ops.softmax_loss import Implementation, loss
 
 
@@ -39,7 +39,7 @@ def sampled_loss(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
     implementation: Implementation = "auto",
-    ranks: Ranks = ALONE,
+    all_items: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
 
@@ -50,14 +50,14 @@ def sampled_loss(
     Args:
         num_samples: how many of the items that nobody in the batch has are drawn.
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
-        ranks: those that share out the users of the batch: all look at the same items.
+        all_items: where ``targets`` are of a part of a batch: from the distinct items of these,
+            ascending, to those of the whole batch, so that all parts look at the same.
     """
     buffers = buffers or Buffers()
     item_index_N = targets.item_index[: int(targets.offsets[-1])]  # without padding
     owned_U, position_N = torch.unique(item_index_N, return_inverse=True)
-    if ranks.size > 1:
-        num_items = targets.num_items
-        own_U, owned_U = owned_U.long(), ranks.union(owned_U, num_items, at_most=num_items)
+    if all_items is not None:
+        own_U, owned_U = owned_U.long(), all_items(owned_U)
         position_N = torch.searchsorted(owned_U, own_U)[position_N]
     sampled_S, correction_S = sample_others(owned_U.long(), targets.num_items, num_samples, key)
     index_C = torch.cat([owned_U, sampled_S])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foretaste.data import Dataset, open_dataset
-from foretaste.ops.ranks import Ranks
+from foretaste.distributed.collectives import Ranks
 from foretaste.runs import Run, load_model, verify
 from foretaste.training import Callback, resume
 from tests.ranks import run_ranks

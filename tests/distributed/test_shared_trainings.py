@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.distributed.collectives import Ranks
 from foretaste.models.registry import MODELS
-from foretaste.ops.ranks import Ranks
 from foretaste.runs import Run
 from foretaste.training import Callback, PretrainingConfig, resume
 from foretaste.training.checkpoint import Checkpoints
@@ -24,12 +24,9 @@ from tests.training.trainings import CONFIGS, numbers_of, run_of, weights_of
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 700, "callback": Callback()}
 TOYS = {
-    name: ("tests.training.toys:ToyConfig", f"tests.training.toys:{kind}")
-    for name, kind in (
-        ("toy-steps", "ToySteps"),
-        ("toy-phases", "ToyPhases"),
-        ("toy-sweeps", "ToySweeps"),
-    )
+    "toy-steps": ("tests.training.toys:ToyConfig", "tests.training.toys:ToySteps"),
+    "toy-phases": ("tests.training.toys:ToyConfig", "tests.training.toys:ToyPhases"),
+    "toy-sweeps": ("tests.training.toys:ToySweepsConfig", "tests.training.toys:ToySweeps"),
 }
 
 
@@ -195,7 +192,7 @@ def toys_resumed(ranks: Ranks, path: Path) -> None:
 def test_a_later_family_is_shared_out_through_the_same_seam(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """One of two optimizers in turn and one of sweeps too."""
+    """One of two optimizers in turn too; the first rank fits one of sweeps alone."""
     runs = {}
     for size, stop_after in ((1, 0), (2, 0), (3, 0), (2, 2)):
         path = tmp_path / f"{size}-{stop_after}"

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.distributed.collectives import Ranks
+from foretaste.distributed.strategy import strategy_of
+from foretaste.errors import TrainingError
 from foretaste.models.baselines.config import IALSConfig
-from foretaste.models.baselines.ials import IALS
-from foretaste.models.share import Share
-from foretaste.ops.ranks import Ranks
+from foretaste.models.baselines.ials import IALS, BothSides
 from foretaste.runs import Run
+from tests.distributed.test_shared_trainings import assert_alike, resumed, run_by
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
-from tests.training.test_shared_trainings import assert_alike, resumed, run_by
+from tests.training.plans import make_plan
 from tests.training.trainings import numbers_of, weights_of
 
 NUM_USERS, NUM_ITEMS, FACTORS = 60, 45, 16
@@ -62,17 +64,20 @@ def test_fewer_users_and_items_than_ranks(tmp_path: Path) -> None:
 
 def swept(ranks: Ranks) -> tuple[dict[str, Tensor], float, int, int]:
     """After two sweeps: the weights, a loss, the interactions held, and the bytes of a sweep."""
-    share = Share.of_users(NUM_USERS, NUM_ITEMS, ranks, BOUNDS[ranks.size])
+    starts, strategy = BOUNDS[ranks.size], strategy_of(ranks)
+    users = range(starts[ranks.rank], starts[ranks.rank + 1])
     config = IALSConfig(factors=FACTORS, unobserved_weight=0.2)
-    model = IALS(config, NUM_USERS, NUM_ITEMS, share)
-    model.reset_parameters(3)
+    model = IALS(config, NUM_USERS, NUM_ITEMS, users if ranks.size > 1 else None)
     histories = random_histories(np.random.default_rng(5), NUM_USERS, NUM_ITEMS)
-    own = histories[share.users.start : share.users.stop]
-    model.count_items(own)
-    batch = model.make_batches(own)
-    model.sweep(batch)
+    own = histories[users.start : users.stop]
+    strategy.count_items(model, own)
+    plan = make_plan(seed=3)
+    batch = strategy.batches(model, own, plan)
+    assert isinstance(batch, BothSides)
+    step = strategy.step(model, batch, plan)
+    step(batch)
     before = ranks.num_bytes.total()
-    loss = model.sweep(batch)
+    loss = step(batch)
     num_bytes = ranks.num_bytes.total() - before
     ranks.sum_(loss)
     assert batch.num_samples == histories.item_index.numel()
@@ -99,3 +104,26 @@ def test_each_side_is_solved_where_it_lives(size: int) -> None:
         assert expected <= num_bytes < 1.2 * expected + 200
     users_UD = torch.cat([part[0]["user_factors"] for part in parts])
     torch.testing.assert_close(users_UD, alone["user_factors"], rtol=1e-3, atol=1e-5)
+
+
+def unsolved(ranks: Ranks) -> str:
+    """The error of a sweep in which the last rank's users cannot be solved for."""
+    starts, strategy = BOUNDS[ranks.size], strategy_of(ranks)
+    users = range(starts[ranks.rank], starts[ranks.rank + 1])
+    model = IALS(IALSConfig(factors=FACTORS), NUM_USERS, NUM_ITEMS, users)
+    histories = random_histories(np.random.default_rng(5), NUM_USERS, NUM_ITEMS)
+    own, plan = histories[users.start : users.stop], make_plan()
+    strategy.count_items(model, own)
+    batch = strategy.batches(model, own, plan)
+    step = strategy.step(model, batch, plan)
+    if ranks.rank == ranks.size - 1:
+        model.item_factors.data.fill_(torch.nan)
+    with pytest.raises(TrainingError) as caught:
+        step(next(iter(batch.epoch(0))))
+    return str(caught.value)
+
+
+def test_what_one_rank_cannot_solve_ends_all() -> None:
+    first, *others = run_ranks(unsolved, 2)
+    assert "the weights became infinite or nan" in first
+    assert others == [first]

@@ -10,8 +10,8 @@ import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.runs import Run
+from tests.distributed.test_shared_trainings import assert_alike, resumed, run_by
 from tests.ranks import run_ranks
-from tests.training.test_shared_trainings import assert_alike, resumed, run_by
 from tests.training.trainings import numbers_of, weights_of
 
 SMALL: dict[str, Any] = {"batch_size": 20, "learning_rate": 0.003}

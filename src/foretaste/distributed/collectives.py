@@ -1,7 +1,6 @@
 """Ranks: the processes of one training, and the collectives between them.
 
-`Ranks` is all that other rooms see of `torch.distributed`. A single process is `ALONE`, whose
-collectives leave their tensors as they are.
+A single process is `ALONE`, whose collectives leave their tensors as they are.
 """
 
 from __future__ import annotations

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from foretaste.distributed.collectives import Ranks
+from foretaste.distributed.interruption import SharedInterruption
+from foretaste.distributed.strategy import strategy_of
 from foretaste.errors import Interrupted
-from foretaste.ops.ranks import ALONE, Ranks
-from foretaste.training.interruption import Agreement, Interruption, how_to_go_on
+from foretaste.training.interruption import Interruption
 from foretaste.training.state import TrainingState
 from tests.ranks import run_ranks
 from tests.training.plans import make_plan
@@ -23,13 +25,14 @@ CPU = torch.device("cpu")
 
 def decisions(ranks: Ranks, signalled: int, is_slow: bool) -> list[tuple[int, bool, int | None]]:
     """Updates at which something was agreed: each rank's clock says otherwise at each of them."""
-    agreement, found = Agreement(ranks), []
+    agreement, found = SharedInterruption(ranks, Path("run")), []
     for update in range(NUM_UPDATES):
         time.sleep(0.002 * (1 + ranks.rank * is_slow))
         is_due = update % 7 == 3 or ranks.rank > 0
-        number = signal.SIGTERM if ranks.rank == signalled and update >= 20 else None
+        if ranks.rank == signalled and update >= 20:
+            agreement.last = signal.SIGTERM
         is_last = update == NUM_UPDATES - 1
-        due, agreed = agreement.reach(is_due, number, at_once=is_last)
+        due, agreed = agreement.reach(is_due, at_once=is_last)
         if due or agreed:
             found.append((update, due, agreed))
     return found
@@ -53,17 +56,22 @@ def test_not_every_update_waits_for_an_agreement() -> None:
 
 
 def bytes_of_many_updates(ranks: Ranks) -> int:
-    agreement = Agreement(ranks)
+    agreement = SharedInterruption(ranks, Path("run"))
     for _ in range(NUM_UPDATES):
         time.sleep(0.002)
-        agreement.reach(False, None, at_once=False)
+        agreement.reach(False, at_once=False)
     return ranks.num_bytes["all-reduce"]
 
 
 def losses_of_parts(ranks: Ranks) -> list[list[float]]:
     """The first updates' losses, summed over the ranks when so many updates are done."""
-    state = TrainingState.begin(make_plan(), num_steps_per_epoch=50, num_samples=1, device=CPU)
-    state.ranks = ranks
+    state = TrainingState.begin(
+        make_plan(),
+        num_steps_per_epoch=50,
+        num_samples=1,
+        device=CPU,
+        total=strategy_of(ranks).total,
+    )
     for loss in torch.rand(50, generator=torch.Generator().manual_seed(ranks.rank)):
         state.count(loss, 1)
     found = []
@@ -79,9 +87,9 @@ def test_losses_are_the_same_bits_whenever_they_are_summed() -> None:
 
 
 def test_alone_nothing_is_put_off() -> None:
-    agreement = Agreement(ALONE)
-    for due, number in ((True, None), (False, signal.SIGINT), (True, signal.SIGHUP)):
-        assert agreement.reach(due, number, at_once=False) == (due, number)
+    interruption = Interruption(Path("run"))
+    for due, interruption.last in ((True, None), (False, signal.SIGINT), (True, signal.SIGHUP)):
+        assert interruption.reach(due, at_once=False) == (due, interruption.last)
 
 
 def test_a_signal_that_a_scheduler_sends_twice_is_one(
@@ -90,18 +98,18 @@ def test_a_signal_that_a_scheduler_sends_twice_is_one(
     """A later one acts at once."""
     killed: list[int] = []
     clock = [100.0]
-    monkeypatch.setattr("foretaste.training.interruption.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("foretaste.distributed.interruption.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("os.kill", lambda process, number: killed.append(number))
     before = signal.getsignal(signal.SIGTERM)
     ranks = Ranks(1, 2)
     try:
-        with Interruption(tmp_path, ranks) as interruption:
+        with SharedInterruption(ranks, tmp_path) as interruption:
             for clock[0] in (100.0, 100.5, 101.5):
                 signal.raise_signal(signal.SIGTERM)
             assert killed == []
             interruption.check("after epoch 1")  # what is not agreed ends nothing
             with pytest.raises(Interrupted, match="go on with: torchrun"):
-                interruption.check("after epoch 1", interruption.last)
+                interruption.end("after epoch 1", interruption.last)
             clock[0] = 110.0
             signal.raise_signal(signal.SIGTERM)
             assert killed == [signal.SIGTERM]
@@ -114,11 +122,11 @@ def test_a_signal_that_a_scheduler_sends_twice_is_one(
 
 def test_the_way_to_go_on_names_as_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("runs/vae")
-    assert how_to_go_on(path, ALONE) == "foretaste train --resume runs/vae"
+    assert Interruption(path).command == "foretaste train --resume runs/vae"
     variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}
     for name, value in variables.items():
         monkeypatch.setitem(os.environ, name, value)
     resumed = "-m -- foretaste train --resume runs/vae"
-    assert how_to_go_on(path, Ranks(0, 4)) == f"torchrun --nproc-per-node 4 {resumed}"
+    assert SharedInterruption(Ranks(0, 4), path).command == f"torchrun --nproc-per-node 4 {resumed}"
     monkeypatch.setitem(os.environ, "LOCAL_WORLD_SIZE", "2")
-    assert how_to_go_on(path, Ranks(0, 4)) == f"torchrun (its options) {resumed}"
+    assert SharedInterruption(Ranks(0, 4), path).command == f"torchrun (its options) {resumed}"

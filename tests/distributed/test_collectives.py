@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
+from foretaste.distributed.collectives import Ranks
 from foretaste.errors import RankError, SettingError
-from foretaste.ops.ranks import Ranks
 from tests.ranks import run_ranks
 
 SIZES = [1, 2, 3]
@@ -47,7 +47,7 @@ def gathered_in_pieces(ranks: Ranks, lengths: list[int]) -> tuple[int, list[list
     own = torch.arange(first, first + lengths[ranks.rank])[:, None] * torch.tensor([1, -1])
     whole, longest = torch.full((sum(lengths[: ranks.size]), 2), 99), 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("foretaste.ops.ranks._PIECE_BYTES", 16 * 2 * ranks.size)
+        patch.setattr("foretaste.distributed.collectives._PIECE_BYTES", 16 * 2 * ranks.size)
         for place, piece in ranks.gathered_in_pieces(own):
             whole[place] = piece
             longest = max(longest, len(piece))

@@ -1,0 +1,83 @@
+"""Checkpoints of several ranks: the first writes the rows of all, and each reads its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from foretaste.distributed.collectives import Ranks
+from foretaste.errors import RunError
+from foretaste.models.base import RecommenderModel
+from foretaste.runs.checkpoint_files import STATE, WEIGHTS, RowsOf, SavedState, SavedTensors
+from foretaste.training.checkpoint import Checkpoints
+
+Read = TypeVar("Read", SavedState, SavedTensors)
+
+
+class SharedCheckpoints(Checkpoints):
+    """The checkpoints of a training by ranks: the same files as one process writes."""
+
+    def __init__(self, ranks: Ranks, *settings: Any) -> None:
+        super().__init__(*settings)
+        self._ranks = ranks
+
+    def write_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
+        whole = gathered(self._ranks, tensors, self.step.rows_of)
+        self._ranks.on_first(lambda: self.run.save_state(whole, position))
+
+    def read_state(self) -> SavedState | None:
+        if self._ranks.on_first(lambda: not (self.run.path / STATE).exists()):
+            return None
+        saved = read_alike(self._ranks, self.run.path / STATE, self._read_state)
+        if not self._ranks.is_first:
+            saved.tensors["losses"].zero_()  # they are sums over all: the first rank has them
+        return saved
+
+    def _read_state(self) -> SavedState:
+        if (saved := self.run.load_state(self.step.rows_of)) is None:
+            raise RunError(f"{self.run.path / STATE} is not there for all ranks")
+        return saved
+
+    def begin_log(self, saved: SavedState) -> None:
+        if self._ranks.is_first:
+            super().begin_log(saved)
+
+    def write_weights(self, model: RecommenderModel, epoch: int | None) -> None:
+        whole = gathered(self._ranks, model.state_dict(), model.rows_of)
+        self._ranks.on_first(lambda: self.run.save_weights(whole, epoch))
+
+    def read_weights(self, model: RecommenderModel) -> dict[str, Tensor]:
+        path = self.run.path / WEIGHTS
+        return read_alike(self._ranks, path, lambda: self.run.open_weights(model.rows_of)).tensors
+
+
+def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> dict[str, Tensor]:
+    """Tensors with the rows of all ranks, on the first; the others have some of them.
+
+    All ranks call it. ``rows_of`` says which rows of a tensor a rank has.
+    """
+    whole: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name].detach()
+        if rows_of(name) is None or not tensor.dim():
+            whole[name] = tensor
+        elif pieces := list(ranks.to_first(tensor)):
+            whole[name] = torch.cat(pieces)
+    return whole
+
+
+def read_alike(ranks: Ranks, path: Path, read: Callable[[], Read]) -> Read:
+    """What each rank reads of a file; RunError, on all, where it was replaced while they did."""
+    found: list[Read] = []
+
+    def digest() -> str:
+        found.append(read())
+        return found[0].digest
+
+    if len(set(ranks.on_each(digest))) > 1:
+        raise RunError(f"{path} was replaced while it was read; try again")
+    return found[0]

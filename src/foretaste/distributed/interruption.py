@@ -1,0 +1,68 @@
+"""Signals that come to some of the ranks: all end their training after the same update."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+
+from foretaste._util.process import ENDING, launch
+from foretaste.distributed.collectives import Ranks
+from foretaste.training.interruption import Interruption
+
+_AGREED_EVERY_S = 0.2
+_MAX_UPDATES = 1000
+"""Most updates between two agreements."""
+
+_SAME_SIGNAL_S = 2.0
+"""A scheduler may signal torchrun, which passes it on, and its ranks too."""
+
+
+class SharedInterruption(Interruption):
+    """Signals of every rank, and the first one's clock, acted on by all at the same update.
+
+    They agree about every `_AGREED_EVERY_S`, by a step's time on the first rank, and at the end of
+    an epoch.
+    """
+
+    def __init__(self, ranks: Ranks, run_path: Path) -> None:
+        super().__init__(run_path)
+        is_here = launch().local_size == ranks.size
+        options = f"--nproc-per-node {ranks.size}" if is_here else "(its options)"
+        self.command = f"torchrun {options} -m -- {self.command}"
+        self._ranks = ranks
+        self._came_at: float | None = None
+        self._num_updates, self._num_left = 0, 1
+        self._agreed_at = time.monotonic()
+
+    def note(self, number: int) -> None:
+        now = time.monotonic()
+        if self._came_at is None:
+            self._came_at = now
+        elif now - self._came_at > _SAME_SIGNAL_S:
+            for ending in ENDING:
+                signal.signal(ending, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def check(self, where: str) -> None:
+        """Nothing: the ranks agree between updates."""
+
+    def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
+        """As agreed: True where the first rank's save is due, and a signal that came to any.
+
+        Between two agreements nothing is due.
+        """
+        self._num_updates += 1
+        self._num_left -= 1
+        if self._num_left > 0 and not at_once:
+            return False, None
+        step_s = (time.monotonic() - self._agreed_at) / self._num_updates
+        wanted = min(max(int(_AGREED_EVERY_S / max(step_s, 1e-9)), 1), _MAX_UPDATES)
+        is_first = self._ranks.is_first
+        mine = [is_due and is_first, self.last or 0, wanted if is_first else 0]
+        due, number, self._num_left = self._ranks.max_(torch.tensor(mine)).tolist()
+        self._num_updates, self._agreed_at = 0, time.monotonic()
+        return bool(due), number or None

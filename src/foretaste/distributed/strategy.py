@@ -1,0 +1,182 @@
+"""The strategy of several ranks, which train together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from foretaste._util.files import file_sha256
+from foretaste.data.dataset import Dataset
+from foretaste.distributed.checkpoint import SharedCheckpoints
+from foretaste.distributed.collectives import Ranks
+from foretaste.distributed.interruption import SharedInterruption
+from foretaste.distributed.launch import joined
+from foretaste.distributed.ranking import SharedRanking
+from foretaste.distributed.share import batches_of
+from foretaste.distributed.step import SharedStep, SharedSweepStep
+from foretaste.errors import RankError
+from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.batches import Batches
+from foretaste.models.config import Sharing
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs.paths import CONFIG
+from foretaste.runs.run import Run
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.checkpoint import Checkpoints
+from foretaste.training.state import TrainingState
+from foretaste.training.step import Step, make_step
+from foretaste.training.strategy import ALONE, Strategy
+
+SEEN_WITHIN_S = 30.0
+"""Time that a network file system may take to show a directory that another machine made."""
+
+_ONE_FILE_SYSTEM = "all nodes need one file system with the dataset and the run"
+
+RunOrDataset = TypeVar("RunOrDataset", bound=Dataset | Run)
+
+
+def of_first(
+    make: Callable[[], RunOrDataset], opened: Callable[[str], RunOrDataset], ranks: Ranks
+) -> RunOrDataset:
+    """The dataset or run that the first rank makes or opens; the others open it where it is.
+
+    Raises RankError naming the rank and the path where a rank finds nothing there, or another.
+    """
+    if ranks.size == 1:
+        return make()
+    made: list[RunOrDataset] = []
+
+    def path() -> str:
+        made.append(make())
+        return str(made[0].path.absolute())
+
+    place = Path(ranks.on_first(path))
+
+    def digest() -> str:
+        if not made:
+            _wait_for(place, ranks)
+            made.append(opened(str(place)))
+        found = made[0]
+        if isinstance(found, Dataset):
+            return found.manifest.digest
+        return file_sha256(found.path / CONFIG)
+
+    for who, found in zip(ranks.names, digests := ranks.on_each(digest), strict=True):
+        if found != digests[0]:
+            raise RankError(
+                f"{who} finds another {type(made[0]).__name__.lower()} at {place} than rank 0, "
+                f"{found[:12]} instead of {digests[0][:12]}; {_ONE_FILE_SYSTEM}"
+            )
+    return made[0]
+
+
+def _wait_for(place: Path, ranks: Ranks) -> None:
+    """Wait until a directory is seen that the first rank has; RankError where it never is."""
+    ends = time.monotonic() + SEEN_WITHIN_S
+    while not place.is_dir():
+        if time.monotonic() > ends:
+            raise RankError(
+                f"{ranks.names[ranks.rank]} does not see {place}, which rank 0 has; "
+                f"{_ONE_FILE_SYSTEM}"
+            )
+        time.sleep(0.1)
+        with suppress(OSError):
+            next(place.parent.iterdir(), None)  # has network file systems look again
+
+
+@contextmanager
+def strategy_of_ranks() -> Iterator[Strategy]:
+    """Join the ranks that were started, if any, and yield the strategy of their trainings.
+
+    Raises what `foretaste.distributed.launch.joined` raises.
+    """
+    with joined() as ranks:
+        yield strategy_of(ranks)
+
+
+def strategy_of(ranks: Ranks) -> Strategy:
+    """The strategy of these ranks; of one, that of a single process."""
+    return ALONE if ranks.size == 1 else Shared(ranks)
+
+
+class Shared(Strategy):
+    """Ranks share out users, with their rows of the tables, or the users of each batch.
+
+    Samples, metrics and files are those of a single process. The first rank writes.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.hardware = {"num_ranks": ranks.size}
+        self.ranking = partial(SharedRanking, ranks)
+        self.writes = ranks.is_first
+        self.num_processes_here = ranks.local_size
+
+    def device(self, name: str) -> torch.device:
+        return self.ranks.device(name)
+
+    def recorded_device(self, name: str) -> torch.device:
+        return self.ranks.device(name.partition(":")[0])
+
+    def check_alike(self, facts: Mapping[str, Any]) -> None:
+        self.ranks.check_alike(facts)
+
+    def first(self, action: Callable[[], Any]) -> Any:
+        return self.ranks.on_first(action)
+
+    def opened(
+        self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
+    ) -> RunOrDataset:
+        return of_first(make, reopen, self.ranks)
+
+    def users(
+        self, parallel: Sharing | None, num_users: int, bounds: Callable[[int], Sequence[int]]
+    ) -> range | None:
+        if parallel != "users":
+            return None
+        starts = bounds(self.ranks.size)
+        return range(starts[self.ranks.rank], starts[self.ranks.rank + 1])
+
+    def count_items(self, model: RecommenderModel, histories: HistoryTensors) -> None:
+        model.count_items(histories)
+        if model.is_part:
+            self.ranks.sum_(model.item_count_I)
+
+    def batches(
+        self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
+    ) -> Batches:
+        return batches_of(self.ranks, model, histories, plan)
+
+    def step(self, model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:
+        return make_step(
+            model,
+            plan,
+            batches.samples_per_batch,
+            neural=partial(SharedStep, ranks=self.ranks),
+            sweep=partial(SharedSweepStep, ranks=self.ranks),
+        )
+
+    def total(self, tensor: Tensor) -> Tensor:
+        self.ranks.sum_(tensor := tensor.clone())
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        return self.ranks.any(flag)
+
+    def agreed(self, value: float) -> float:
+        return float(self.ranks.agreed(value))
+
+    def checkpoints(
+        self, run: Run, step: Step, state: TrainingState, hardware: Mapping[str, Any]
+    ) -> Checkpoints:
+        return SharedCheckpoints(self.ranks, run, step, state, hardware)
+
+    def interruption(self, run_path: Path) -> SharedInterruption:
+        return SharedInterruption(self.ranks, run_path)

@@ -1,0 +1,132 @@
+"""How a training is carried out: here, by one process.
+
+Several processes that train together are another strategy, `foretaste.distributed.strategy.Shared`:
+of what training asks, the answers differ, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from foretaste.data.dataset import Dataset
+from foretaste.evaluation.evaluator import Ranking
+from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.batches import Batches
+from foretaste.models.config import Sharing
+from foretaste.ops.device import resolve_device
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs.run import Run
+from foretaste.training.auto import TrainingPlan
+from foretaste.training.checkpoint import Checkpoints
+from foretaste.training.interruption import Interruption
+from foretaste.training.state import TrainingState
+from foretaste.training.step import Step, is_recorded, make_step
+
+RunOrDataset = TypeVar("RunOrDataset", bound=Run | Dataset)
+
+
+class Strategy:
+    """A training by this process: it has all users, every row of the tables, and writes files."""
+
+    hardware: Mapping[str, Any] = {}
+    """What a run records beside the device."""
+
+    ranking: Callable[..., Ranking] = Ranking
+    """Ranks the held-out users."""
+
+    writes = True
+    """This process writes files and shows what happens."""
+
+    num_processes_here = 1
+    """Processes of this training that share the memory of this machine."""
+
+    def device(self, name: str) -> torch.device:
+        """The device called ``name``; SettingError where it is not there."""
+        return resolve_device(name)
+
+    def recorded_device(self, name: str) -> torch.device:
+        """The device to go on with where a training began on the one called ``name``."""
+        return resolve_device(name)
+
+    def check_alike(self, facts: Mapping[str, Any]) -> None:
+        """RankError where JSON values differ among those who train."""
+
+    def first(self, action: Callable[[], Any]) -> Any:
+        """The JSON value of ``action``, done by one of those who train."""
+        return action()
+
+    def opened(
+        self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
+    ) -> RunOrDataset:
+        """What one of those who train makes, and the others reopen by its path."""
+        return make()
+
+    def users(
+        self, parallel: Sharing | None, num_users: int, bounds: Callable[[int], Sequence[int]]
+    ) -> range | None:
+        """The users whose interactions and rows are here, where that is a part of them.
+
+        ``bounds`` gives the users at which so many equal parts of the data begin, and the end.
+        """
+        return None
+
+    def count_items(self, model: RecommenderModel, histories: HistoryTensors) -> None:
+        """Have a model count the items of all users, of whom the ``histories`` are here."""
+        model.count_items(histories)
+
+    def batches(
+        self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
+    ) -> Batches:
+        """The batches of a plan."""
+        padded = is_recorded(model, plan, plan.batch_size)
+        return model.make_batches(
+            histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded
+        )
+
+    def step(self, model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:
+        """The update by one batch; gives ``model`` its first weights."""
+        return make_step(model, plan, batches.samples_per_batch)
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """A new tensor: the sum over those who train."""
+        return tensor.clone()
+
+    def any(self, flag: bool) -> bool:
+        """True where it is for one of those who train."""
+        return flag
+
+    def agreed(self, value: float) -> float:
+        """The value that all who train decide by."""
+        return value
+
+    def checkpoints(
+        self, run: Run, step: Step, state: TrainingState, hardware: Mapping[str, Any]
+    ) -> Checkpoints:
+        """What saves and loads the weights and the state of a run."""
+        return Checkpoints(run, step, state, hardware)
+
+    def interruption(self, run_path: Path) -> Interruption:
+        """Notes signals while a training runs."""
+        return Interruption(run_path)
+
+
+ALONE = Strategy()
+
+
+@contextmanager
+def strategy_here() -> Iterator[Strategy]:
+    """Yield the strategy for a training: that of the processes of `torchrun` where it started them.
+
+    Raises what `foretaste.distributed.launch.joined` raises.
+    """
+    # The one place where training looks at other processes.
+    from foretaste.distributed.strategy import strategy_of_ranks
+
+    with strategy_of_ranks() as strategy:
+        yield strategy
