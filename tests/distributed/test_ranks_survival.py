@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import foretaste
 from foretaste.data import Dataset
+from foretaste.distributed.checkpoint import SharedCheckpoints
 from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT
 from foretaste.errors import RunError
 from foretaste.models.base import FitProgress
@@ -206,6 +207,8 @@ def failing(rank: int) -> None:
 
     if rank == int(os.environ["FAILS"]):
         Run.save_state = fail  # type: ignore[assignment]
+        if rank:  # the first alone writes
+            SharedCheckpoints.write_state = fail  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -231,7 +231,8 @@ def test_other_versions_and_threads_are_remarked_on(
     torch_threads = torch.get_num_threads()
     run = stopped(dataset, tmp_path / "run")
     now = {**run.config.versions, "torch": "9.9"}
-    monkeypatch.setattr("foretaste.training.checkpoint.installed_versions", lambda: now)
+    for module in ("checkpoint", "trainer"):
+        monkeypatch.setattr(f"foretaste.training.{module}.installed_versions", lambda: now)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     resume(run, callback=Watching())
     begun = f"torch {run.config.versions['torch']}, num_threads {torch_threads}"
@@ -251,7 +252,7 @@ def test_hardware_that_was_not_recorded_is_not_remarked_on(
             told.append(start.resumed_at)
 
     with monkeypatch.context() as patch:
-        patch.setattr("foretaste.training.verbs.hardware_of", lambda *of: {})
+        patch.setattr("foretaste.training.trainer.hardware_of", lambda *of: {})
         run = stopped(dataset, tmp_path / "run")
     resume(run, callback=Watching())
     assert told == ["epoch 2, step 0 of 4"]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from foretaste._util.process import CaughtSignals
-from foretaste.errors import Interrupted, RankError, SettingError
+from foretaste.errors import Interrupted, RankError, Report, SettingError, with_report
 from foretaste.ops.device import resolve_device
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Ranks:
             if "signal" in found:
                 raise Interrupted(found["error"], found["signal"])
             if "error" in found:
-                raise RankError(f"rank 0: {found['error']}")
+                raise _repeated(f"rank 0: {found['error']}")
             if caught.last is not None:
                 os.kill(os.getpid(), caught.last)
             return found["value"]
@@ -265,7 +265,7 @@ class Ranks:
             raise failure
         for answer in answers:
             if "error" in answer:
-                raise RankError(answer["error"])
+                raise _repeated(answer["error"])
         return [answer["value"] for answer in answers]
 
     def check_alike(self, facts: Mapping[str, Any]) -> None:
@@ -322,6 +322,11 @@ def _explained() -> Iterator[None]:
         raise RankError(
             f"another rank ended or did not answer in time, so all end ({reason})"
         ) from error
+
+
+def _repeated(message: str) -> RankError:
+    """The error of a rank on the others, which leave it to that one to print it."""
+    return with_report(RankError(message), Report(is_printed=True))
 
 
 def union_bytes(size: int, at_most: int) -> int:

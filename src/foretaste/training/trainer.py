@@ -145,13 +145,10 @@ class Trainer:
         goes on from. The run keeps its files until all that may not fit does.
         """
         if checkpoints.load():
-            now = installed_versions() | self.hardware
-            begun = {**run.config.versions, **run.config.hardware}
-            changed = [
-                f"{name} {begun[name]}" if name in begun else f"no {name}"
-                for name in begun | now
-                if begun.get(name) != now.get(name)
-            ]
+            alone = {"num_ranks": 1}
+            now = alone | installed_versions() | self.hardware
+            begun = alone | dict(run.config.versions) | dict(run.config.hardware)
+            changed = [f"{name} {value}" for name, value in begun.items() if value != now.get(name)]
             note = f" (begun with {', '.join(changed)}: last digits may differ)" if changed else ""
             return True, self.state.where() + note
         position = None
