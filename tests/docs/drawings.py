@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tests.docs.pages import DOCS
-from tests.test_walls import BESIDE, all_imports
+from tests.test_walls import BELOW, BESIDE, all_imports
 
 DRAWING = DOCS / "images" / "rooms.svg"
 
@@ -14,14 +14,14 @@ _WIDTH, _ROW, _BOX, _TALL = 640, 84, 124, 40
 
 
 def imported() -> dict[str, set[str]]:
-    """The rooms that each room imports."""
+    """The rooms that each room imports, but for what two look up through a door."""
     found: dict[str, set[str]] = {}
     for room, each in all_imports():
         if room and room not in BESIDE:
             found.setdefault(room, set())
             target = each.module.split(".")[1] if each.module.startswith("foretaste.") else ""
             found[room] |= {target} - {room}
-    return {room: targets & found.keys() for room, targets in found.items()}
+    return {room: targets & BELOW[room] for room, targets in found.items()}
 
 
 def drawing() -> str:
