@@ -78,7 +78,7 @@ class Histories:
 
     def lengths(self) -> NDArray[np.int64]:
         """Number of items of each row, int64 [num_users]."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]  # `np.diff` takes three times as long for one
 
     def row_index(self) -> NDArray[np.int32]:
         """The row each entry of ``item_index`` belongs to, int32 [num_interactions]."""

@@ -103,7 +103,7 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
 def without_items(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
     """Scores of the catalogue, `ABSENT` for the items of each user's history."""
     entries = (histories.row_index(), histories.item_index.long())
-    return score_BI.index_put(entries, score_BI.new_tensor(ABSENT))
+    return score_BI.index_put(entries, score_BI.new_full((), ABSENT))
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,8 +58,7 @@ class HistoryTensors:
 
     def row_index(self) -> Tensor:
         """The row each entry of ``item_index`` belongs to, int64 [N]."""
-        rows = torch.arange(len(self), device=self.device)
-        return torch.repeat_interleave(rows, self.lengths(), output_size=self.item_index.numel())
+        return torch.repeat_interleave(self.lengths(), output_size=self.item_index.numel())
 
     def rows(self, row_index_B: Tensor) -> HistoryTensors:
         """The given rows, in the given order; a row may be given more than once."""

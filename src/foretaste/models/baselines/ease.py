@@ -36,8 +36,8 @@ on a CPU of two cores."""
 
 
 _BELOW_ZERO = 2.0**-100
-"""So small that no sum of weights is nearer to zero, and normal in float32 when divided by a count
-of users."""
+"""So small that added to a sum of weights it changes none but zero, and normal in float32 when
+divided by a count of users."""
 
 
 class Ease(ItemWeightsModel):
@@ -123,15 +123,12 @@ class Ease(ItemWeightsModel):
         return sum_bags(self.weight_II, histories.item_index, histories.offsets)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
+        # Items of weight zero go by popularity, above every weight below zero.
         score_BI = super()._score_catalogue(state)
-        return torch.where(score_BI == 0, self._without_relation(), score_BI)
-
-    def _without_relation(self) -> Tensor:
-        """Scores [I] of items of weight zero: by popularity, above every weight below zero."""
-        return _BELOW_ZERO * self.by_popularity_below_zero()
+        return score_BI.add_(self.by_popularity_below_zero(), alpha=_BELOW_ZERO)
 
     def scorer(self, *, known_users: bool) -> Scorer:
-        return _WeightScorer(self.weight_II, self._without_relation())
+        return _WeightScorer(self.weight_II, _BELOW_ZERO * self.by_popularity_below_zero())
 
 
 class _WeightScorer(Scorer):
@@ -143,5 +140,4 @@ class _WeightScorer(Scorer):
         self.register_buffer("without_I", without_I)
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        score_BI = known_BI @ self.weight_II
-        return torch.where(score_BI == 0, self.without_I, score_BI)
+        return known_BI @ self.weight_II + self.without_I

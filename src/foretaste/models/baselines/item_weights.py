@@ -41,7 +41,7 @@ class ItemWeightsModel(ClosedFormModel):
 
     def by_popularity_below_zero(self) -> Tensor:
         """Scores [I] of items without a relation to the history: below zero, by popularity."""
-        return -1 / (1 + self.item_count_I)
+        return (1 + self.item_count_I).reciprocal_().neg_()
 
     def _known_users(
         self, user_index_B: Tensor, histories: HistoryTensors
