@@ -195,7 +195,9 @@ def test_the_training_of_a_run_is_that_of_its_directory(
     assert str(tmp_path) not in json.dumps(found)
     unfinished = client.get("/v1/run", params={"model": "gmf"}).json()
     assert (unfinished["kind"], unfinished["metrics"], unfinished["summary"]) == ("gmf", None, None)
-    assert client.get("/v1/run", params={"model": "x"}).json()["error"]["code"] == "unknown_model"
+    error = client.get("/v1/run", params={"model": "x"}).json()["error"]
+    assert error["code"] == "unknown_model"
+    assert error["message"].startswith("no run is called 'x'; those that answer are '")
 
 
 def test_the_page_runs_nothing_but_its_own_script(client: TestClient) -> None:

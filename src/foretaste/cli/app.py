@@ -106,7 +106,7 @@ _VERBS = {
     "serve": """Answer over HTTP: recommendations and similar items from runs in memory.
 
     Requests that arrive together are scored together. Where a path leads to another run, that run
-    is taken up within a second, beside requests under way; SIGTERM lets these end. On this machine
+    is taken up within seconds, beside requests under way; SIGTERM lets these end. On this machine
     alone unless there is a token.""",
     "export": """Write a run as a program that needs no foretaste: ONNX, or a PyTorch program.
 

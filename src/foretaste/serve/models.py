@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from foretaste._util.formatting import shown
 from foretaste.data.ids import Id, IdTable
 from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.recommend.answers import Answer
@@ -346,7 +347,8 @@ class ModelStore:
         if name is None:
             return next(iter(models.values()))
         if name not in models:
-            raise ServiceError(422, "unknown_model", "no run has this name", "model")
+            message = f"no run is called {shown(name)}; those that answer are {named([*models])}"
+            raise ServiceError(422, "unknown_model", message, "model")
         return models[name]
 
     def look(self) -> Sequence[object]:
