@@ -242,4 +242,6 @@ def test_datasets_and_runs_in_a_folder_are_left_out(write: WriteFile, tmp_path: 
     ] == [str(folder / "a.csv")]
     refuse(folder / "datasets", "datasets: holds prepared datasets or runs, and no raw data$")
     write("{}", "folder/other/manifest.json")
-    refuse(folder, r"other/manifest\.json: has no column 'user_id', which .*a\.csv has")
+    refuse(
+        folder, r"other/manifest\.json: has no column 'user_id', nor 'item_id', which .*a\.csv has"
+    )

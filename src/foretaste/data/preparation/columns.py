@@ -133,13 +133,13 @@ def find_columns(
 
 def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
     """Raise InputError where a source lacks a column that is read from the first one."""
+    names = list(needed)
     for source in sources[1:]:
-        for name in needed:
-            if name not in source.columns:
-                raise InputError(
-                    f"{source.name}: has no column {shown(name)}, which {sources[0].name} has; "
-                    f"its columns are {_listed(list(source.columns))}"
-                )
+        if absent := [shown(name) for name in names if name not in source.columns]:
+            raise InputError(
+                f"{source.name}: has no column {', nor '.join(absent)}, which {sources[0].name} "
+                f"has; its columns are {_listed(list(source.columns))}"
+            )
 
 
 def describe_unused(
