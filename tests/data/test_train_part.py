@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -149,6 +152,32 @@ def test_a_file_that_is_another_meanwhile(
             read(range(3))
 
 
+def test_no_thread_of_arrow_holds_what_is_python_s(
+    laid_out: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where Python exits as such a thread lets go of it, the process aborts.
+    open_regular, threads = part_files.open_regular, set()
+
+    class Watched(BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            threads.add(threading.current_thread())
+            return super().read(size)
+
+    monkeypatch.setattr(
+        part_files, "open_regular", lambda path: Watched(open_regular(path).detach())
+    )
+    laid_out.train_part(range(1, 3))
+    laid_out.user_bounds(3)
+    assert threads == {threading.current_thread()}
+    pool = pa.system_memory_pool()
+    before = pool.bytes_allocated()
+    contents = [
+        part_files.part_bytes(laid_out.path / name, part.sha256)
+        for name, part in laid_out.manifest.parts.items()
+    ]
+    assert pool.bytes_allocated() - before >= sum(content.size for content in contents)
+
+
 def test_a_file_that_changes_as_it_is_read(
     laid_out: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,8 +185,8 @@ def test_a_file_that_changes_as_it_is_read(
     path = laid_out.path / laid_out.manifest.train_files[0]
     read_row_group = pq.ParquetFile.read_row_group
 
-    def read_then_write(file: pq.ParquetFile, number: int) -> object:
-        table = read_row_group(file, number)
+    def read_then_write(file: pq.ParquetFile, number: int, **options: Any) -> object:
+        table = read_row_group(file, number, **options)
         path.write_bytes(b"x" * path.stat().st_size)
         return table
 

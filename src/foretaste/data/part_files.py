@@ -75,9 +75,19 @@ def part_bytes(path: Path, sha256: str) -> pa.Buffer:
     Raises DatasetError as `check_part` does, also where the file was replaced since that.
     """
     with _opened(path) as file:
-        content = file.read()
+        content = buffer_of(file)
     _compare(path, hashlib.sha256(content).hexdigest(), sha256)
-    return pa.py_buffer(content)
+    return content
+
+
+def buffer_of(file: BufferedReader) -> pa.Buffer:
+    """The bytes of a file that was just opened, in memory that is not Python's."""
+    # The last to let go of it may be a thread of Arrow's. It would wait for Python to do so, and
+    # where Python exits meanwhile, it ends the thread, which aborts the process. Arrow's default
+    # pool would not give the memory back.
+    size = os.fstat(file.fileno()).st_size
+    content = pa.allocate_buffer(size, memory_pool=pa.system_memory_pool())
+    return content.slice(0, file.readinto(content))
 
 
 @contextmanager
@@ -228,7 +238,8 @@ class TrainFiles:
             for name, groups_of_file in groupby(groups, lambda group: group.file):
                 with self._opened(name) as file:
                     for group in groups_of_file:
-                        yield self._path / name, file.read_row_group(group.number)
+                        table = file.read_row_group(group.number, use_threads=False)
+                        yield self._path / name, table
 
         return self._histories(tables(), sum(group.num_rows for group in groups), users)
 
@@ -242,7 +253,10 @@ class TrainFiles:
             user = group.first_user
             if user != group.last_user:
                 with self._opened(group.file) as file:
-                    users = file.read_row_group(group.number, columns=PAIR_COLUMNS[:1]).column(0)
+                    table = file.read_row_group(
+                        group.number, columns=PAIR_COLUMNS[:1], use_threads=False
+                    )
+                users = table.column(0)
                 user = users[row - ends[number]].as_py()
             found.append(user)
         return found
@@ -322,7 +336,9 @@ class TrainFiles:
 def _parquet(path: Path, content: Any) -> Iterator[pq.ParquetFile]:
     """Yield the file with this content; DatasetError naming ``path`` where it cannot be read."""
     try:
-        with pq.ParquetFile(content) as file:
+        # Of a file of Python's no thread of Arrow's may hold what was read, as in `buffer_of`: it
+        # is read by none, and its groups are without ``use_threads``.
+        with pq.ParquetFile(content, pre_buffer=False) as file:
             yield file
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from None

@@ -24,7 +24,7 @@ from foretaste._util.settings import checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import pairs_in, read_table
+from foretaste.data.part_files import buffer_of, pairs_in, read_table
 from foretaste.errors import DatasetError, RunError
 from foretaste.runs.checkpoint_files import (
     STATE,
@@ -273,10 +273,10 @@ class Run:
     def _content(self, name: str) -> pa.Buffer:
         """The bytes of such a file, checked again: the run may have been opened long ago."""
         with reading(self.path / name), open_regular(self.path / name) as file:
-            content = file.read()
+            content = buffer_of(file)
         if hashlib.sha256(content).hexdigest() != self.config.files[name].sha256:
             raise self._changed(name)
-        return pa.py_buffer(content)
+        return content
 
     def _changed(self, name: str) -> RunError:
         return RunError(
