@@ -18,8 +18,8 @@ def main() -> None:
         run()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    # All is written and closed by now. In the destructors of libraries' threads a command whose
-    # work was done was seen to abort: "terminate called without an active exception".
+    # All is written and closed by now. What Python does on its way out took .03 s more where
+    # nothing was to do, and .1 to .5 s where answers were ranked.
     os._exit(status)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -91,15 +88,6 @@ class AnswerOptions:
         ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per
         answer.
         """
-
-        def spare_last_search() -> None:
-            """Keep Python from searching all objects once more as it ends."""
-            # The search takes .2 s where PyTorch was imported. DuckDB needs it: it takes what is
-            # not found for leaked, and says so.
-            if "duckdb" not in sys.modules:
-                gc.freeze()
-
-        atexit.register(spare_last_search)
         if self.format == "csv":
             from foretaste.recommend import to_table
             from foretaste.recommend.export import csv_text
