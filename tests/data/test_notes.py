@@ -358,6 +358,18 @@ def test_numbers_below_zero_are_counted_in_all_files(write: WriteFile, tmp_path:
     assert said.startswith("'Menge' in 2 rows, down to -7; 'Saldo' in 1 row, down to -1.5: where")
 
 
+def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> None:
+    lines = [f"u{n % 9},i{n},caf\xe9,{n % 9 - 1},2024-01-0{n % 9 + 1},\xe4,\xe9" for n in range(40)]
+    text = "\n".join(["user,item,Bezeichnung,Menge,Tag,event_type,Quantity", *lines, ""])
+    source = write(text.encode("latin-1"))
+    notes = prepare(source, tmp_path / "out").manifest.notes
+    assert notes["below 0"].startswith("'Menge' in 5 rows, down to -1")
+    assert notes["maybe times"].startswith("'Tag' looks like a time")
+    assert "events" not in notes
+    with pytest.raises(InputError, match="line 2: is not UTF-8 text; give its encoding with"):
+        prepare(source, tmp_path / "read", item_column="Bezeichnung")
+
+
 def test_long_lists_of_columns_are_cut(write: WriteFile, tmp_path: Path) -> None:
     names = [f"c{n}" for n in range(6)]
     for more, listed in (

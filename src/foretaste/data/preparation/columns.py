@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
@@ -198,11 +198,11 @@ def describe_negatives(
             f"count(CASE WHEN {number} < 0 THEN 1 END), min({number})"
             for number in numbers.values()
         )
-        row = engine.row(f"SELECT {selected} FROM {source.relation}")
-        for name, count, least in zip(numbers, row[::2], row[1::2], strict=True):
-            if count:
-                total, smallest = totals.get(name, (0, 0.0))
-                totals[name] = total + count, min(least, smallest)
+        for row in _rows_of_text(engine, f"SELECT {selected} FROM {source.relation}"):
+            for name, count, least in zip(numbers, row[::2], row[1::2], strict=True):
+                if count:
+                    total, smallest = totals.get(name, (0, 0.0))
+                    totals[name] = total + count, min(least, smallest)
     if not totals:
         return {}
     found = [
@@ -230,15 +230,29 @@ def _first_texts(
     engine: Engine, source: Source, columns: Mapping[str, Column]
 ) -> dict[str, list[str]]:
     """What the first rows have in those of the columns that are text, blanks left out."""
+
     texts = {name: column.sql for name, column in columns.items() if column.storage == "text"}
     if not texts:
         return {}
-    selected = ", ".join(texts.values())
-    rows = engine.run(f"SELECT {selected} FROM {source.relation} LIMIT {_SAMPLE_ROWS}")
+    end = f"FROM {source.relation} LIMIT {_SAMPLE_ROWS}"
+    rows = _rows_of_text(engine, f"SELECT {', '.join(texts.values())} {end}")
+    found = {name: [row[n] for row in rows] for n, name in enumerate(texts)}
+    if not rows:
+        for name, sql in texts.items():
+            found[name] = [value for (value,) in _rows_of_text(engine, f"SELECT {sql} {end}")]
     return {
         name: [value.strip() for value in values if value and value.strip()]
-        for name, values in zip(texts, zip(*rows, strict=True), strict=True)
+        for name, values in found.items()
     }
+
+
+def _rows_of_text(engine: Engine, query: str) -> list[tuple[Any, ...]]:
+    """Rows of columns that are not used; none where they hold what is no text, which refuses no
+    file."""
+    try:
+        return engine.run(query)
+    except InputError:
+        return []
 
 
 def describe_event_types(
@@ -257,7 +271,7 @@ def describe_event_types(
                     f"SELECT DISTINCT CAST({source.columns[name].sql} AS STRING) "
                     f"FROM {source.relation} LIMIT {_MOST_EVENTS + 1}"
                 )
-                values |= {value for (value,) in engine.run(query) if value}
+                values |= {value for (value,) in _rows_of_text(engine, query) if value}
         if not 1 < len(values) <= _MOST_EVENTS:
             continue
         first = min(values, key=lambda value: (not _PURCHASE.search(value), value))

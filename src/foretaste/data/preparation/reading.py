@@ -378,7 +378,9 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
 
 def _advice(role: str, example: str) -> str:
     """The remedy for a value that is of no kind its role may have."""
-    if role.endswith("_id") and example:
+    if role.endswith("_id") and not example:
+        return "; leave such rows out"
+    if role.endswith("_id"):
         return (
             f"; mend the column: one such id makes all of them text, and {role}_type is integer, "
             "as given or as in the run of --like"
