@@ -180,15 +180,8 @@ def _prepared(trial: Trial, data: Path, work: Path) -> Dataset:
 
 
 def _evaluated(run: Run, dataset: Dataset, candidates: str) -> dict[str, Any]:
-    manifest = dataset.manifest
     evaluation = evaluate(
-        load_model(run, "cpu"),
-        dataset.heldout("test"),
-        num_train_users=manifest.num_train_users,
-        protocol=manifest.protocol,
-        candidates=candidates,
-        k=(10,),
-        seed=manifest.seed,
+        load_model(run, "cpu"), dataset.heldout("test"), candidates=candidates, k=(10,)
     )
     metrics: dict[str, Any] = evaluation.as_dict()["metrics"]
     return metrics

@@ -100,16 +100,12 @@ def plain_vae(dataset: Dataset, seed: int) -> nn.Module:
 
 def evaluated(kind: str, model: nn.Module, dataset: Dataset) -> float:
     """HR@10 of NeuMF, NDCG@100 of Mult-VAE, on the test part."""
-    manifest = dataset.manifest
     length, metric = (10, "hr@10") if kind == "neumf" else (100, "ndcg@100")
     evaluation = evaluate(
         model,  # type: ignore[arg-type]
         dataset.heldout("test"),
-        num_train_users=manifest.num_train_users,
-        protocol=manifest.protocol,
         candidates="sampled-99" if kind == "neumf" else "full",
         k=(length,),
-        seed=manifest.seed,
     )
     return evaluation[metric]
 

@@ -64,9 +64,6 @@ class Split:
 
     train: Histories
     heldout: HeldOut
-    num_train_users: int
-    protocol: str
-    seed: int
 
 
 def measure(session: Session, options: Target) -> None:
@@ -96,11 +93,8 @@ def measure(session: Session, options: Target) -> None:
         return evaluate(
             training.model,
             split.heldout,
-            num_train_users=split.num_train_users,
-            protocol=split.protocol,
             candidates=plan.candidates,
             k=(parse_metric(plan.select_by)[1],),
-            seed=split.seed,
         )
 
     clock = training.run(reports.append, evaluate_epoch)
@@ -111,7 +105,7 @@ def measure(session: Session, options: Target) -> None:
         "target": plan.target,
         "metric": plan.select_by,
         "candidates": plan.candidates,
-        "protocol": split.protocol,
+        "protocol": f"{split.heldout.protocol}, {split.heldout.split}",
     }
     numbers: dict[str, Any] = {
         "reached": values[-1] >= options.target,
@@ -135,14 +129,7 @@ def _split_of(path: Path) -> Split:
             f"dataset {path} holds nothing out ({dataset.manifest.protocol}), so no "
             "target can be reached; prepare it with another protocol"
         )
-    manifest = dataset.manifest
-    return Split(
-        train=dataset.train,
-        heldout=dataset.heldout(split),  # type: ignore[arg-type]
-        num_train_users=manifest.num_train_users,
-        protocol=f"{manifest.protocol}, {split}",
-        seed=manifest.seed,
-    )
+    return Split(train=dataset.train, heldout=dataset.heldout(split))  # type: ignore[arg-type]
 
 
 def hold_one_out(histories: Histories, seed: int) -> Split:
@@ -167,18 +154,15 @@ def hold_one_out(histories: Histories, seed: int) -> Split:
     known = train.rows(users)
     heldout = HeldOut(
         split="test",
+        protocol="leave-one-out (random)",
+        seed=seed,
+        num_train_users=histories.num_users,
         user_index=users.astype(np.int32),
         history=known,
         known=known,
         target=target,
     )
-    return Split(
-        train=train,
-        heldout=heldout,
-        num_train_users=histories.num_users,
-        protocol="leave-one-out (random)",
-        seed=seed,
-    )
+    return Split(train=train, heldout=heldout)
 
 
 if __name__ == "__main__":

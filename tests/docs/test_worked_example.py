@@ -68,14 +68,15 @@ def test_the_worked_example() -> None:
     history = histories([row[1] for row in ranked], len(CATALOGUE))
     heldout = HeldOut(
         split="test",
+        protocol="example",
+        seed=0,
+        num_train_users=3,
         user_index=np.arange(len(ranked), dtype=np.int32),
         history=history,
         known=history,
         target=histories([row[2] for row in ranked], len(ITEMS)),
     )
-    found = evaluate(
-        AsWritten(scores), heldout, num_train_users=3, protocol="example", k=(3,), seed=0
-    )
+    found = evaluate(AsWritten(scores), heldout, k=(3,))
     for name, *numbers in expected:
         metric = found.metrics[name]
         ours = [*found.per_user[name], metric.value, metric.low, metric.high]

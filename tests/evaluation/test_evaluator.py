@@ -15,14 +15,13 @@ from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
 from foretaste.models.baselines.config import PopularityConfig
 from foretaste.models.baselines.popularity import Popularity
-from tests.evaluation.worlds import TableModel, held_out, histories, random_held_out
+from tests.evaluation.worlds import TableModel, held_out, random_held_out
 
 RULES = ["full", "sampled-3", "sampled-1000", "nvidia-5"]
 
 
 def measure(model: RecommenderModel, heldout: HeldOut, **options: Any) -> Evaluation:
-    defaults = {"num_train_users": model.num_users, "protocol": "leave-one-out", "seed": 1}
-    return evaluate(model, heldout, **({"k": (1, 3, 10)} | defaults | options))
+    return evaluate(model, heldout, **({"k": (1, 3, 10)} | options))
 
 
 def values(evaluation: Evaluation) -> dict[str, float]:
@@ -191,14 +190,8 @@ def test_users_unseen_in_training_are_folded_in() -> None:
     # Users 1 and 2 were trained on; 3 and 4 were not and get the last row of scores.
     scores = torch.tensor([[0.0, 0, 9], [0, 9, 0], [9, 0, 0], [0, 0, 9]])
     model = TableModel(scores, num_users=3)
-    heldout = held_out([[]] * 4, [[1], [0], [2], [1]], num_items=3, first_user=1)
-    heldout = HeldOut(
-        split="test",
-        user_index=heldout.user_index,
-        history=histories([[2], [2], [0], [0]], 3),
-        known=histories([[2], [2], [0], [0]], 3),
-        target=heldout.target,
-    )
+    history, target = [[2], [2], [0], [0]], [[1], [0], [2], [1]]
+    heldout = held_out(history, target, num_items=3, first_user=1, num_train_users=3)
     assert measure(model, heldout).per_user["hr@1"].tolist() == [1, 1, 1, 0]
     assert model.num_folded_in == 2
 
@@ -215,11 +208,11 @@ def test_a_subset_of_users_gives_their_values() -> None:
 
 def test_validation_rows_have_targets_and_repeat() -> None:
     heldout = held_out([[0]] * 40, [[1] if user % 2 else [] for user in range(40)], num_items=2)
-    rows = validation_rows(heldout, 10, seed=3)
+    rows = validation_rows(heldout, 10)
     assert len(rows) == 10
     assert (rows % 2 == 1).all()
-    assert rows.tolist() == validation_rows(heldout, 10, seed=3).tolist()
-    assert validation_rows(heldout, seed=3).tolist() == list(range(1, 40, 2))
+    assert rows.tolist() == validation_rows(heldout, 10).tolist()
+    assert validation_rows(heldout).tolist() == list(range(1, 40, 2))
 
 
 @pytest.mark.parametrize("candidates", ["full", "sampled-3"])

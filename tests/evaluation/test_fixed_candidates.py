@@ -22,15 +22,7 @@ NUM_USERS, NUM_ITEMS, K = 80, 50, 5
 
 
 def measure(model: TableModel, dataset: Dataset) -> Evaluation:
-    return evaluate(
-        model,
-        dataset.heldout("test"),
-        num_train_users=dataset.manifest.num_train_users,
-        protocol=dataset.manifest.protocol,
-        candidates="fixed",
-        k=[1, K],
-        seed=0,
-    )
+    return evaluate(model, dataset.heldout("test"), candidates="fixed", k=[1, K])
 
 
 @pytest.fixture
@@ -97,10 +89,7 @@ def test_lists_of_different_lengths_and_several_targets() -> None:
     scores = torch.tensor([[9.0, 8, 7, 6, 5, 4]] * 2)
     heldout = held_out([[2], [4]], [[1, 4], [5]], num_items=6)
     heldout = replace(heldout, candidates=histories([[0, 3], [0, 1, 2, 3]], 6))
-    found = evaluate(
-        TableModel(scores), heldout, num_train_users=2, protocol="given", candidates="fixed",
-        k=[1, 2, 5], seed=0,
-    ).per_user  # fmt: skip
+    found = evaluate(TableModel(scores), heldout, candidates="fixed", k=[1, 2, 5]).per_user
     # User 0: 0 1 3 4, of which 1 and 4 are to be found. User 1: 0 1 2 3 5.
     assert found["recall_all@2"].tolist() == [0.5, 0]
     assert found["mrr@5"].tolist() == [0.5, 0.2]
@@ -117,10 +106,7 @@ def test_rows_take_their_candidates_along() -> None:
 def test_fixed_candidates_there_are_none_of(tmp_path: Path) -> None:
     heldout = held_out([[0]], [[1]], num_items=3)
     with pytest.raises(DatasetError, match="candidates is fixed, and none came with the test part"):
-        evaluate(
-            TableModel(torch.zeros(1, 3)), heldout, num_train_users=1, protocol="given",
-            candidates="fixed", k=[1], seed=0,
-        )  # fmt: skip
+        evaluate(TableModel(torch.zeros(1, 3)), heldout, candidates="fixed", k=[1])
     source = tmp_path / "raw.csv"
     source.write_text("user,item,time\n" + "".join(f"1,{n},{n}\n" for n in range(5)))
     dataset = prepare(source, tmp_path / "out")

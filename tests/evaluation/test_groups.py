@@ -37,8 +37,7 @@ class ByHistory(TableModel):
 
 
 def measure(model: TableModel, heldout: HeldOut, **options: Any) -> Evaluation:
-    defaults = {"num_train_users": len(heldout), "protocol": "leave-one-out", "seed": 1}
-    return evaluate(model, heldout, **(defaults | {"k": (1, 3)} | options))
+    return evaluate(model, heldout, **({"k": (1, 3)} | options))
 
 
 def groups(found: Evaluation, by: str) -> dict[str, Group]:
@@ -92,7 +91,7 @@ def test_items_that_training_never_saw_are_of_no_popularity() -> None:
 def new_users(generator: np.random.Generator) -> HeldOut:
     """20 users that training never saw, behind 10 that it saw."""
     heldout = random_held_out(generator, num_users=20, num_items=15, most_targets=3)
-    return replace(heldout, user_index=heldout.user_index + np.int32(10))
+    return replace(heldout, user_index=heldout.user_index + np.int32(10), num_train_users=10)
 
 
 def test_cut_histories_are_nested_and_chosen_by_seed_and_user() -> None:
@@ -100,7 +99,7 @@ def test_cut_histories_are_nested_and_chosen_by_seed_and_user() -> None:
     whole = heldout.history
     before = [set[int]() for _ in range(20)]
     for length in range(1, 7):
-        cut = with_first_items(heldout, length, seed=1)
+        cut = with_first_items(heldout, length)
         assert (cut.target, cut.known) == (heldout.target, heldout.known)
         assert cut.history.lengths().tolist() == np.minimum(whole.lengths(), length).tolist()
         now = [set(cut.history[user : user + 1].item_index.tolist()) for user in range(20)]
@@ -109,8 +108,8 @@ def test_cut_histories_are_nested_and_chosen_by_seed_and_user() -> None:
     assert before == [set(whole[user : user + 1].item_index.tolist()) for user in range(20)]
     rows = np.array([7, 3])
     firsts = [
-        with_first_items(part, 1, seed).history.item_index
-        for part, seed in ((heldout, 1), (heldout.rows(rows), 1), (heldout, 2))
+        with_first_items(part, 1).history.item_index
+        for part in (heldout, heldout.rows(rows), replace(heldout, seed=2))
     ]
     assert firsts[1].tolist() == firsts[0][rows].tolist()
     assert firsts[2].tolist() != firsts[0].tolist()
@@ -120,12 +119,12 @@ def test_cut_histories_are_nested_and_chosen_by_seed_and_user() -> None:
 def test_new_users_by_history_length(candidates: str) -> None:
     heldout = new_users(np.random.default_rng(5))
     model = ByHistory(torch.rand(15, 15))
-    options = {"num_train_users": 10, "candidates": candidates}
+    options = {"candidates": candidates}
     found = measure(model, heldout, history_lengths=(3, 1, 100), **options)
     by_length = groups(found, "history")
     assert list(by_length) == ["1 item", "3 items", "100 items"]
     for length, group in zip((1, 3), by_length.values(), strict=False):
-        cut = measure(model, with_first_items(heldout, length, seed=1), **options)
+        cut = measure(model, with_first_items(heldout, length), **options)
         quality = {name: metric for name, metric in cut.metrics.items() if "coverage" not in name}
         assert group.metrics == quality
         assert group.num_short == (heldout.history.lengths() < length).sum()
@@ -142,10 +141,10 @@ def test_new_users_by_history_length(candidates: str) -> None:
 def test_users_known_from_training_have_no_history_length() -> None:
     heldout = new_users(np.random.default_rng(6))
     model = ByHistory(torch.rand(15, 15))
-    found = measure(model, heldout, num_train_users=15, history_lengths=(2,))
+    found = measure(model, replace(heldout, num_train_users=15), history_lengths=(2,))
     assert found.num_users == 20
     assert groups(found, "history")["2 items"].num_users == 15
     with pytest.raises(SettingError, match=r"the test part \(protocol leave-one-out\) has none"):
-        measure(model, heldout, num_train_users=30, history_lengths=(2,))
+        measure(model, replace(heldout, num_train_users=30), history_lengths=(2,))
     with pytest.raises(SettingError, match="history_lengths is"):
-        measure(model, heldout, num_train_users=10, history_lengths=(0,))
+        measure(model, heldout, history_lengths=(0,))

@@ -33,8 +33,7 @@ class VectorModel(TableModel):
 
 
 def measure(model: TableModel, heldout: HeldOut, **options: Any) -> Evaluation:
-    defaults = {"num_train_users": 16, "protocol": "leave-one-out", "seed": 1, "more": True}
-    return evaluate(model, heldout, **(defaults | options))
+    return evaluate(model, heldout, **({"more": True} | options))
 
 
 COUNTS = [16, 8, 4, 2, 1]
@@ -45,7 +44,7 @@ VECTORS = torch.tensor([[1.0, 0], [0, 2], [-3, 0], [0, 0], [1, 1]])
 
 def test_two_lists_worked_by_hand() -> None:
     scores = torch.tensor([[5.0, 4, 3, 2, 1], [1, 2, 3, 4, 5]])
-    heldout = held_out([[0], [0, 1]], [[2], [4]], num_items=5)
+    heldout = held_out([[0], [0, 1]], [[2], [4]], num_items=5, num_train_users=16)
     model = VectorModel(scores, COUNTS, VECTORS)
     found = measure(model, heldout, k=(1, 2, 4)).per_user
     # The lists are 1, 2, 3, 4 and 4, 3, 2.
@@ -100,7 +99,7 @@ def test_random_lists_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> No
     counts = generator.integers(1, 17, 14).tolist()
     vectors = torch.randn(14, 6)
     model = VectorModel(scores, counts, vectors)
-    found = measure(model, heldout, k=(1, 3, 9, 100), num_train_users=23)
+    found = measure(model, heldout, k=(1, 3, 9, 100))
     popularity = [
         np.mean([counts[item] for item in heldout.history[user : user + 1].item_index])
         for user in range(23)
@@ -119,7 +118,7 @@ def test_random_lists_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> No
                 assert found[f"{kind}@{k}"] == pytest.approx(values.mean(), abs=1e-6)
     monkeypatch.setattr("foretaste.evaluation.lists._FLOATS_AT_ONCE", 7)
     for batch in (1, 4):
-        apart = measure(model, heldout, k=(1, 3, 9, 100), batch=batch, num_train_users=23)
+        apart = measure(model, heldout, k=(1, 3, 9, 100), batch=batch)
         assert apart.metrics == found.metrics
 
 

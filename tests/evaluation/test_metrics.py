@@ -196,14 +196,7 @@ def test_metrics_of_arrays_are_those_of_evaluate(seed: int, num_levels: int, k: 
     generator = np.random.default_rng(seed)
     heldout = random_held_out(generator, num_users=8, num_items=12, most_targets=4)
     scores = generator.integers(num_levels, size=(8, 12)).astype(np.float32)
-    evaluated = evaluate(
-        TableModel(torch.tensor(scores)),
-        heldout,
-        num_train_users=8,
-        protocol="none",
-        k=(k,),
-        seed=1,
-    )
+    evaluated = evaluate(TableModel(torch.tensor(scores)), heldout, k=(k,))
     scores[heldout.known.row_index(), heldout.known.item_index] = -np.inf
     relevant = np.zeros(scores.shape, dtype=bool)
     relevant[heldout.target.row_index(), heldout.target.item_index] = True

@@ -50,6 +50,7 @@ def held_out_users(num_known: int, num_new: int) -> HeldOut:
     candidates = Histories.from_pairs(*drawn.nonzero(), num_users=num_users, num_items=NUM_ITEMS)
     return replace(
         found,
+        num_train_users=NUM_USERS,
         user_index=np.concatenate([np.sort(index) for index in indexes]).astype(np.int32),
         history=known,
         known=known,
@@ -66,11 +67,8 @@ def measured(
     found = evaluate(
         model,
         heldout,
-        num_train_users=NUM_USERS,
-        protocol="temporal",
         candidates=candidates,
         k=(1, 3, 10, 100),
-        seed=1,
         batch=4,
         more=True,
         history_lengths=(1, 3) if has_new else None,

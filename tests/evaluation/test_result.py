@@ -43,10 +43,7 @@ def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: obje
     return evaluate(
         WithVectors(scores),
         heldout,
-        num_train_users=num_users,
-        protocol="leave-one-out",
         k=(1, 2),
-        seed=1,
         **options,  # type: ignore[arg-type]
     )
 
@@ -67,9 +64,7 @@ def test_users_of_whom_nothing_is_known_are_counted_and_left_out_beside(
     heldout = held_out(histories, [[1]] * num_users, num_items=num_items)
     model = TableModel(torch.eye(num_items)[1].expand(num_users, -1))
     model.item_count_I.copy_(torch.tensor([9.0, 1.0, 5.0, 5.0]))
-    found = evaluate(
-        model, heldout, num_train_users=num_users, protocol="temporal", k=(1, 2), seed=1
-    )
+    found = evaluate(model, heldout, k=(1, 2))
     share = 1 - num_unknown / num_users
     assert found["hr@1"] == pytest.approx(share)
     assert found.of_known["hr@1"].value == 1
@@ -85,7 +80,7 @@ def test_users_of_whom_nothing_is_known_are_counted_and_left_out_beside(
 def test_a_measurement_of_the_fallback_says_so() -> None:
     heldout = held_out([[]] * 5, [[1]] * 5, num_items=4)
     model = TableModel(torch.rand(5, 4))
-    found = evaluate(model, heldout, num_train_users=5, protocol="temporal", k=(1,), seed=1)
+    found = evaluate(model, heldout, k=(1,))
     assert not found.of_known
     assert str(found).splitlines()[-1] == (
         "warning: the model knows nothing of all 5 users, who are answered in popularity order: "

@@ -53,11 +53,16 @@ def held_out(
     known: Sequence[Sequence[int]] | None = None,
     first_user: int = 0,
     split: str = "test",
+    num_train_users: int | None = None,
 ) -> HeldOut:
-    """Users ``first_user``, ``first_user + 1``, ... with these items."""
+    """Users ``first_user``, ``first_user + 1``, ... with these items, by default all trained on."""
+    last_user = first_user + len(target)
     return HeldOut(
         split=split,
-        user_index=np.arange(first_user, first_user + len(target), dtype=np.int32),
+        protocol="leave-one-out",
+        seed=1,
+        num_train_users=last_user if num_train_users is None else num_train_users,
+        user_index=np.arange(first_user, last_user, dtype=np.int32),
         history=histories(history, num_items),
         known=histories(history if known is None else known, num_items),
         target=histories(target, num_all_items or num_items),

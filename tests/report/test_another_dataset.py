@@ -55,11 +55,8 @@ def test_matching_a_run_with_its_own_dataset_changes_no_bit(
     found = evaluate(
         load_model(run, "cpu"),
         matched.heldout,
-        num_train_users=run.num_train_users,
-        protocol=own.manifest.protocol,
         candidates=candidates,
         k=(10, 20, 50, 100),
-        seed=own.manifest.seed,
     )
     assert found.metrics == expected.metrics
     assert found.num_unseen_targets == expected.num_unseen_targets

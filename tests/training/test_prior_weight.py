@@ -26,15 +26,7 @@ def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
     model = load_model(run, "cpu")
     model.get_buffer("prior_weight").mul_(factor)
     model.eval()
-    found = evaluate(
-        model,
-        dataset.heldout("validation"),
-        num_train_users=dataset.manifest.num_train_users,
-        protocol="held-out-users",
-        k=(100,),
-        seed=dataset.manifest.seed,
-    )
-    return found["ndcg@100"]
+    return evaluate(model, dataset.heldout("validation"), k=(100,))["ndcg@100"]
 
 
 @pytest.mark.parametrize(

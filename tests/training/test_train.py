@@ -80,10 +80,7 @@ def test_the_saved_weights_are_those_of_the_best_epoch(
     evaluation = evaluate(
         load_model(run, "cpu"),
         dataset.heldout("validation"),
-        num_train_users=dataset.manifest.num_train_users,
-        protocol=dataset.manifest.protocol,
         k=(10,),
-        seed=dataset.manifest.seed,
     )
     assert evaluation["ndcg@10"] == pytest.approx(summary["best_value"], rel=1e-6)
 
@@ -176,11 +173,8 @@ def test_the_test_part_that_selects_is_ranked_once_an_epoch(
     again = evaluate(
         load_model(run, "cpu"),
         test_only.heldout("test"),
-        num_train_users=test_only.manifest.num_train_users,
-        protocol=test_only.manifest.protocol,
         candidates="nvidia-10",
         k=TEST_LENGTHS,
-        seed=test_only.manifest.seed,
     )
     assert {name: metric["value"] for name, metric in final["metrics"].items()} == {
         name: pytest.approx(again[name]) for name in final["metrics"]

@@ -41,9 +41,17 @@ class HeldOut:
     split: str
     """``validation`` or ``test``."""
 
+    protocol: str
+    """How the dataset was split."""
+
+    seed: int
+    """Of the split; draws of negatives and of users are keyed by it."""
+
+    num_train_users: int
+    """Users numbered below it were trained on, the others were not."""
+
     user_index: NDArray[np.int32]
-    """The dataset's user numbers, ascending: [U]. At or above ``num_train_users``, training never
-    saw the user."""
+    """Numbers of the users, ascending: [U]."""
 
     history: Histories
     """Items that a model may know: the training items of a known user, the fold-in items of a new
@@ -186,6 +194,9 @@ class Dataset:
             candidates = self.pairs(_candidates_file(split)).rows(user_index)
         return HeldOut(
             split=split,
+            protocol=self.manifest.protocol,
+            seed=self.manifest.seed,
+            num_train_users=self.manifest.num_train_users,
             user_index=user_index,
             history=history,
             known=known,

@@ -32,11 +32,7 @@ class SharedRanking(Ranking):
             self._model.learn_prior(Reductions(self.total, self._ranks.max_))
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
-        user_index = self._heldout.user_index
-        shared = own_batches(
-            self._ranks, self._model, user_index, self._num_train_users, self._at_once
-        )
-        return list(shared)
+        return list(own_batches(self._ranks, self._model, self._heldout, self._at_once))
 
     def total(self, tensor: Tensor) -> Tensor:
         self._ranks.sum_(tensor := tensor.clone())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.ops.histories import HistoryTensors, offsets_of
 from foretaste.training.auto import TrainingPlan
+
+if TYPE_CHECKING:
+    from foretaste.data.dataset import HeldOut
 
 
 def batches_of(
@@ -91,17 +94,16 @@ def _rows_of_all(ranks: Ranks, histories: HistoryTensors, items: range) -> Histo
 def own_batches(
     ranks: Ranks,
     model: RecommenderModel,
-    user_index: NDArray[np.integer],
-    num_train_users: int,
+    heldout: HeldOut,
     at_once: int,
 ) -> Iterator[tuple[NDArray[np.int64], slice]]:
     """The batches of `user_batches` that are for a rank, and its users in each.
 
     Every rank takes whole batches, the same as a single process, so that sums within them, and so
     scores, are the same to the last bit. Batches are shared out in contiguous parts. But where
-    the model is a part (``user_index`` ascends), one of known users is for each rank that has rows
-    of any of them.
+    the model is a part, one of known users is for each rank that has rows of any of them.
     """
+    user_index, num_train_users = heldout.user_index, heldout.num_train_users
     batches: list[Any] = list(user_batches(user_index, num_train_users, at_once))
     if model.is_part:
         num_known = sum(user_index[rows[0]] < num_train_users for rows in batches)

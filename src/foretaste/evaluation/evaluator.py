@@ -51,11 +51,8 @@ def evaluate(
     model: RecommenderModel,
     heldout: HeldOut,
     *,
-    num_train_users: int,
-    protocol: str,
     candidates: str = "full",
     k: Sequence[int],
-    seed: int,
     users: NDArray[np.integer] | None = None,
     batch: int | None = None,
     more: bool = False,
@@ -67,13 +64,10 @@ def evaluate(
 
     Args:
         model: scores the catalogue that ``heldout.history`` counts.
-        heldout: the users, what the model may know of them, and what it should find.
-        num_train_users: users below this number were trained on (`user_state`); the others are
-            answered by `fold_in`.
-        protocol: how the dataset was split, as it is to be printed.
+        heldout: the users, what the model may know of them, and what it should find. Those who
+            were trained on are answered by `user_state`, the others by `fold_in`.
         candidates: ``full``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
         k: list lengths, each at least 1; beyond the number of candidates, all of them.
-        seed: the dataset's seed, which keys the negatives.
         users: rows of ``heldout`` to look at; all of them by default.
         batch: users ranked at once; by default as many as memory is reserved for.
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
@@ -92,18 +86,20 @@ def evaluate(
     requested = heldout if users is None else heldout.rows(users)
     counted = requested.rows(np.flatnonzero(requested.target.lengths()))
     _check(model, counted, rule)
-    new_users = counted.rows(np.flatnonzero(counted.user_index >= num_train_users))
+    new_users = counted.rows(np.flatnonzero(counted.user_index >= heldout.num_train_users))
     if history_lengths is not None and not new_users.num_users:
         raise SettingError(
             f"history_lengths are of users unseen in training, and the {heldout.split} part "
-            f"(protocol {protocol}) has none; prepare the dataset with --protocol held-out-users"
+            f"(protocol {heldout.protocol}) has none; prepare the dataset with --protocol "
+            "held-out-users"
         )
     lists = None
     if more:
         from foretaste.evaluation.lists import ListMeasures
 
-        lists = ListMeasures(model, lengths, num_train_users, has_lists=rule.kind == "full")
-    rank = partial(ranking or Ranking, model, rule, lengths[-1], num_train_users, seed, batch)
+        has_lists = rule.kind == "full"
+        lists = ListMeasures(model, lengths, heldout.num_train_users, has_lists=has_lists)
+    rank = partial(ranking or Ranking, model, rule, lengths[-1], batch)
     ranker = rank(counted, lists)
     ranks = ranker.run(progress)
     elapsed_s = time.perf_counter() - started
@@ -124,7 +120,6 @@ def evaluate(
             new_users,
             checked_lengths(history_lengths, "history_lengths", "length"),
             lengths,
-            seed,
         )
     metrics = mean_metrics(per_user, ranks.num_targets_U)
     known = ranker.total(torch.from_numpy(counted.history.lengths())).numpy() > 0
@@ -139,7 +134,7 @@ def evaluate(
             metrics[name] = Metric(name=name, value=share, low=None, high=None)
     return Evaluation(
         split=heldout.split,
-        protocol=protocol,
+        protocol=heldout.protocol,
         candidates=candidates,
         metrics=metrics,
         num_users=counted.num_users,
@@ -157,10 +152,10 @@ def evaluate(
     )
 
 
-def validation_rows(heldout: HeldOut, limit: int = 10_000, *, seed: int) -> NDArray[np.int64]:
+def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
     """Rows of ``heldout`` to validate on: at most ``limit`` users with a target, chosen by hash."""
     rows = np.flatnonzero(heldout.target.lengths())
-    return rows[choose_users(heldout.user_index[rows], limit, seed)]
+    return rows[choose_users(heldout.user_index[rows], limit, heldout.seed)]
 
 
 def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> None:
@@ -193,8 +188,6 @@ class Ranking:
         model: RecommenderModel,
         rule: CandidateRule,
         k: int,
-        num_train_users: int,
-        seed: int,
         batch: int | None,
         heldout: HeldOut,
         lists: ListMeasures | None,
@@ -203,8 +196,7 @@ class Ranking:
         self._heldout = heldout
         self._rule = rule
         self._k = k
-        self._num_train_users = num_train_users
-        self._key = candidates_key(seed, heldout.split)
+        self._key = candidates_key(heldout.seed, heldout.split)
         self._lists = lists
         self._batches: list[Tensor] = []  # user, above, tied and item of each target
         # the best rank (from 0) of each item in any user's list, k where it is in none
@@ -257,8 +249,8 @@ class Ranking:
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
         """Rows of ``heldout`` to score at once, and those among them to rank here."""
-        user_index = self._heldout.user_index
-        whole = user_batches(user_index, self._num_train_users, self._at_once)
+        heldout = self._heldout
+        whole = user_batches(heldout.user_index, heldout.num_train_users, self._at_once)
         return [(rows, slice(0, len(rows))) for rows in whole]
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -279,7 +271,7 @@ class Ranking:
         batch = self._heldout.rows(rows)
         target = batch.target.within(model.num_items)
         history = to_device(batch.history, device)
-        state = state_of(model, batch.user_index, history, self._num_train_users)
+        state = state_of(model, batch.user_index, history, batch.num_train_users)
         if self._rule.kind == "full":
             score_BC = self._finite(model.score_catalogue(state))[own]
             target_BT, is_target_BT = pad(to_device(target[own], device))

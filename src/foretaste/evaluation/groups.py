@@ -81,14 +81,13 @@ def history_groups(
     heldout: HeldOut,
     lengths: Sequence[int],
     k: Sequence[int],
-    seed: int,
 ) -> Iterator[Group]:
     """Quality for new users answered from so many items of their history, by each of the lengths.
 
     ``rank`` finds the ranks of the targets of users with the history that they are given.
     """
     for length in lengths:
-        ranks = rank(with_first_items(heldout, length, seed))
+        ranks = rank(with_first_items(heldout, length))
         yield Group(
             by="history",
             name=counted(length, "item"),
@@ -98,7 +97,7 @@ def history_groups(
         )
 
 
-def with_first_items(heldout: HeldOut, length: int, seed: int) -> HeldOut:
+def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
     """The same users with ``length`` items of each history, or all where there are fewer.
 
     A hash of seed, user and item orders the items, so a longer cut has the items of a shorter one.
@@ -107,7 +106,7 @@ def with_first_items(heldout: HeldOut, length: int, seed: int) -> HeldOut:
     history = heldout.history
     row_N = history.row_index()
     counter_N = heldout.user_index[row_N].astype(np.int64) * history.num_items + history.item_index
-    key = stream_key(seed, Purpose.HISTORY_LENGTHS)
+    key = stream_key(heldout.seed, Purpose.HISTORY_LENGTHS)
     word_N = hash_words(key, torch.from_numpy(counter_N)).numpy()
     place_N = np.empty_like(counter_N)
     place_N[np.lexsort((word_N, row_N))] = np.arange(len(row_N)) - history.offsets[row_N]

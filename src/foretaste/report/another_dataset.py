@@ -6,7 +6,7 @@ Shape suffixes: U held-out users, I items of the dataset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +88,14 @@ class _RowsInRun:
             candidates = self.renumbered(candidates).within(run.num_items)
         # users that the run has not are numbered beyond its own
         user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
-        matched = HeldOut(
-            split=heldout.split,
+        matched = replace(
+            heldout,
+            num_train_users=run.num_train_users,
             user_index=user_index_U.astype(np.int32),
             history=self.renumbered(heldout.history).union(own).within(run.num_items),
             known=self.renumbered(known).union(own).within(run.num_items),
             target=self.renumbered(heldout.target.where(~trained_on)),
             candidates=candidates,
-            dataset_digest=heldout.dataset_digest,
         )
         counted = np.flatnonzero(matched.target.lengths())
         is_trained = (user_row_U[counted] >= 0) & (user_row_U[counted] < run.num_train_users)

@@ -227,8 +227,7 @@ class _Sample:
 
         run, heldout = measured.run, measured.heldout
         if self._rows is None:  # the same for each run: what was trained on is left out for all
-            seed = self._dataset.manifest.seed
-            self._rows = np.sort(validation_rows(heldout, self._num_people, seed=seed))
+            self._rows = np.sort(validation_rows(heldout, self._num_people))
         people = heldout.rows(self._rows)
         lists = []
         for items, target in zip(
@@ -280,8 +279,8 @@ def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.i
     )
     from foretaste.ops.precision_flags import float32_products
 
-    model, num_train_users = measured.model, measured.run.num_train_users
-    people = measured.heldout.rows(rows)
+    model, people = measured.model, measured.heldout.rows(rows)
+    num_train_users = people.num_train_users
     found: dict[int, NDArray[np.int64]] = {}
     for batch in user_batches(people.user_index, num_train_users, max(1, len(rows))):
         part = people.rows(batch)

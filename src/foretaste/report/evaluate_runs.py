@@ -103,11 +103,8 @@ def measure(
             found = evaluate(
                 model,
                 heldout,
-                num_train_users=run.num_train_users,
-                protocol=manifest.protocol,
                 candidates=config.candidates,
                 k=config.k,
-                seed=manifest.seed,
                 batch=config.evaluation_batch,
                 more=config.more,
                 history_lengths=config.history_lengths,

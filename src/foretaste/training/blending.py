@@ -129,7 +129,7 @@ def blend_weights(
     config = _config(opened, [1.0] * len(opened))
     model = _Remembering(config, manifest.num_train_users, manifest.num_items).to(place).eval()
     model.compose([load_model(run, place) for run in opened])
-    users = validation_rows(heldout, settings.validation_users, seed=manifest.seed)
+    users = validation_rows(heldout, settings.validation_users)
     most = len(opened) * (1 + _ROUNDS * (len(_COARSE) + 2))
     found: dict[tuple[float, ...], float] = {}
 
@@ -139,11 +139,8 @@ def blend_weights(
             evaluation = evaluate(
                 model,
                 heldout,
-                num_train_users=manifest.num_train_users,
-                protocol=manifest.protocol,
                 candidates=candidates,
                 k=(parse_metric(metric)[1],),
-                seed=manifest.seed,
                 users=users,
             )
             found[weights] = evaluation[metric]

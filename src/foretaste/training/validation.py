@@ -139,7 +139,7 @@ class Validation:
             return False
         heldout, rows = self._validation_part
         users = heldout if rows is None else heldout.rows(rows)
-        is_new = users.user_index >= self.dataset.manifest.num_train_users
+        is_new = users.user_index >= users.num_train_users
         return self.strategy.any(bool((users.history.lengths()[is_new] > 0).any()))
 
     @cached_property
@@ -149,8 +149,7 @@ class Validation:
         heldout = self._heldout(split)
         if split == "test":
             return heldout, None
-        seed = self.dataset.manifest.seed
-        return heldout, validation_rows(heldout, self.config.validation_users, seed=seed)
+        return heldout, validation_rows(heldout, self.config.validation_users)
 
     def _heldout(self, split: Split) -> HeldOut:
         """A held-out part, with what the users of the model have in training."""
@@ -159,15 +158,11 @@ class Validation:
     def _evaluate(
         self, heldout: HeldOut, k: tuple[int, ...], users: NDArray[np.integer] | None
     ) -> Evaluation:
-        manifest = self.dataset.manifest
         return evaluate(
             self.model,
             heldout,
-            num_train_users=manifest.num_train_users,
-            protocol=manifest.protocol,
             candidates=self.config.candidates,
             k=k,
-            seed=manifest.seed,
             users=users,
             batch=self.config.evaluation_batch,
             progress=partial(self.progress, heldout.split),
