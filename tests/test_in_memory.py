@@ -195,6 +195,16 @@ def test_frames_and_files_are_taken(plays: pa.Table, tmp_path: Path) -> None:
     assert answers(fitted("ease", renamed, **columns)) == expected
 
 
+def test_settings_that_prepare_the_same_file_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "orders.csv"
+    rows = "".join(f"u{n % 7};i{n % 5};{n % 28 + 1:02}.01.2024\n" for n in range(40))
+    file.write_text(f"user;item;Tag\n{rows}", encoding="utf-8")
+    settings = {"time_column": "Tag", "time_format": "%d.%m.%Y"}
+    prepare(file, tmp_path / "prepared", **settings)
+    fitted = foretaste.fit("popularity", file, callback=QUIET, **settings)
+    assert len(fitted.recommend("u1", k=5, include_seen=True)[0].item_ids) == 5
+
+
 def test_the_default_display_shows_both_trainings(
     plays: pa.Table, capsys: pytest.CaptureFixture[str]
 ) -> None:

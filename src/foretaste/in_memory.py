@@ -155,7 +155,8 @@ def _everything(
                 f"protocol is {config.protocol}, but fit learns from everything; leave it out, or "
                 "prepare and train for a model that is measured"
             )
-        config = replace(config, protocol="none")
+        # No times are read, so the settings that prepare the same file for a measure fit here too.
+        config = replace(config, protocol="none", time_format=None)
         return open_or_prepare(interactions, config, root / "datasets", items=items)
     dataset = open_or_prepare(interactions, preparation, items=items)
     if not dataset.has_split("validation") and not dataset.has_split("test"):
