@@ -16,6 +16,7 @@ if not triton_support.is_installed():
     pytest.skip("needs Triton", allow_module_level=True)
 
 from foretaste.ops import neumf_loss
+from foretaste.ops.kernels import CHECKS, require_right
 from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.neumf_loss.triton import logits as triton_logits
@@ -80,14 +81,22 @@ def test_a_step_never_waits_for_the_device(case: tuple[InteractionInputs, Sample
     torch.autograd.grad(loss, inputs.tensors())
 
 
-def test_half_precision_takes_the_kernel(
-    case: tuple[InteractionInputs, Samples], monkeypatch: pytest.MonkeyPatch
+def test_kernels_are_right_here() -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    for dtype in (torch.float32, *HALVES):
+        require_right(dict.fromkeys(CHECKS, dtype), device)
+
+
+def test_the_kernel_is_taken_where_it_is_asked_for(
+    case: tuple[InteractionInputs, Samples],
 ) -> None:
     inputs, samples = case
     if not triton_loss.supports(inputs, samples, torch.float16):
         pytest.skip("this GPU's shared memory is too small for NVIDIA's sizes")
-    kernel = triton_loss.loss(inputs, samples, compute_dtype=torch.float16)
-    assert torch.equal(neumf_loss.loss(inputs, samples, compute_dtype=torch.float16), kernel)
+    half = torch.float16
+    kernel = triton_loss.loss(inputs, samples, compute_dtype=half)
+    found = neumf_loss.loss(inputs, samples, compute_dtype=half, implementation="triton")
+    assert torch.equal(found, kernel)
     assert torch.equal(neumf_loss.loss(inputs, samples), chunked.loss(inputs, samples))
 
 
@@ -117,17 +126,19 @@ def test_scoring_takes_the_kernel(case: tuple[InteractionInputs, Samples]) -> No
     index_BK = samples.item_index_BK
     for dtype in (torch.float32, torch.float16):
         kernel = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
-        assert torch.equal(neumf_loss.logits(inputs, index_BK, compute_dtype=dtype), kernel)
+        found = neumf_loss.logits(inputs, index_BK, compute_dtype=dtype, implementation="triton")
+        assert torch.equal(found, kernel)
     kernel = triton_logits.catalogue_logits(inputs)
-    assert torch.equal(neumf_loss.catalogue_logits(inputs), kernel)
+    assert torch.equal(neumf_loss.catalogue_logits(inputs, implementation="triton"), kernel)
 
 
 @pytest.mark.usefixtures("_no_waiting")
 def test_scoring_never_waits_for_the_device(case: tuple[InteractionInputs, Samples]) -> None:
     inputs, samples = case
     user_B = torch.arange(inputs.num_rows, device=inputs.device)
-    neumf_loss.logits(inputs, samples.item_index_BK, user_B, compute_dtype=torch.bfloat16)
-    neumf_loss.catalogue_logits(inputs)
+    index_BK, bf16 = samples.item_index_BK, torch.bfloat16
+    neumf_loss.logits(inputs, index_BK, user_B, compute_dtype=bf16, implementation="triton")
+    neumf_loss.catalogue_logits(inputs, implementation="triton")
 
 
 def test_scoring_is_one_launch(case: tuple[InteractionInputs, Samples]) -> None:
@@ -135,7 +146,8 @@ def test_scoring_is_one_launch(case: tuple[InteractionInputs, Samples]) -> None:
     user_B = torch.arange(inputs.num_rows, device=inputs.device)
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
-        neumf_loss.logits(inputs, samples.item_index_BK, user_B, compute_dtype=torch.bfloat16)
+        index_BK, bf16 = samples.item_index_BK, torch.bfloat16
+        neumf_loss.logits(inputs, index_BK, user_B, compute_dtype=bf16, implementation="triton")
         torch.cuda.synchronize()
     kernels = [event.name for event in profile.events() if event.device_type.name == "CUDA"]
     assert kernels == ["interaction_logits"]

@@ -27,7 +27,7 @@ from foretaste.ops import segments
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
-from foretaste.training.config import Kernels, TrainingConfig
+from foretaste.training.config import TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
 from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
@@ -231,7 +231,7 @@ def test_no_step_waits_for_the_device(
     monkeypatch.setattr(segments, "_by_counting", segments._by_searching)
     batch = next(iter(batches_of(name, histories).epoch(0)))
     step = step_of(name, "fp16")
-    assert not step.model.waits_for_device(batch.num_samples)
+    assert not step.model.waits_for_device(batch.num_samples, "chunked")
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = batch.with_tensors(tuple(mode.from_tensor(tensor) for tensor in batch.tensors()))
         loss = step.model(fake)
@@ -285,13 +285,13 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
         check_compiler(torch.device("cuda"))
 
 
-@pytest.mark.parametrize("kernels", ["auto", "chunked", "triton"])
-def test_kernels_reach_the_model(kernels: Kernels, histories: HistoryTensors) -> None:
-    model = make_model("vae")
-    plan = make_plan(kernels=kernels, batch_size=7)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_kernels_are_checked_before_the_first_step(name: str, histories: HistoryTensors) -> None:
+    model = make_model(name)
+    plan = make_plan(kernels="triton", batch_size=7)
     batches = ALONE.batches(model, histories, plan)
-    ALONE.step(model, batches, plan)
-    assert model.implementation == kernels
+    with pytest.raises(UnsupportedError, match=r"on cpu the kernel of .* it does not run"):
+        ALONE.step(model, batches, plan)
 
 
 def test_kernels_and_compile_are_not_both_chosen() -> None:

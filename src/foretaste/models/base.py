@@ -26,7 +26,7 @@ from foretaste.ops.histories import HistoryTensors
 if TYPE_CHECKING:
     from foretaste.models.scorer import Scorer
 
-Implementation = Literal["auto", "chunked", "triton", "compiled"]
+Implementation = Literal["chunked", "compiled", "triton"]
 """Of the operations in `foretaste.ops` that have several."""
 
 FitProgress = Callable[[str, int, int], None]
@@ -217,8 +217,8 @@ class RecommenderModel(nn.Module, ABC):
 class IterativeModel(RecommenderModel):
     """A model fitted epoch by epoch, evaluated between epochs and resumed within them."""
 
-    implementation: Implementation = "auto"
-    """Of the operations of a training step."""
+    implementation: Implementation = "chunked"
+    """Of the operations, in training and in the scores between epochs."""
 
     part_of: Callable[[int], range] = range
     """Of so many users of a batch, those that are here."""
@@ -282,12 +282,16 @@ class NeuralModel(IterativeModel):
             self._memory.clear()
         return super().train(mode)
 
-    def waits_for_device(self, num_samples: int) -> bool:
+    def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
         """True where the loss of so many samples takes what only the device knows: a shape, say.
 
         Then the host waits for a GPU in every step, which cannot be recorded as a CUDA graph.
         """
         return False
+
+    def kernel_dtypes(self) -> dict[str, torch.dtype]:
+        """The dtype of each operation that takes a Triton kernel, by its name in `ops.kernels`."""
+        return {}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters by the name of the optimizer that updates them; those without rows too."""

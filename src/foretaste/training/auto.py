@@ -19,6 +19,8 @@ from foretaste.models.config import (
     TrainingSize,
 )
 from foretaste.models.registry import config_class, model_class
+from foretaste.ops.kernels import Form
+from foretaste.ops.kernels import chosen as chosen_kernels
 from foretaste.runs.config import recorded
 from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG
@@ -39,10 +41,10 @@ class TrainingPlan(TrainingConfig):
     ema: float
     eval_every: Count
     patience: int
+    kernels: Form
 
     def __post_init__(self) -> None:
-        # Not the checks of what is asked for: on a CPU, `resolve` itself chooses chunked kernels,
-        # with compile too.
+        # Not the checks of what is asked for: `resolve` itself chooses kernels, with compile too.
         check_settings(self)
 
     def evaluates(self, epoch: int) -> bool:
@@ -74,14 +76,7 @@ def resolve(
     if config.learning_rate_schedule == "cosine":
         chosen["patience"] = 0
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
-    kernels = config.kernels
-    if device == "cpu":
-        if kernels == "triton":
-            raise SettingError(
-                "kernels is triton, whose kernels are for NVIDIA GPUs, and the device is the CPU; "
-                "leave it out"
-            )
-        kernels = "chunked"  # on a CPU there is one choice; on a GPU every operation has its own
+    kernels = chosen_kernels(config.kernels, device)
     select_by = selected_metric(config, size.protocol)
     values = chosen | asked | {"device": device, "kernels": kernels, "select_by": select_by}
     return TrainingPlan(**values)

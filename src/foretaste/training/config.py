@@ -66,8 +66,8 @@ class TrainingConfig:
     where the built-in form is faster."""
 
     kernels: Kernels = "auto"
-    """Operations on an NVIDIA GPU: auto takes a Triton kernel once it was seen to be right there;
-    chunked is PyTorch alone; triton insists. On a CPU only chunked ones exist."""
+    """Operations on an NVIDIA GPU: auto and chunked are PyTorch alone; triton takes Triton's
+    kernels once each was seen to be right there. On a CPU only chunked ones exist."""
 
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
+from foretaste.models.base import Implementation, IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
+from foretaste.ops.kernels import require_right
 from foretaste.ops.spans import span
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import TrainingPlan
@@ -213,7 +214,9 @@ def make_step(
     if not isinstance(model, NeuralModel):
         return sweep(model, (), precision)
     model.compute_dtype = precision.compute_dtype
-    model.implementation = "compiled" if plan.compile else plan.kernels
+    model.implementation = _implementation(plan)
+    if model.implementation == "triton":
+        require_right(model.kernel_dtypes(), model.device)
     optimizers, average = optimizers_of(model, plan), average_of(model, plan)
     if neural is None and is_recorded(model, plan, num_samples):
         from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
@@ -228,7 +231,13 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
     if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
         return False
     # With several optimizers, equal shapes may be steps of different ones.
-    return len(model.parameter_groups()) == 1 and not model.waits_for_device(num_samples)
+    return len(model.parameter_groups()) == 1 and not model.waits_for_device(
+        num_samples, _implementation(plan)
+    )
+
+
+def _implementation(plan: TrainingPlan) -> Implementation:
+    return "compiled" if plan.compile else plan.kernels
 
 
 def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

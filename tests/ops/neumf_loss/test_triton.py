@@ -38,7 +38,7 @@ def run(*arguments: str, **variables: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "cases", ["triton_cases.py", "triton_logits_cases.py", "../self_check_cases.py"]
+    "cases", ["triton_cases.py", "triton_logits_cases.py", "../kernels_cases.py"]
 )
 def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
     path = str(HERE / cases)

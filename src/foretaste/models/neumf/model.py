@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
 from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
@@ -148,7 +148,7 @@ class NeuMF(NeuralModel):
         """The batch's loss: weighted sum over its samples."""
         item_index_BK = batch.item_index_BK
         items = None
-        if self.waits_for_device(batch.num_samples):
+        if self.waits_for_device(batch.num_samples, self.implementation):
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
         tables = self._user_tables()
         user_rows = gather(batch.user_index_B, *tables, buffers=self._memory, name="user gradient")
@@ -167,9 +167,13 @@ class NeuMF(NeuralModel):
             implementation=self.implementation,
         )
 
-    def waits_for_device(self, num_samples: int) -> bool:
+    def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
         """True for fewer samples than items: only the distinct items among them are projected."""
         return num_samples < self.num_items
+
+    def kernel_dtypes(self) -> dict[str, torch.dtype]:
+        table_dtype = self.output.weight.dtype
+        return {"neumf_loss": self.compute_dtype or table_dtype, "neumf_logits": table_dtype}
 
     def touched_items(self, batch: Batch) -> Tensor | None:
         assert isinstance(batch, InteractionBatch)
@@ -276,10 +280,12 @@ class NeuMF(NeuralModel):
         return self._user_prior
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return neumf_loss.catalogue_logits(self._state_inputs(state))
+        inputs = self._state_inputs(state)
+        return neumf_loss.catalogue_logits(inputs, implementation=self.implementation)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        return neumf_loss.logits(self._state_inputs(state), item_index_BK)
+        inputs = self._state_inputs(state)
+        return neumf_loss.logits(inputs, item_index_BK, implementation=self.implementation)
 
     @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:

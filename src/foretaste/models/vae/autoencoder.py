@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.base import NeuralModel, UserState
+from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batches
 from foretaste.models.scorer import Scorer
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
@@ -64,15 +64,13 @@ class HistoryAutoencoder(NeuralModel):
         """Batches of passes over all users."""
         return HistoryBatches(histories, batch_size, seed, padded=padded, part_of=self.part_of)
 
-    def waits_for_device(self, num_samples: int) -> bool:
+    def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
-        if self.config.sampled_softmax is not None or self.implementation == "chunked":
-            return True
+        return self.config.sampled_softmax is not None or implementation != "triton"
+
+    def kernel_dtypes(self) -> dict[str, torch.dtype]:
         table_dtype = self.encoder_table.dtype
-        return not (
-            embedding_bag.serves_triton(self.device, table_dtype)
-            and softmax_loss.serves_triton(self.device, self.compute_dtype or table_dtype)
-        )
+        return {"embedding_bag": table_dtype, "softmax_loss": self.compute_dtype or table_dtype}
 
     def item_vectors(self) -> Tensor:
         return self.output.weight
@@ -114,7 +112,7 @@ class HistoryAutoencoder(NeuralModel):
             dropout=dropout,
             key=key,
             buffers=self._memory,
-            implementation="auto" if self.implementation == "compiled" else self.implementation,
+            implementation="triton" if self.implementation == "triton" else "chunked",
         )
 
     def _noise(self, batch: HistoryBatch, code_BC: Tensor) -> Tensor:

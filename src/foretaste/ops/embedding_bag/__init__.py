@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.embedding_bag import chunked, reference
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.self_check import is_trusted
-from foretaste.ops.triton import support as triton_support
 
-Implementation = Literal["auto", "reference", "chunked", "triton"]
+Implementation = Literal["reference", "chunked", "triton"]
 
 
 def encode(
@@ -26,7 +23,7 @@ def encode(
     dropout: float = 0.0,
     key: int | Tensor = 0,
     buffers: Buffers | None = None,
-    implementation: Implementation = "auto",
+    implementation: Implementation = "chunked",
 ) -> Tensor:
     """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H]: `reference.encode`.
 
@@ -38,22 +35,13 @@ def encode(
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
         buffers: where to keep the memory of the table's gradient from one call to the next.
         implementation: ``reference`` makes dense rows; ``chunked`` sums table rows, on any device;
-            ``triton`` is the same in one kernel, for CUDA tensors, and never waits for the device;
-            ``auto`` takes the last where it can.
+            ``triton`` is the same in one kernel, for CUDA tensors, and never waits for the device.
     """
     assert table_IH.shape[0] == histories.num_items, "one row of the table per item"
     if implementation == "reference":
         return reference.encode(table_IH, histories, dropout=dropout, key=key)
-    if implementation == "auto" and serves_triton(table_IH.device, table_IH.dtype):
-        implementation = "triton"
     if implementation == "triton":
         from foretaste.ops.embedding_bag import triton
 
         return triton.encode(table_IH, histories, dropout=dropout, key=key)
     return chunked.encode(table_IH, histories, dropout=dropout, key=key, buffers=buffers)
-
-
-def serves_triton(device: torch.device, dtype: torch.dtype) -> bool:
-    """True if ``auto`` is ``triton`` for a table of this dtype."""
-    fits = triton_support.can_run(device) and dtype != torch.float64
-    return fits and is_trusted("embedding_bag", dtype, device)

@@ -18,10 +18,8 @@ from foretaste.errors import UnsupportedError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
-from foretaste.ops.self_check import is_trusted
-from foretaste.ops.triton import support as triton_support
 
-Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
+Implementation = Literal["reference", "chunked", "compiled", "triton"]
 
 
 def loss(
@@ -31,18 +29,18 @@ def loss(
     *,
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
-    implementation: Implementation = "auto",
+    implementation: Implementation = "chunked",
 ) -> Tensor:
     """Weighted sum of the samples' losses, a scalar, differentiable once.
+
+    Raises UnsupportedError where ``triton`` is asked for and has no kernel for this.
 
     Args:
         compute_dtype: of the tower's products; None means as the inputs are.
         buffers: where to keep large memory from one call to the next.
         implementation: ``reference`` is the plain definition, ``chunked`` fits a cache on any
             device, ``compiled`` is what torch.compile makes of the reference, ``triton`` is fused
-            for CUDA GPUs; ``auto`` takes ``triton`` for half precision on a GPU where it supports
-            the sizes (and Triton is installed, and its kernel passed `self_check`), ``chunked``
-            elsewhere.
+            for CUDA GPUs.
     """
     _check_inputs(inputs)
     shape = samples.item_index_BK.shape
@@ -52,15 +50,6 @@ def loss(
         fits = zip(reversed(other), reversed(shape), strict=False)
         assert len(other) <= 2, other
         assert all(size in (1, whole) for size, whole in fits), (other, shape)
-    dtype = compute_dtype or inputs.item_tower_IH.dtype
-    if implementation == "auto":
-        implementation = "chunked"
-        if dtype.itemsize == 2 and triton_support.can_run(inputs.device):
-            from foretaste.ops.neumf_loss.triton import loss as triton_loss
-
-            supported = triton_loss.supports(inputs, samples, dtype)
-            if supported and is_trusted("neumf_loss", dtype, inputs.device):
-                implementation = "triton"
     if implementation == "reference":
         return reference.loss(_in_dtype(inputs, compute_dtype), samples, dropout)
     if implementation == "compiled":
@@ -73,6 +62,11 @@ def loss(
         )
     from foretaste.ops.neumf_loss.triton import loss as triton_loss
 
+    if not triton_loss.supports(inputs, samples, compute_dtype or inputs.item_tower_IH.dtype):
+        raise UnsupportedError(
+            "kernels is triton, and its kernel does not take layers of these widths, or so many "
+            "negatives, on this GPU; use auto"
+        )
     return triton_loss.loss(inputs, samples, dropout, compute_dtype=compute_dtype)
 
 
@@ -82,15 +76,15 @@ def logits(
     user_index_B: Tensor | None = None,
     *,
     compute_dtype: torch.dtype | None = None,
-    implementation: Implementation = "auto",
+    implementation: Implementation = "chunked",
 ) -> Tensor:
     """Logits [B, K] of each row's candidates; gradients and unbounded memory with ``reference``.
 
     Args:
         user_index_B: the inputs' user row of each row; None means all, in order.
         compute_dtype: of the tower's products; None means as the inputs are.
-        implementation: as in `loss`, but ``auto`` takes ``triton`` on a GPU for float32 too, whose
-            products are then float32, and ``compiled`` is ``chunked``.
+        implementation: as in `loss`, but ``triton`` is ``chunked`` where the kernel does not take
+            the sizes, as ``compiled`` is.
     """
     _check_inputs(inputs)
     num_rows = inputs.num_rows if user_index_B is None else user_index_B.shape[0]
@@ -113,7 +107,7 @@ def logits(
 
 
 def catalogue_logits(
-    inputs: InteractionInputs, *, implementation: Implementation = "auto"
+    inputs: InteractionInputs, *, implementation: Implementation = "chunked"
 ) -> Tensor:
     """Logits [B, I] of every item for every row; see `logits`."""
     _check_inputs(inputs)
@@ -131,15 +125,11 @@ def _triton_scores(
     inputs: InteractionInputs, dtype: torch.dtype | None, implementation: Implementation
 ) -> bool:
     """True if logits come from the fused kernel."""
-    if implementation != "auto":
-        return implementation == "triton"
-    if not triton_support.can_run(inputs.device):
+    if implementation != "triton":
         return False
     from foretaste.ops.neumf_loss.triton import logits as triton_logits
 
-    dtype = dtype or inputs.item_tower_IH.dtype
-    fits = triton_logits.supports(inputs, dtype)
-    return fits and is_trusted("neumf_logits", dtype, inputs.device)
+    return triton_logits.supports(inputs, dtype or inputs.item_tower_IH.dtype)
 
 
 def _in_dtype(inputs: InteractionInputs, dtype: torch.dtype | None) -> InteractionInputs:

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.self_check import is_trusted
 from foretaste.ops.softmax_loss import chunked, reference
-from foretaste.ops.triton import support as triton_support
 
-Implementation = Literal["auto", "reference", "chunked", "compiled", "triton"]
+Implementation = Literal["reference", "chunked", "compiled", "triton"]
 
 
 def loss(
@@ -31,7 +29,7 @@ def loss(
     scale: float = 1.0,
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
-    implementation: Implementation = "auto",
+    implementation: Implementation = "chunked",
 ) -> Tensor:
     """``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
 
@@ -45,7 +43,7 @@ def loss(
         implementation: ``reference`` keeps the [B, I] logits; ``chunked`` works through chunks of
             users and is differentiable once; ``compiled`` is what torch.compile makes of the
             reference; ``triton`` is chunked with one kernel between the products, for CUDA
-            tensors; ``auto`` takes the last where it can.
+            tensors.
     """
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
@@ -54,9 +52,6 @@ def loss(
         return scale * reference.loss(hidden_BD.to(weight_ID.dtype), weight_ID, bias_I, targets)
     if implementation == "compiled":
         return scale * reference.compiled_loss(hidden_BD, weight_ID, bias_I, targets, dtype)
-    triton = implementation == "triton"
-    if implementation == "auto":
-        triton = serves_triton(hidden_BD.device, dtype)
     return chunked.loss(
         hidden_BD,
         weight_ID,
@@ -65,11 +60,5 @@ def loss(
         scale=scale,
         compute_dtype=compute_dtype,
         buffers=buffers,
-        implementation="triton" if triton else "torch",
+        implementation="triton" if implementation == "triton" else "torch",
     )
-
-
-def serves_triton(device: torch.device, dtype: torch.dtype) -> bool:
-    """True if ``auto`` is ``triton`` for logits of this dtype."""
-    fits = triton_support.can_run(device) and dtype != torch.float64
-    return fits and is_trusted("softmax_loss", dtype, device)

@@ -38,7 +38,7 @@ def sampled_loss(
     scale: float = 1.0,
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
-    implementation: Implementation = "auto",
+    implementation: Implementation = "chunked",
     all_items: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
