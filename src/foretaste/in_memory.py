@@ -29,9 +29,11 @@ from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
 from foretaste.training.auto import check_settings_act, rerun_settings
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
+from foretaste.training.strategy import strategy_here
 from foretaste.training.verbs import train
 
 if TYPE_CHECKING:
+    import torch
     from _typeshed import DataclassInstance
 
 _OF_VALIDATION = (
@@ -43,7 +45,7 @@ _OF_VALIDATION = (
 class FittedRecommender(Recommender):
     """Recommender of a model that was fitted in memory; `save` makes a run of it."""
 
-    def __init__(self, run: Run, device: str, prepared: Manifest) -> None:
+    def __init__(self, run: Run, device: torch.device, prepared: Manifest) -> None:
         """Take all that there is of a finished run, whose directory may then go.
 
         ``prepared`` is of the data that it was fitted to.
@@ -96,7 +98,8 @@ def fit(
     with the same settings and seed. Nothing is left to measure on: `foretaste.train` has metrics.
 
     Dataset and run are made as ever, in a directory of the system's temporary ones (``TMPDIR``),
-    which is removed at the end, however it ends. The recommender lives in memory.
+    which is removed at the end, however it ends. The recommender lives in memory. Under torchrun
+    the ranks train together, and each has the recommender.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
@@ -133,15 +136,23 @@ def fit(
         "model_config": model_config,
         "config": config,
     }
-    with TemporaryDirectory(prefix="foretaste-") as directory, _without_ways_on():
+    with (
+        strategy_here() as here,
+        TemporaryDirectory(prefix="foretaste-") as directory,
+        _without_ways_on(),
+    ):
         root = Path(directory)
         dataset = _everything(interactions, items, preparation, root)
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
             found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
+            here.any(False)  # waits for the one of several processes that writes the run
             arguments = rerun_settings(found)
         run = train(dataset=dataset, run=root / "run", callback=callback, **arguments)
-        return FittedRecommender(run, config.device, dataset.manifest)
+        here.any(False)
+        fitted = FittedRecommender(run, here.device(config.device), dataset.manifest)
+        here.any(False)  # waits for those that read it, in the directory of that one
+        return fitted
 
 
 def _everything(
