@@ -34,7 +34,7 @@ PRELOADED = [
     "foretaste.cli.app",
     "foretaste.cli.train",
     "foretaste.training.verbs",
-    "foretaste.runs.loading",
+    "foretaste.runs.run",
 ]
 
 

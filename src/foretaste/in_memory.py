@@ -22,10 +22,17 @@ from foretaste.data.preparation import prepare
 from foretaste.errors import DataWarning, ForetasteError, Interrupted, SettingError
 from foretaste.models.registry import config_class
 from foretaste.recommend.recommender import Recommender
-from foretaste.runs.loading import load_model
 from foretaste.runs.paths import CONFIG, METRICS, new_run_directory
-from foretaste.runs.replacement import in_its_place, make_room, place_to_train
-from foretaste.runs.run import HISTORIES, ITEMS, USERS, Run
+from foretaste.runs.run import (
+    HISTORIES,
+    ITEMS,
+    USERS,
+    Run,
+    in_its_place,
+    load_model,
+    make_room,
+    place_to_train,
+)
 from foretaste.training.auto import check_settings_act, rerun_settings
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig

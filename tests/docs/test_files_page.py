@@ -16,7 +16,7 @@ from foretaste.data.config import Protocol
 from foretaste.data.manifest import Manifest
 from foretaste.runs import Run
 from foretaste.runs.config import RunConfig
-from foretaste.runs.log import TENSORBOARD
+from foretaste.training.logs import TENSORBOARD
 from foretaste.training.profiler import TRACE
 from tests.cli.conftest import call
 from tests.data.partitions import in_partitions

@@ -49,7 +49,7 @@ def test_users_histories_and_both_are_answered_as_by_the_recommender(
     check_same(unknown, recommender.recommend("nobody", 3, unknown="popular")[0])
     assert [one["known"] for one in found["answers"]] == [True, False, False]
     assert [one["user_id"] for one in found["answers"]] == [KNOWN, None, "nobody"]
-    weights = recommender.run.weights.loaded_digest
+    weights = recommender.run.loaded_digest
     assert (found["model"], found["digest"]) == (model, weights[:16])
 
 
@@ -221,7 +221,7 @@ def test_models_are_listed_the_default_first(client: TestClient, runs: Path) -> 
     models = client.get("/v1/models").json()["models"]
     assert [model["kind"] for model in models] == ["ease", "vae", "gmf", "popularity"]
     run = load(runs / "ease", "cpu").run
-    digest = run.weights.loaded_digest[:16]
+    digest = run.loaded_digest[:16]
     assert (models[0]["digest"], models[0]["num_items"]) == (digest, run.num_items)
 
 

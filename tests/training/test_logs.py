@@ -14,9 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs import Run
-from foretaste.runs.log import LogCopy
 from foretaste.training import Callback, LogConfig, resume, train
-from foretaste.training.logs import check_logs
+from foretaste.training.logs import LogCopy, check_logs
 from foretaste.training.state import Clock
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of
@@ -172,7 +171,7 @@ def test_a_trace_needs_steps(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_a_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.runs.log.find_spec", lambda name: None)
+    monkeypatch.setattr("foretaste.training.logs.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install tensorboard$"):
         check_logs(LogConfig(tensorboard=True), has_epochs=True)
 

@@ -11,11 +11,12 @@ import pytest
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, RunError, SettingError
-from foretaste.runs import Run, replacement
-from foretaste.runs.log import Results
+from foretaste.runs import Run
+from foretaste.runs import run as runs_run
 from foretaste.runs.paths import training_lock
 from foretaste.training import LogConfig, resume
 from foretaste.training.callbacks import Callback, EpochReport, TrainingSummary
+from foretaste.training.logs import Results
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, numbers_of, run_of, weights_of
 
@@ -105,7 +106,7 @@ def test_a_run_that_was_finished_but_not_put_in_place_is_put_there(
     run_of("gmf", dataset, place / "run")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "foretaste.runs.replacement.replace_directory",
+            "foretaste.runs.run.replace_directory",
             lambda *_: (_ for _ in ()).throw(OSError),
         )
         with pytest.raises(RunError, match="run cannot be written"):
@@ -204,7 +205,7 @@ def test_no_other_training_removes_a_run_about_to_take_its_place(
 ) -> None:
     """The lock is let go before, and another replacement of the same run may come then."""
     run_of("gmf", dataset, place / "run")
-    put_there = replacement.replace_directory
+    put_there = runs_run.replace_directory
 
     def late(new: Path, path: Path) -> None:
         monkeypatch.undo()
@@ -212,10 +213,10 @@ def test_no_other_training_removes_a_run_about_to_take_its_place(
         with pytest.raises(RunError, match=waits):
             run_of("gmf", dataset, place / "run", overwrite=True, seed=3)
         with pytest.raises(RunError, match=waits):
-            replacement.make_room(new)
+            runs_run.make_room(new)
         put_there(new, path)
 
-    monkeypatch.setattr(replacement, "replace_directory", late)
+    monkeypatch.setattr(runs_run, "replace_directory", late)
     assert run_of("gmf", dataset, place / "run", overwrite=True, seed=2).config.seed == 2
     assert Run.open(place / "run").config.seed == 2
 

@@ -13,7 +13,7 @@ from foretaste.errors import RunError
 from foretaste.models.baselines.config import EaseConfig, IALSConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
-from foretaste.runs.loading import load_model
+from foretaste.runs.run import load_model
 from foretaste.training import TrainingConfig, train
 from foretaste.training.auto import recorded_settings, rerun_settings
 from foretaste.training.config import heeded_settings

@@ -73,7 +73,7 @@ def evaluate(
     from foretaste.report import evaluate_run
     from foretaste.report.evaluate_runs import dataset_for
     from foretaste.runs import Run
-    from foretaste.runs.log import check_log_path, write_log
+    from foretaste.training.logs import check_log_path, write_log
 
     if log_path is not None:
         check_log_path(log_path, overwrite=overwrite)

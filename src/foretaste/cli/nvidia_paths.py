@@ -164,8 +164,8 @@ def check_run(line: Line) -> None:
 
 def replace_as_theirs(line: Line) -> None:
     """Write over run, log and results, as the scripts did; not over a run of another model."""
-    from foretaste.runs.log import results_in
     from foretaste.runs.paths import CONFIG
+    from foretaste.training.logs import results_in
 
     run_path, log, results = map(line.value_of, ("--run", "--log-path", "--results-dir"))
     taken = []

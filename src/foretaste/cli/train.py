@@ -164,7 +164,7 @@ def resume(
     opened = Run.open(run)
 
     from foretaste import training
-    from foretaste.runs.loading import dataset_of
+    from foretaste.runs.run import dataset_of
     from foretaste.training.auto import asked_settings
 
     report = _report_after(logs, lambda: dataset_of(opened, dataset), overwrite=overwrite)

@@ -20,8 +20,7 @@ from foretaste.export.formats import FILES, Format, check_format, load, write
 from foretaste.export.parity import NEAR, Parity, compare_lists
 from foretaste.export.program import NO_ITEM, OUTPUTS, ListProgram
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.loading import load_model
-from foretaste.runs.run import ITEMS, USERS, Run
+from foretaste.runs.run import ITEMS, USERS, Run, load_model
 
 SIGNATURE = "export.json"
 _FORMAT, _FORMAT_VERSION = "foretaste export", 1
@@ -152,7 +151,7 @@ def _write_signature(
         "foretaste": __version__,
         "model": run.config.model,
         "run": run.path.resolve().name,
-        "weights_sha256": run.weights.loaded_digest,
+        "weights_sha256": run.loaded_digest,
         "program": FILES[format],
         "k": program.k,
         "num_items": program.num_items,

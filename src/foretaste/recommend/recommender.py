@@ -43,8 +43,7 @@ from foretaste.recommend.top_k import (
     per_user,
     similar_rows,
 )
-from foretaste.runs.loading import load_model
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, load_model
 
 
 class Recommender:

@@ -16,8 +16,7 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
-from foretaste.runs.loading import dataset_of
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, dataset_of
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
@@ -89,7 +88,7 @@ def measure(
     """Each run measured in turn; matched by id where the dataset is not everyone's own."""
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.report.another_dataset import match
-    from foretaste.runs.loading import load_model
+    from foretaste.runs.run import load_model
     from foretaste.training.strategy import strategy_here
 
     manifest = dataset.manifest

@@ -9,10 +9,9 @@ from foretaste._util.lazy import lazy_names
 if TYPE_CHECKING:
     from foretaste.runs.config import DatasetReference, RunConfig
     from foretaste.runs.listing import ListedRun, list_runs
-    from foretaste.runs.loading import dataset_of, load_model
     from foretaste.runs.log import MetricsLog, RunHistory
     from foretaste.runs.paths import default_run_name, unused_run_path
-    from foretaste.runs.run import Run
+    from foretaste.runs.run import Run, dataset_of, load_model
     from foretaste.runs.verification import verify, verify_run
 
 _MODULE_OF = {
@@ -22,10 +21,10 @@ _MODULE_OF = {
     "Run": "run",
     "RunConfig": "config",
     "RunHistory": "log",
-    "dataset_of": "loading",
+    "dataset_of": "run",
     "default_run_name": "paths",
     "list_runs": "listing",
-    "load_model": "loading",
+    "load_model": "run",
     "unused_run_path": "paths",
     "verify": "verification",
     "verify_run": "verification",

@@ -21,8 +21,7 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_regular
 from foretaste._util.memory import free_bytes
 from foretaste.errors import RunError
-from foretaste.runs.log import MetricsLog
-from foretaste.runs.paths import lock_holder, reading, resume_command, writing
+from foretaste.runs.paths import reading, writing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,78 +165,3 @@ class SavedState:
     """Length of the log then."""
     digest: str
     """Of the file's content."""
-
-
-class StateFile:
-    """The saved state of a training."""
-
-    def __init__(self, run_path: Path, log: MetricsLog, owner: Mapping[str, Any]) -> None:
-        self.path = run_path / STATE
-        self._log = log
-        self._owner = {**owner, "content": "training state"}
-
-    def save(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
-        """Replace it; it remembers how long the log is now."""
-        note = {"log_bytes": self._log.flush(), "position": dict(position)}
-        save_tensors(self.path, tensors, self._owner, note)
-
-    def load(self, rows_of: RowsOf | None = None) -> SavedState | None:
-        """The state, None where there is none; RunError where it or the log is not whole."""
-        if not os.path.lexists(self.path):
-            return None
-        try:
-            saved = read_tensors(self.path, self._owner, rows_of)
-            position, log_bytes = saved.note["position"], saved.note["log_bytes"]
-            self._log.lines_until(log_bytes)
-        except RunError as error:
-            raise RunError(f"{error}. Remove {self.path} to begin this training anew") from error
-        return SavedState(
-            tensors=saved.tensors, position=position, log_bytes=log_bytes, digest=saved.digest
-        )
-
-
-class BestWeights:
-    """The weights of a run."""
-
-    def __init__(self, run_path: Path, log: MetricsLog, owner: Mapping[str, Any]) -> None:
-        self.path = run_path / WEIGHTS
-        self.loaded_epoch: int | None = None
-        self.loaded_digest: str | None = None
-        self._log = log
-        self._owner = {**owner, "content": "weights"}
-
-    @property
-    def are_there(self) -> bool:
-        return os.path.lexists(self.path)
-
-    def save(self, state_dict: Mapping[str, Tensor], epoch: int | None) -> None:
-        """Have these weights, which are of ``epoch``, replace those before."""
-        save_tensors(self.path, state_dict, self._owner, {"epoch": epoch})
-
-    def load(self, rows_of: RowsOf | None = None) -> SavedTensors:
-        """The weights; RunError where there are none, or those of another run."""
-        if not self.are_there:
-            raise RunError(self._why_missing())
-        weights = read_tensors(self.path, self._owner, rows_of)
-        self.loaded_epoch = weights.note["epoch"]
-        self.loaded_digest = weights.digest
-        return weights
-
-    @property
-    def are_due(self) -> bool:
-        """True once the log tells of weights: of an epoch that was evaluated, or of the end."""
-        return any(event["event"] in ("evaluation", "summary") for event in self._log.read())
-
-    def _why_missing(self) -> str:
-        run_path = self.path.parent
-        if self.are_due:
-            return f"{self.path} is missing: the run is not whole"
-        if process := lock_holder(run_path):
-            return (
-                f"{run_path} has no {WEIGHTS} yet: it is being trained by {process}; wait for "
-                "its first evaluation"
-            )
-        return (
-            f"{run_path} has no {WEIGHTS}: its training ended before the first evaluation; "
-            f"go on with it: {resume_command(run_path)}"
-        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,41 +19,57 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import remove_leftovers
-from foretaste._util.files import open_regular, real_path
+from foretaste._util.atomic import (
+    is_empty_directory,
+    moved_away,
+    remove_leftovers,
+    replace_directory,
+)
+from foretaste._util.files import followed, open_regular, real_path
 from foretaste._util.formatting import did_you_mean
-from foretaste._util.settings import checked
+from foretaste._util.settings import checked, from_document
+from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import buffer_of, pairs_in, read_table
-from foretaste.errors import DatasetError, RunError
+from foretaste.errors import DatasetError, RunError, SettingError
+from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import (
     STATE,
     WEIGHTS,
-    BestWeights,
     RowsOf,
     SavedState,
     SavedTensors,
-    StateFile,
+    read_tensors,
+    save_tensors,
 )
-from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
+from foretaste.runs.config import FORMAT, RunConfig, WrittenFile, read_run_config
 from foretaste.runs.log import MetricsLog, RunHistory, final_evaluation
 from foretaste.runs.paths import (
     CONFIG,
     METRICS,
+    check_is_new,
     lock_holder,
     new_run_directory,
     reading,
+    resume_command,
     training_lock,
     writing,
 )
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
-    from foretaste.data.dataset import Dataset
     from foretaste.evaluation.result import Evaluation
+    from foretaste.models.base import RecommenderModel
+
+_MARK = f'"format": "{FORMAT}"'.encode()
+_MOST_LOOKED_AT = 1 << 24
+_BESIDE = re.compile(r"\.(.+)\.next")
+"""A run that replaces another is trained beside it, and put in its place once it is finished. Until
+then the earlier one stays as it is and answers. A killed training goes on like any other."""
 
 USERS = "users.parquet"
 ITEMS = "items.parquet"
@@ -68,17 +86,20 @@ ROWS_AT_ONCE, ROW_GROUP = 1 << 25, 1 << 20
 class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
 
-    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``, ``weights`` are
-    its best.
+    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
         self.config = config
         self.log = MetricsLog(path / METRICS)
+        self.loaded_epoch: int | None = None
+        """Epoch of the weights loaded last; None before, and for a model fitted in one pass."""
+        self.loaded_digest: str | None = None
+        """Digest of the weights loaded last."""
         owner = {"config_sha256": config.digest()}
-        self.weights = BestWeights(path, self.log, owner)
-        self._state = StateFile(path, self.log, owner)
+        self._of_weights = {**owner, "content": "weights"}
+        self._of_state = {**owner, "content": "training state"}
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.config.model})"
@@ -188,12 +209,12 @@ class Run:
     @property
     def has_weights(self) -> bool:
         """True where there are weights."""
-        return self.weights.are_there
+        return os.path.lexists(self.path / WEIGHTS)
 
     @property
-    def loaded_epoch(self) -> int | None:
-        """Epoch of the weights loaded last; None before, and for a model fitted in one pass."""
-        return self.weights.loaded_epoch
+    def needs_weights(self) -> bool:
+        """True once the log tells of weights: of an epoch that was evaluated, or of the end."""
+        return any(event["event"] in ("evaluation", "summary") for event in self.log.read())
 
     @property
     def is_finished(self) -> bool:
@@ -207,7 +228,7 @@ class Run:
 
     def save_weights(self, state_dict: Mapping[str, Tensor], epoch: int | None = None) -> None:
         """Keep these as the best weights, replacing earlier ones atomically."""
-        self.weights.save(state_dict, epoch)
+        save_tensors(self.path / WEIGHTS, state_dict, self._of_weights, {"epoch": epoch})
 
     def load_weights(self) -> dict[str, Tensor]:
         """The best weights, on the CPU; RunError when absent, torn or of another run."""
@@ -219,7 +240,24 @@ class Run:
         They are whole and of this training, even while it goes on and replaces them. With
         ``rows_of``, some rows of each tensor.
         """
-        return self.weights.load(rows_of)
+        if not self.has_weights:
+            raise RunError(self._why_weights_are_missing())
+        weights = read_tensors(self.path / WEIGHTS, self._of_weights, rows_of)
+        self.loaded_epoch, self.loaded_digest = weights.note["epoch"], weights.digest
+        return weights
+
+    def _why_weights_are_missing(self) -> str:
+        if self.needs_weights:
+            return f"{self.path / WEIGHTS} is missing: the run is not whole"
+        if process := self.training_process:
+            return (
+                f"{self.path} has no {WEIGHTS} yet: it is being trained by {process}; wait for "
+                "its first evaluation"
+            )
+        return (
+            f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
+            f"go on with it: {resume_command(self.path)}"
+        )
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
@@ -245,14 +283,26 @@ class Run:
 
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
-        self._state.save(tensors, position)
+        note = {"log_bytes": self.log.flush(), "position": dict(position)}
+        save_tensors(self.path / STATE, tensors, self._of_state, note)
 
     def load_state(self, rows_of: RowsOf | None = None) -> SavedState | None:
         """The saved training state, None where there is none; the log keeps what came after it.
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
-        return self._state.load(rows_of)
+        path = self.path / STATE
+        if not os.path.lexists(path):
+            return None
+        try:
+            saved = read_tensors(path, self._of_state, rows_of)
+            position, log_bytes = saved.note["position"], saved.note["log_bytes"]
+            self.log.lines_until(log_bytes)
+        except RunError as error:
+            raise RunError(f"{error}. Remove {path} to begin this training anew") from error
+        return SavedState(
+            tensors=saved.tensors, position=position, log_bytes=log_bytes, digest=saved.digest
+        )
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""
@@ -290,6 +340,174 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
+
+
+def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
+    """The dataset a run was trained on: ``dataset``, which may be its directory; unless given,
+    opened where it was then.
+
+    Raises DatasetError where it is not there any more, or holds other data: its users and items
+    would be others, even where they are as many.
+    """
+    reference = run.config.dataset
+    if not isinstance(dataset, Dataset):
+        path = Path(reference.path) if dataset is None else checked("dataset", dataset, Path)
+        if dataset is None and not path.is_dir():
+            raise DatasetError(
+                f"{run.path} was trained on {path}, which is not there any more; "
+                f"say where it is now with --dataset{moved_away(path)}"
+            )
+        dataset = open_dataset(path)
+    if dataset.manifest.digest != reference.digest:
+        raise DatasetError(
+            f"{dataset.path} does not hold what {run.path} was trained on: its digest is "
+            f"{dataset.manifest.digest[:12]}, that of {reference.name} was "
+            f"{reference.digest[:12]}; prepare it with the same input, settings and seed"
+        )
+    return dataset
+
+
+def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
+    """The trained model of a run on ``device``, ready to answer (not to train).
+
+    Its weights are a copy in memory: what becomes of the file later does not reach it.
+
+    Raises RunError where the settings or the weights are not those of such a model, naming the
+    first that differs.
+    """
+    # `dataset_of` is called before torch is needed, so that a wrong path need not wait for it.
+    import torch
+
+    from foretaste.models.memory import check_model_fits
+    from foretaste.ops.device import resolve_device
+
+    device = checked("device", device, torch.device | str)
+    if not isinstance(device, torch.device):
+        device = resolve_device(device)
+    config = model_config(run.config, run.path / CONFIG)
+    definition = (run.config.model, config, run.num_train_users, run.num_items)
+    check_model_fits(*definition, device)
+    with torch.device("meta"):  # the weights, when they are read, are all the memory it takes
+        model = build_model(*definition)
+    weights = run.open_weights()
+    check_weights(run, model, weights)
+    model.load_state_dict(weights.tensors, assign=True)
+    return model.to(device).eval()
+
+
+def model_config(config: RunConfig, path: Path) -> Any:
+    """The settings of the model of a run, as an instance of its config class.
+
+    ``path`` is where they were read; RunError names it where they are not those of the model.
+    """
+    try:
+        return from_document(config_class(config.model), config.model_config)
+    except SettingError as error:
+        raise RunError(f"{path}: {error}") from error
+
+
+def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> None:
+    """RunError unless these are weights of such a model, all finite."""
+    import torch
+
+    path, name_of_model = run.path / WEIGHTS, run.config.model
+    expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: list(tensor.shape) for name, tensor in weights.tensors.items()}
+    if missing := sorted(expected.keys() - found.keys()):
+        raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
+    if foreign := sorted(found.keys() - expected.keys()):
+        raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")
+    for name in found:
+        if found[name] != (shape := expected[name]):
+            raise RunError(
+                f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
+            )
+        tensor = weights.tensors[name]
+        # In one pass, without a tensor of the same size.
+        extremes = torch.aminmax(tensor) if tensor.numel() else ()
+        if not all(torch.isfinite(extreme) for extreme in extremes):
+            raise RunError(f"{path}: {name!r} holds numbers that are not finite")
+
+
+def place_to_train(path: Path, *, overwrite: bool) -> Path:
+    """The path to train the run at that is to be at ``path``: there, or beside the run it replaces.
+
+    Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
+    being trained into, or a finished run waits to be put there. Nothing is removed yet.
+    """
+    if path.is_symlink():
+        try:
+            path = followed(path)
+        except OSError as error:
+            raise RunError(
+                f"{path} cannot be written: {error.strerror}; name another directory"
+            ) from error
+    if place_to_take(path) is not None:
+        raise RunError(
+            f"{path} is named as what replaces {place_to_take(path)} in the end; name another"
+        )
+    remove_leftovers(path)
+    if not overwrite or not path.exists() or is_empty_directory(path):
+        check_is_new(path)
+        return path
+    _check_is_run(path)
+    with training_lock(path):
+        beside = path.with_name(f".{path.name}.next")
+    if beside.exists():
+        _check_is_run(beside)
+        with _unfinished(beside):
+            pass
+    return beside
+
+
+def make_room(path: Path) -> None:
+    """Remove what an earlier training to replace a run left unfinished where one is to be trained.
+
+    Raises RunError where it is being trained or finished: then it is about to take its place.
+    """
+    if place_to_take(path) is not None and path.exists():
+        with _unfinished(path), writing(path):
+            shutil.rmtree(path)
+
+
+def place_to_take(path: Path) -> Path | None:
+    """The place that a run trained at ``path`` takes in the end; None where it stays."""
+    found = _BESIDE.fullmatch(path.name)
+    return path.with_name(found[1]) if found else None
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[None]:
+    """Keep trainings out of a run that is not finished; RunError where it is, or is trained."""
+    with training_lock(path):
+        if MetricsLog(path / METRICS).is_finished:
+            raise RunError(
+                f"{path} is finished and waits to take the place of {place_to_take(path)}; put it "
+                f"there with {resume_command(path)}, or remove it"
+            )
+        yield
+
+
+def in_its_place(run: Run) -> Run:
+    """A finished run where it belongs; the one it replaces is removed."""
+    place = place_to_take(run.path)
+    if place is None:
+        return run
+    if os.path.lexists(place) and not is_empty_directory(place):
+        _check_is_run(place)
+    with writing(place):
+        replace_directory(run.path, place)
+    return Run(place, run.config)
+
+
+def _check_is_run(path: Path) -> None:
+    """RunError for anything but a run: other programs have files called config.json too."""
+    with suppress(OSError), (path / CONFIG).open("rb") as file:
+        if _MARK in file.read(_MOST_LOOKED_AT):
+            return
+    raise RunError(
+        f"{path} is no run, and nothing else is replaced; choose another directory or remove it"
+    )
 
 
 def write_histories(path: Path, dataset: Dataset) -> None:

@@ -99,9 +99,9 @@ def _check_weights(run: Run) -> str:
     import torch
 
     from foretaste.models.registry import build_model
-    from foretaste.runs.loading import check_weights, model_config
+    from foretaste.runs.run import check_weights, model_config
 
-    if not run.has_weights and not run.weights.are_due:
+    if not run.has_weights and not run.needs_weights:
         return "not there: training was not finished"
     weights = run.open_weights()
     settings = model_config(run.config, run.path / CONFIG)

@@ -68,7 +68,7 @@ class ServedModel:
         """Load a run and have it answer once; RunError where its weights are not its own."""
         recommender = Recommender.open(run, device)
         recommender.model.lay_out_for_few()
-        digest = run.weights.loaded_digest
+        digest = run.loaded_digest
         assert digest is not None
         served = cls(name, recommender, digest[:DIGEST_LENGTH], cache_bytes)
         served.warm()

@@ -22,9 +22,9 @@ from foretaste.models.registry import config_class, model_class
 from foretaste.ops.kernels import Form
 from foretaste.ops.kernels import chosen as chosen_kernels
 from foretaste.runs.config import recorded
-from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
+from foretaste.runs.run import model_config as recorded_model_config
 from foretaste.training.config import TrainingConfig, fitting_of, heeded_settings
 from foretaste.training.warm_start import warm_start_arguments
 

@@ -20,8 +20,7 @@ from foretaste.models.blend.model import Blend
 from foretaste.models.memory import free_on
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs.loading import dataset_of, load_model
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, dataset_of, load_model
 from foretaste.training.auto import check_candidates, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig

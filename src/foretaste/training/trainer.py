@@ -22,8 +22,7 @@ from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits, num_parameters
 from foretaste.models.registry import build_model
 from foretaste.runs.config import installed_versions
-from foretaste.runs.loading import load_model
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, load_model
 from foretaste.training.auto import TrainingPlan, followed_settings
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of

@@ -23,11 +23,9 @@ from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.loading import dataset_of
-from foretaste.runs.loading import model_config as recorded_model_config
 from foretaste.runs.paths import CONFIG, default_run_name, resume_command, unused_run_path
-from foretaste.runs.replacement import make_room, place_to_take, place_to_train
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, dataset_of, make_room, place_to_take, place_to_train
+from foretaste.runs.run import model_config as recorded_model_config
 from foretaste.training.auto import (
     asked_settings,
     check_settings_act,

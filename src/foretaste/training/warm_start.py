@@ -22,9 +22,8 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODELS, config_class
-from foretaste.runs.loading import model_config
 from foretaste.runs.paths import CONFIG
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, model_config
 from foretaste.training.config import PretrainingConfig
 
 _SAME = "from"
