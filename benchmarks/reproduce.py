@@ -27,9 +27,8 @@ from foretaste.models.registry import config_class
 from foretaste.report.tables import Cell, Grid, Tabular
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
-from foretaste.training.auto import fitted_to
 from foretaste.training.callbacks import Callback
-from foretaste.training.config import Precision, TrainingConfig
+from foretaste.training.config import Precision, TrainingConfig, acting
 from foretaste.training.strategy import Strategy, strategy_here
 from foretaste.training.verbs import resume, train
 from foretaste.tune.directory import chose_on_test, flattery, trainings_at, write_tables
@@ -181,7 +180,7 @@ def reproduce(
             found: dict[tuple[str, str, int], Run] = {}
             for each, seed, step in product(precisions, range(1, seeds + 1), publication.steps):
                 config = TrainingConfig(seed=seed, device=device, precision=each)
-                own = fitted_to(config_class(step.model), config)
+                own = acting(config, config_class(step.model))
                 path = place / f"{step.name}-{own.precision}-{seed}"
                 settings: dict[str, Any] = {"config": own, **step.settings}
                 if settings.get("candidates") == "sampled-99" and data.has_candidates("test"):

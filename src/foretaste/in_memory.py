@@ -132,7 +132,7 @@ def fit(
         settings,
     )
     config = config or TrainingConfig()
-    check_settings_act(model, config, settings)
+    check_settings_act(model, settings)
     finds_epochs = kind.has_epochs and config.epochs == "auto"
     if not finds_epochs:
         for name in settings.keys() & set(_OF_VALIDATION):

@@ -310,7 +310,10 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
             "recommend runs/vae --user 1 --output a.csv --format csv",
             "--format is about printing; of --output FILE the ending chooses the format",
         ),
-        ("recommend runs/vae --user 1 --quote none", "can be said of --histories-file alone"),
+        (
+            "recommend runs/vae --user 1 --quote none",
+            "how a file is read can be said of --users-file, --histories-file and @FILE alone",
+        ),
         ("recommend runs/vae --user 1 --output a.txt", "must end in .parquet, .csv, .jsonl"),
         ("recommend runs/vae --histories-file items.csv", "looks like user_id"),
         ("recommend runs/vae --histories-file no/such", "no/such: there is no such file"),

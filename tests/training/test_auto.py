@@ -16,12 +16,8 @@ from foretaste.models.registry import config_class
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.training import TrainingConfig
-from foretaste.training.auto import (
-    TrainingPlan,
-    check_settings_act,
-    fitted_to,
-    resolve,
-)
+from foretaste.training.auto import TrainingPlan, resolve
+from foretaste.training.config import acting
 
 
 def plan_of(
@@ -236,8 +232,7 @@ def test_a_schedule_may_be_longer_than_the_training() -> None:
 def test_settings_for_several_models_act_where_they_can(name: str) -> None:
     kind = config_class(name)
     asked = TrainingConfig(precision="fp16", loss_scale=8.0)
-    own = fitted_to(kind, asked)
-    check_settings_act(name, own, {})
+    own = acting(asked, kind)
     assert (own.precision, own.loss_scale) == (
         ("fp16", 8.0) if kind.has_large_products else ("fp32", None)
     )

@@ -248,7 +248,7 @@ def test_settings_that_a_fit_ignores_are_named(
     stream = shown_on(Stream(terminal=False), monkeypatch)
     shared = TrainingConfig(device="cpu", epochs=3, candidates="sampled-9", beta1=0.8)
     train("popularity", dataset, config=shared, run=tmp_path / "run")
-    note = "note        popularity is fitted in one pass and ignores epochs, beta1\n"
+    note = "note        popularity ignores epochs, beta1\n"
     assert note in stream.getvalue()
     train("popularity", dataset, device="cpu", run=tmp_path / "other")
     assert stream.getvalue().count("note  ") == 1
@@ -261,7 +261,7 @@ def test_sweeps_show_the_settings_that_act(
     shared = TrainingConfig(device="cpu", epochs=1, batch_size=9)
     train("ials", dataset, config=shared, run=tmp_path / "run")
     said = stream.getvalue()
-    assert "note        ials is fitted by sweeps and ignores batch_size\n" in said
+    assert "note        ials ignores batch_size\n" in said
     assert (
         "auto chose  --eval-every 1 --patience 3 --select-by ndcg@10 --unobserved-weight " in said
     )

@@ -10,7 +10,7 @@ from torch import nn
 
 from foretaste.errors import TrainingError
 from foretaste.training import optimizer as module
-from foretaste.training.optimizer import LossScaler, Unscaled
+from foretaste.training.optimizer import LossScaler, Scaler
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def adam(*values: float, lr: float = 0.1) -> tuple[nn.Parameter, torch.optim.Ada
 
 
 def train_step(
-    scaler: LossScaler | Unscaled,
+    scaler: Scaler,
     weight: nn.Parameter,
     optimizer: torch.optim.Optimizer,
     factor: float = 1.0,
@@ -41,7 +41,7 @@ def train_step(
 def test_scaling_changes_no_update(fixed: float | None, device: torch.device) -> None:
     """Powers of two are exact: the same weights, bit for bit."""
     weights = []
-    for scaler in (LossScaler(device, fixed), Unscaled()):
+    for scaler in (LossScaler(device, fixed), Scaler()):
         weight = nn.Parameter(torch.tensor([1.0, -0.3, 7e-3], device=device))
         optimizer = torch.optim.Adam([weight], lr=0.1, fused=True)
         for _ in range(7):
@@ -104,7 +104,7 @@ def test_resuming_goes_on_where_it_was() -> None:
         train_step(whole, weight, optimizer, factor)
         train_step(resumed, weight, optimizer, factor)
     assert resumed.as_event() == whole.as_event()
-    Unscaled().load_state_dict(Unscaled().state_dict())
+    Scaler().load_state_dict(Scaler().state_dict())
 
 
 def test_weights_without_gradient_are_left_alone() -> None:

@@ -62,9 +62,13 @@ def test_settings_are_no_dicts(
         ("neumf", {"epoch": 5}, "'epoch' here; did you mean epochs?"),
         ("neumf", {"min_rating": 4}, "is prepared already, and neither settings of preparation"),
         ("neumf", {"epochs": 0}, "epochs is 0; it must be a whole number"),
-        ("ease", {"epochs": 3}, "epochs does nothing for ease, which is fitted in one pass and"),
-        ("ials", {"batch_size": 9}, "batch_size does nothing for ials, which is fitted by sweeps"),
-        ("gmf", {"precision": "bf16"}, "bf16, but gmf has no large products to compute in it"),
+        (
+            "ease",
+            {"epochs": 3},
+            "epochs does nothing for ease, which heeds device, evaluation",
+        ),
+        ("ials", {"batch_size": 9}, "batch_size does nothing for ials"),
+        ("gmf", {"precision": "bf16"}, "precision does nothing for gmf"),
         ("ease", {"trace": True}, "trace is on, but a model that is fitted in one pass"),
     ],
 )

@@ -73,9 +73,10 @@ def evaluate(
     from foretaste.report import evaluate_run
     from foretaste.report.evaluate_runs import dataset_for
     from foretaste.runs import Run
-    from foretaste.training.logs import check_log_path, write_log
 
     if log_path is not None:
+        from foretaste.training.logs import check_log_path
+
         check_log_path(log_path, overwrite=overwrite)
     given = given_settings(config)
     settings = EvaluationConfig(**given)
@@ -100,6 +101,8 @@ def evaluate(
     notes = [] if quiet else [*found.definitions(metrics or None), found.speed()]
     print_metrics(metric_rows(run, name, found), grids, notes, format)
     if log_path is not None and launch().rank == 0:
+        from foretaste.training.logs import write_log
+
         write_log(log_path, found.as_dict())
 
 

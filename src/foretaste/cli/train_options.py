@@ -23,7 +23,7 @@ from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
-    heeded_settings,
+    acts,
 )
 
 if TYPE_CHECKING:
@@ -226,17 +226,14 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     """The training settings in the groups of the page, without those that a model ignores."""
     group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
-    hidden = set(HIDDEN)
-    if not kind.has_large_products:
-        hidden |= {"precision", "loss_scale"}  # read nevertheless: the refusal says why
-    heeded = heeded_settings(kind)
-    parameters = {}
-    for name in get_type_hints(TrainingConfig):
-        parameters[name] = Parameter(
+    parameters = {
+        name: Parameter(
             group=group_of.get(name, TRAINING),
-            parse=name in heeded,
-            show=False if name in hidden else None,
+            parse=acts(name, kind),
+            show=False if name in HIDDEN else None,
         )
+        for name in get_type_hints(TrainingConfig)
+    }
     return shown_as(TrainingConfig, parameters)
 
 

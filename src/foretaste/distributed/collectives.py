@@ -191,10 +191,6 @@ class Ranks:
         """Wait until all ranks have come here."""
         self.sum_(torch.zeros(1))
 
-    def wait_for_first(self) -> None:
-        """Wait until the first rank has come here, however long that takes."""
-        self.on_first(lambda: None)
-
     def any(self, flag: bool) -> bool:
         """True where any rank says so."""
         if self.size == 1:

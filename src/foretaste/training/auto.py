@@ -4,7 +4,7 @@ as a run that is resumed or repeated has it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from foretaste.runs.config import recorded
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run
 from foretaste.runs.run import model_config as recorded_model_config
-from foretaste.training.config import TrainingConfig, fitting_of, heeded_settings
+from foretaste.training.config import TrainingConfig, acting, acts
 from foretaste.training.warm_start import warm_start_arguments
 
 
@@ -100,32 +100,17 @@ def selected_metric(config: TrainingConfig, protocol: str) -> str:
     return metric_name(kind, length)
 
 
-def fitted_to(kind: type[ModelConfig], config: TrainingConfig) -> TrainingConfig:
-    """``config``, which serves several models, with the precision that ``kind`` has."""
-    if not kind.has_large_products:
-        config = replace(config, precision="fp32", loss_scale=None)
-    return config
-
-
-def check_settings_act(model: str, asked: TrainingConfig, by_name: Mapping[str, Any]) -> None:
-    """SettingError for settings that would do nothing."""
+def check_settings_act(model: str, by_name: Iterable[str]) -> None:
+    """SettingError for settings given by name that would do nothing."""
     kind = config_class(model)
-    if asked.precision != "fp32" and not kind.has_large_products:
-        raise SettingError(
-            f"precision is {asked.precision}, but {model} has no large products to compute in it; "
-            "use fp32"
-        )
-    if asked.loss_scale is not None and not kind.has_large_products:
-        raise SettingError(
-            f"loss_scale is {asked.loss_scale:g}, but {model} has no large products to compute in "
-            "fp16; leave it out"
-        )
-    heeded = heeded_settings(kind)
-    for name in by_name.keys() & ({field.name for field in fields(TrainingConfig)} - set(heeded)):
-        raise SettingError(
-            f"{name} does nothing for {model}, which is {fitting_of(kind)} and heeds "
-            f"{', '.join(heeded)}; leave it out, or give it in a config that serves several models"
-        )
+    names = [field.name for field in fields(TrainingConfig)]
+    for name in names:
+        if name in by_name and not acts(name, kind):
+            others = ", ".join(one for one in names if acts(one, kind))
+            raise SettingError(
+                f"{name} does nothing for {model}, which heeds {others}; leave it out, or give it "
+                "in a config that serves several models"
+            )
 
 
 def check_candidates(dataset: Dataset, candidates: str) -> None:
@@ -156,9 +141,10 @@ def resolved_config(
             f"(protocol {manifest.protocol}); leave out --target or prepare another split"
         )
     check_candidates(dataset, asked.candidates)
+    asked = acting(asked, type(model_config))
     kind = model_class(model)
     if not issubclass(kind, IterativeModel):
-        return replace(asked, device=device, ema=0.0)
+        return replace(asked, device=device)
     size = TrainingSize(
         num_interactions=manifest.num_interactions,
         num_users=manifest.num_train_users,
@@ -223,12 +209,12 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
-    names = heeded_settings(config_class(run.config.model))
-    heeded = {name: value for name, value in chosen.items() if name in names}
+    kind = config_class(run.config.model)
+    act = {name: value for name, value in chosen.items() if acts(name, kind)}
     return {
         "model": run.config.model,
         "model_config": model_config,
-        "config": recorded(TrainingConfig, heeded, path),
+        "config": recorded(TrainingConfig, act, path),
         **warm_start_arguments(run.config.start),
     }
 

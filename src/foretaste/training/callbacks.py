@@ -39,8 +39,6 @@ class TrainingStart:
     """It goes on from a saved state."""
     resumed_at: str | None = None
     """The position it goes on from, for people; None for a training that begins the first time."""
-    num_ranks: int = 1
-    """Processes that train it together."""
     fitting: str | None = None
     """Work of a model without epochs, for people, where that may take long."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -137,27 +137,33 @@ class TrainingConfig:
             )
 
 
-_HEEDED_IN_ONE_PASS = ("device", "candidates", "evaluation_batch")
-_OF_STEPS = (
-    *("batch_size", "learning_rate", "learning_rate_schedule", "schedule_epochs"),
-    *("beta1", "beta2", "eps", "ema"),
-    *("compile", "kernels", "cuda_graphs"),
-)
+_NEEDS = {
+    **dict.fromkeys(("device", "candidates", "evaluation_batch"), None),
+    **dict.fromkeys(
+        (
+            *("batch_size", "learning_rate", "learning_rate_schedule", "schedule_epochs"),
+            *("beta1", "beta2", "eps", "ema"),
+            *("compile", "kernels", "cuda_graphs"),
+        ),
+        "has_steps",
+    ),
+    **dict.fromkeys(("precision", "loss_scale"), "has_large_products"),
+}
+"""The fact about a model that a setting of its training needs; None acts on all. Other settings
+need epochs alone."""
 
 
-def heeded_settings(kind: type[ModelConfig]) -> list[str]:
-    """The training settings that act on models of a kind."""
-    names = [entry.name for entry in fields(TrainingConfig)]
-    if not kind.has_epochs:
-        return [name for name in names if name in _HEEDED_IN_ONE_PASS]
-    return [name for name in names if kind.has_steps or name not in _OF_STEPS]
+def acts(name: str, kind: type[ModelConfig]) -> bool:
+    """True for a setting of the training that acts on models of a kind."""
+    need = _NEEDS.get(name, "has_epochs")
+    return need is None or (kind.has_epochs and bool(getattr(kind, need)))
 
 
-def fitting_of(kind: type[ModelConfig]) -> str:
-    """The way models of a kind are fitted, for people."""
-    if not kind.has_epochs:
-        return "fitted in one pass"
-    return "trained by gradient steps" if kind.has_steps else "fitted by sweeps"
+def acting(config: TrainingConfig, kind: type[ModelConfig]) -> TrainingConfig:
+    """``config``, which may serve several models, without the settings that a kind ignores."""
+    defaults = TrainingConfig()
+    ignored = [item.name for item in fields(TrainingConfig) if not acts(item.name, kind)]
+    return replace(config, **{name: getattr(defaults, name) for name in ignored})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,10 +85,6 @@ class RecordedStep(Step):
         self._is_checked = False
         self._loss = torch.empty(0)
 
-    @property
-    def begins_cold(self) -> bool:
-        return True
-
     def __call__(self, batch: Batch) -> Tensor:
         work = partial(super().__call__, batch)
         is_full = batch.num_samples == self.num_samples

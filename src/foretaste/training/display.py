@@ -15,11 +15,12 @@ from rich.progress import Progress as Bars
 
 from foretaste._util.formatting import compact, counted, duration, option_words
 from foretaste._util.pace import Pace, PlainProgress
+from foretaste._util.settings import changed
 from foretaste._util.terminal import printable_lines
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
 from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
-from foretaste.training.config import TrainingConfig, fitting_of, heeded_settings
+from foretaste.training.config import TrainingConfig, acts
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
@@ -84,14 +85,9 @@ class TrainingDisplay(Callback):
         self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
         self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         kind = config_class(start.model)
-        heeded = heeded_settings(kind)
         # One config may serve every model of a comparison.
-        ignored = [
-            field.name
-            for field in fields(TrainingConfig)
-            if field.name not in heeded and getattr(self.asked, field.name) != field.default
-        ]
-        note = f"{start.model} is {fitting_of(kind)} and ignores {', '.join(ignored)}"
+        ignored = [name for name in changed(self.asked) if not acts(name, kind)]
+        note = f"{start.model} ignores {', '.join(ignored)}"
         if plan is None:
             self._say_labelled("fitting", start.fitting)
             self._say_labelled("note", note if ignored else None)
@@ -111,7 +107,7 @@ class TrainingDisplay(Callback):
             field.name: getattr(plan, field.name)
             for field in fields(self.asked)
             if getattr(self.asked, field.name) == "auto"
-            and field.name in heeded
+            and acts(field.name, kind)
             and field.name not in hidden
         }
         words = option_words({**chosen, **start.model_settings})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -121,69 +121,48 @@ def average_of(model: NeuralModel, plan: TrainingPlan) -> WeightAverage | None:
     return WeightAverage(model, plan.ema) if plan.ema else None
 
 
-class Scaler(Protocol):
-    """Between loss and optimizers: ``scale(loss).backward()``, then ``step(optimizers)``."""
+class Scaler:
+    """Between loss and optimizers: ``scale(loss).backward()``, then ``step(optimizers)``.
 
-    looks_at_gradients: bool
+    This one scales nothing.
+    """
+
+    looks_at_gradients = False
     """A step depends on all gradients at once."""
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss to call ``backward`` on."""
-        ...
-
-    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Update the weights by the gradients of the scaled loss."""
-        ...
-
-    def as_event(self) -> dict[str, float]:
-        """Its entries of the metrics log; waits for the device."""
-        ...
-
-    def check_updates(self, num_updates: int) -> None:
-        """TrainingError if no update of the last ``num_updates`` changed a weight, nor will one."""
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """All that resuming needs."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
-        ...
-
-
-class Unscaled:
-    """The `Scaler` of every precision whose gradients need none."""
-
-    looks_at_gradients = False
-
-    def scale(self, loss: Tensor) -> Tensor:
         return loss
 
     def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Update the weights by the gradients of the scaled loss."""
         for optimizer in optimizers:
             optimizer.step()
 
     def as_event(self) -> dict[str, float]:
+        """Its entries of the metrics log; waits for the device."""
         return {}
 
     def check_updates(self, num_updates: int) -> None:
-        pass
+        """TrainingError if no update of the last ``num_updates`` changed a weight, nor will one."""
 
     def state_dict(self) -> dict[str, Tensor]:
+        """All that resuming needs."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
         assert not state, sorted(state)
 
 
-class LossScaler:
+class LossScaler(Scaler):
     """The `Scaler` of fp16, for fused Adam; nothing in a step waits for the device.
 
     A step whose gradients are not all finite leaves weights and optimizer state alone. The scale
     starts at 2**16, is halved then, and doubled after 2,000 finite steps in a row (Micikevicius et
-    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. A step that
-    one of those leaves out who train together, all do: ``seen`` has what any has found.
+    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. Of several that
+    train together, a step that one leaves out is left out by all: ``seen`` is the maximum of what
+    they have found.
     """
 
     looks_at_gradients = True

@@ -23,7 +23,7 @@ from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError
 from foretaste.ops.precision_flags import EXACT, exact_half_sums, float32_products
 from foretaste.training.config import LossScale, Precision
-from foretaste.training.optimizer import LossScaler, Scaler, Unscaled
+from foretaste.training.optimizer import LossScaler, Scaler
 
 _COMPUTE_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AMPERE = (8, 0)
@@ -79,10 +79,10 @@ class PrecisionPolicy:
             yield
 
     def scaler(self) -> Scaler:
-        """A new `LossScaler` for fp16, else an `Unscaled`."""
+        """A new `LossScaler` for fp16, else a `Scaler`."""
         if self.precision == "fp16":
             return LossScaler(self.device, self.loss_scale)
-        return Unscaled()
+        return Scaler()
 
 
 def half_precision(device: torch.device) -> str:

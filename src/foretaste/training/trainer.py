@@ -73,7 +73,7 @@ class Trainer:
             device,
             users=users,
             to_train=True,
-            has_average=bool(config.ema),
+            has_average=isinstance(config, TrainingPlan) and config.ema > 0,
             num_processes=strategy.num_processes_here,
         )
         self.model = build_model(*made_of, users).to(device)
@@ -249,7 +249,6 @@ class Trainer:
             num_steps_per_epoch=state.num_steps_per_epoch if state else 1,
             selection_split=validation.selection_split,
             started_from=self.started_from,
-            num_ranks=self.strategy.hardware.get("num_ranks", 1),
         )
 
     def _summary(

@@ -38,6 +38,7 @@ from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
+    acting,
 )
 from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
@@ -115,7 +116,7 @@ def train(
     asked, logs = config or TrainingConfig(), logs or LogConfig()
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
-    check_settings_act(model, asked, settings)
+    check_settings_act(model, settings)
     warm_start = WarmStart.of_arguments(model, start_from, pretraining)
     place: Path | None = checked("run", run, Path | None)
     runs_root = checked("runs_root", runs_root, Path)
@@ -145,7 +146,7 @@ def train(
         run_config = RunConfig(
             model=model,
             model_config=own,
-            asked=asdict(asked) | asked_of_model,
+            asked=asdict(acting(asked, kind)) | asked_of_model,
             resolved=(asdict(chosen) if kind.has_epochs else resolved) | followed,
             seed=asked.seed,
             dataset=DatasetReference.of(opened),

@@ -28,7 +28,7 @@ from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.report.evaluate_runs import compare_runs
 from foretaste.report.tables import HEADLINE
 from foretaste.runs.run import Run
-from foretaste.training.auto import fitted_to, selected_metric
+from foretaste.training.auto import selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import COMPETITIONS
@@ -102,11 +102,10 @@ def compete(
 
         def run_of(model: str) -> Run:
             kind = config_class(model)
-            own = fitted_to(kind, config)
             if not trials or not kind.search_space:
-                return finished_run(place / model, model, data, callback, config=own)
+                return finished_run(place / model, model, data, callback, config=config)
             search = tune_model(
-                model, data, trials=trials, config=own, output=place / model, callback=callback
+                model, data, trials=trials, config=config, output=place / model, callback=callback
             )
             return Run.open(search.best.run)
 

@@ -28,7 +28,7 @@ from foretaste.training.auto import (
     selected_metric,
 )
 from foretaste.training.callbacks import Callback, Callbacks, displayed
-from foretaste.training.config import TrainingConfig, heeded_settings
+from foretaste.training.config import TrainingConfig, acting
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
@@ -87,7 +87,7 @@ def tune_model(
         settings,
     )
     config = config or TrainingConfig()
-    check_settings_act(model, config, settings)
+    check_settings_act(model, settings)
     data = open_or_prepare(dataset, preparation)
     check_validation(data)
     task = _Task(
@@ -158,9 +158,8 @@ class _Task:
 
     def given(self) -> dict[str, Any]:
         """Those that act, with another value than their default."""
-        heeded = heeded_settings(type(self.model_config))
-        training = {name: one for name, one in changed(self.config).items() if name in heeded}
-        return {**training, **changed(self.model_config)}
+        kind = type(self.model_config)
+        return {**changed(acting(self.config, kind)), **changed(self.model_config)}
 
     def defaults(self, space: SearchSpace) -> dict[str, Any]:
         """The values that the searched settings have in a training that is given none.
