@@ -77,7 +77,7 @@ def test_messages_name_the_packages_of_an_extra() -> None:
         "report/contents.py": "report",
         "export/formats.py": "export",
         "data/preparation/__init__.py": "spark",
-        "runs/log.py": "tensorboard",
+        "training/logs.py": "tensorboard",
     }
     for path, extra in messages.items():
         text = (ROOT / "src" / "foretaste" / path).read_text(encoding="utf-8")

@@ -155,7 +155,8 @@ class Ranks:
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
         """The distinct numbers among integers of all ranks in [0, size), ascending, int64 [N].
 
-        They are ``at_most`` so many over all ranks. Sent are they, or a byte for each in the range.
+        Over all ranks they are ``at_most`` so many. The numbers are sent, or one byte for each
+        possible number, whichever is less.
         """
         if self.size == 1 or 4 * at_most < size:
             distinct: Tensor = torch.unique(torch.cat(self.gathered(torch.unique(index.int()))))
@@ -215,8 +216,8 @@ class Ranks:
     def on_first(self, action: Callable[[], Any]) -> Any:
         """The JSON value of ``action``, which the first rank alone does, however long it takes.
 
-        Where it raises, all do: the others a RankError, or Interrupted as it is. A signal to one
-        that waits acts afterwards: it comes to the first too, which saves what it has.
+        Where it raises, all raise: the others a RankError, or Interrupted as it is. A rank that
+        waits acts on its own signal afterwards. The first gets the signal too and saves.
         """
         if self.size == 1:
             return action()

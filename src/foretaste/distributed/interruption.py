@@ -48,7 +48,7 @@ class SharedInterruption(Interruption):
             os.kill(os.getpid(), number)
 
     def check(self, where: str) -> None:
-        """Nothing: the ranks agree between updates."""
+        """Does nothing: ranks stop between updates only, in `reach`."""
 
     def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
         """As agreed: True where the first rank's save is due, and a signal that came to any.

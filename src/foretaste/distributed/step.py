@@ -78,6 +78,8 @@ class SharedStep(Step):
                 (tables if name in model.item_rows else others).append(parameter.grad)
         items = model.touched_items(batch) if tables else None
         num_samples, num_items = batch.num_samples, model.num_items
+        # Rows alone are summed where these and the numbers of the items are fewer bytes than whole
+        # tables.
         num_bytes = sum(table.nbytes for table in tables)
         row_bytes = num_bytes // num_items
         if (

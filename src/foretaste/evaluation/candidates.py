@@ -19,6 +19,7 @@ from foretaste.ops.negatives import Complement
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 
 _MOST_DRAWS = 1 << 24
+"""Counters of a user: they must not reach the next user's. sampled-N takes N below ten million."""
 
 
 def candidates_key(seed: int, split: str) -> int:

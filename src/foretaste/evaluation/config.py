@@ -34,7 +34,7 @@ METRICS = {
     "histories, less 1: 0 is no bias, 1 is twice as popular",
 }
 LIST_METRICS = ("novelty", "long_tail", "diversity", "popularity_lift")
-"""Metrics of lists that ask nothing of held-out items; measured by `more`, under `full` only."""
+"""Metrics of lists alone: they need ``more`` and candidates full."""
 
 GROUPS = {
     "activity": "users by activity: in quarters by the number of items in their history",

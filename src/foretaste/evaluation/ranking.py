@@ -127,14 +127,14 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
     at_last_BK = score_BK == last_B1
     num_at_last_B = at_last_BK.sum(1)
     cut_B = (score_BN[:, k:] == last_B1).any(1)
-    if bool(cut_B.any()):
+    if bool(cut_B.any()):  # sync
         # of the candidates that score as the last place does, those of the lowest columns stay
         equal_RC = score_BC[cut_B] == last_B1[cut_B]
         room_R1 = num_at_last_B[cut_B][:, None]
         stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
         candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
         num_at_last_B[cut_B] = equal_RC.sum(1)
-    if bool((score_BK[:, 1:] == score_BK[:, :-1]).any()):
+    if bool((score_BK[:, 1:] == score_BK[:, :-1]).any()):  # sync; the sort is for lists with ties
         candidate_BK, order_BK = candidate_BK.sort(dim=1)
         score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
         candidate_BK = candidate_BK.gather(1, order_BK)

@@ -114,7 +114,7 @@ class Matching:
     """Directory of the run."""
 
     is_own_dataset: bool
-    """True if the run was trained on the dataset, and one that it is compared with was not."""
+    """True if the run was trained on this dataset; another run of the comparison was not."""
 
     num_users_trained: int
     """Users that the run was trained on."""

@@ -206,7 +206,7 @@ class RecommenderModel(nn.Module, ABC):
     def _popularity_without_history(
         self, state: UserState, scores: Tensor, item_index_BK: Tensor | None
     ) -> Tensor:
-        if bool(state.has_history_B.all()):
+        if bool(state.has_history_B.all()):  # sync, once a batch
             return scores
         popularity = self.item_count_I
         if item_index_BK is not None:
@@ -252,7 +252,7 @@ class IterativeModel(RecommenderModel):
         return {}
 
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
-        """Set what none of its pretrained parts has alone, from their weights by model.
+        """Set the parameters that only the joined model has, from its parts' weights by model.
 
         ``alpha`` is the share of the first.
         """
@@ -283,9 +283,9 @@ class NeuralModel(IterativeModel):
         return super().train(mode)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True where the loss of so many samples takes what only the device knows: a shape, say.
+        """True if a step with so many samples needs a shape that is computed on the device.
 
-        Then the host waits for a GPU in every step, which cannot be recorded as a CUDA graph.
+        Then the host waits for the device in every step, and no CUDA graph can record it.
         """
         return False
 
@@ -294,7 +294,10 @@ class NeuralModel(IterativeModel):
         return {}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Parameters by the name of the optimizer that updates them; those without rows too."""
+        """Parameters by the name of the optimizer that updates them.
+
+        Tables with no rows are among them, tables with no columns are not.
+        """
         learned = (one for one in self.parameters() if one.requires_grad)
         return {"all": [one for one in learned if one.shape[1:].numel()]}
 

@@ -12,8 +12,8 @@ Widths = Annotated[tuple[int, ...], Range(at_least=1)]
 Dropout = Annotated[float, Range(at_least=0, below=1)]
 Auto = Literal["auto"]
 Sharing = Literal["users", "data"]
-"""Ways to share a training out over ranks: users sharded with their table rows, the users of each
-batch with everything replicated, or items sharded with their table rows."""
+"""Ways to share a training out over ranks. users: each rank has some users and their rows of the
+tables. data: each has a part of every batch and the whole model."""
 
 
 PRIOR_WEIGHT = "prior_weight"
@@ -65,7 +65,7 @@ class ModelConfig:
 
     @property
     def scoring(self) -> dict[str, bool]:
-        """Settings that weights were learned with and make other scores without."""
+        """Settings that change what the weights mean: a warm start needs the same."""
         return {}
 
     @property

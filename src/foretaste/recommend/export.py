@@ -250,7 +250,7 @@ class Export:
 
     path: Path
     num_users: int
-    """Users, or items about which was asked what is similar to them."""
+    """Users, or items of `similar_all`, with a list."""
     num_rows: int = 0
     """Recommended items, all users together."""
     num_short_lists: int = 0
@@ -265,7 +265,7 @@ class Export:
     elapsed_s: float = 0.0
     """Seconds that it took to make and write them."""
     num_processes: int = 1
-    """That wrote together."""
+    """Processes that wrote."""
 
     def speed(self, kind: str) -> str:
         """A line on how long the lists of so many of a kind, "user" or "item", took."""

@@ -56,8 +56,7 @@ class AskedUsers:
     """Of each, as answers have them; None where histories have no names, or for all of a run."""
 
     user_index: NDArray[np.int64]
-    """The row of each among the users of the run; behind the last of them where it is to know none.
-    """
+    """The row of each in the run's user table; ``len(users)`` for a user that it does not know."""
 
     histories: Sequence[Sequence[Id] | None] | None = None
     """Items of each, beside those that the run has; None where none are given."""

@@ -370,7 +370,7 @@ class Recommender:
                 [ids or () for ids in given], self.items, num_items, has_items
             )
             histories = histories.union(more) if has_items.any() else more
-            # What is given and known already changes nothing.
+            # Given items that the run already has do not make a known user new.
             is_further = histories.lengths() > num_kept
             user_index = np.where(is_further, self.model.num_users, user_index)
             has_items |= np.array([bool(ids) for ids in given], dtype=bool)

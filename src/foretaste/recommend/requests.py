@@ -44,7 +44,7 @@ def answer_requests(
 ) -> list[TopItems]:
     """The lists of each request, which has the next of the users; all are scored together.
 
-    The remarks on a list are all that is to be said of it. Each list is the one that its request
+    The remarks on a list are complete: a caller adds none. Each list is the one that its request
     would get alone, up to the rounding of scores.
     """
     if len(requests) == 1:

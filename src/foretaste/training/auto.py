@@ -1,5 +1,4 @@
-"""The plan of a training: every ``auto`` setting as a number, for the model and the data's size, or
-as a run that is resumed or repeated has it."""
+"""The plan of a training: every ``auto`` as a number. Also reads the plan of an earlier run."""
 
 from __future__ import annotations
 
@@ -155,7 +154,7 @@ def resolved_config(
 
 
 def followed_settings(model: RecommenderModel) -> dict[str, Any]:
-    """Values of those settings of a model that follow others or the data unless given."""
+    """The settings of a model that the user left open, with the values that they took."""
     given, found = asdict(model.config), model.config.resolved_settings
     if isinstance(model, IterativeModel):
         by_data = {name: v for name, v in model.schedule(0, 1).items() if given.get(name) == "auto"}

@@ -29,14 +29,15 @@ class Interruption(CaughtSignals):
         self.let_go()
 
     def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
-        """After an update: True where a save is due, and the signal that ends the training.
+        """After an update: whether to save now, and the signal to stop by, if any.
 
-        ``at_once`` says that what is due must not wait for a later update.
+        With ``at_once``, what is due must not wait for a later update.
         """
         return is_due, self.last
 
     def check(self, where: str) -> None:
-        """Raise `Interrupted` once a signal came, within what cannot be gone on with."""
+        """Raise `Interrupted` if a signal came, in work that starts over: ranking, a fit in one
+        pass."""
         self.end(where, self.last)
 
     def end(self, where: str, number: int | None) -> None:

@@ -82,11 +82,11 @@ class RunLogging(Callback):
 
 
 def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) -> None:
-    """Raise before a training begins or goes on what would otherwise be found out too late.
+    """Check paths and optional libraries before a training starts.
 
-    That is SettingError for a trace of a model that is fitted in one pass and for paths that
-    cannot be written to or are there already, unless that is to be replaced; MissingExtraError
-    where TensorBoard is not installed.
+    Raises SettingError for a trace of a model that is fitted in one pass, and for paths that cannot
+    be written or are there already unless ``overwrite``; MissingExtraError where TensorBoard is not
+    installed.
     """
     if logs.trace and not has_epochs:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
@@ -101,7 +101,7 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
 
 
 def without_copies(logs: LogConfig) -> LogConfig:
-    """The same, but nothing outside of the run: for one that is to replace another."""
+    """``logs`` without files outside the run directory."""
     return replace(logs, log_path=None, results_dir=None)
 
 

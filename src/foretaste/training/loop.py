@@ -50,7 +50,7 @@ def fit(
             callback.stepped(epoch, state.num_done, num_batches)
             checkpoint()
         step.finish()
-        loss = state.mean_loss()  # sync: the one of the epoch
+        loss = state.mean_loss()  # sync: the first of the epoch, which the clock waits for
         state.clock.stop()
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)

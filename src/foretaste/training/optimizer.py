@@ -189,6 +189,8 @@ class LossScaler(Scaler):
         overflowed = found_inf.bool()
         for optimizer in optimizers:
             fused: Any = optimizer
+            # PyTorch's contract with its own GradScaler (torch/amp/grad_scaler.py): a fused
+            # optimizer divides by the one and leaves the step out by the other, without a sync.
             fused.grad_scale, fused.found_inf = self.scale_tensor, found_inf
             try:
                 optimizer.step()

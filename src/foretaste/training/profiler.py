@@ -32,10 +32,10 @@ starts and stops. That has a higher level than its errors, which are silenced wi
 class Profiler(Callback):
     """Callback that profiles first steps of the second epoch, and the first ranking that follows.
 
-    Where the training begins or goes on in its last epoch, steps of that one: the first that are
-    taken then are left out if others follow. The spans are data, forward, backward, step (one for
-    the last three where the step is a recorded CUDA graph) and evaluate, one per batch. Both
-    profiles have the same clock, so they become one file: Chrome's trace event format.
+    Where only one epoch is left, its steps: the first three are left out if more follow. The spans
+    are data, forward, backward, step (one for the last three where the step is a recorded CUDA
+    graph) and evaluate, one per batch. Both profiles have the same clock, so they become one file:
+    Chrome's trace event format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,7 +48,7 @@ class Profiler(Callback):
         """Steps since the training began or went on."""
         self._has_steps = False
         self._has_ranking = False
-        """Or there is none to come."""
+        """Ranking was profiled, or none will happen."""
 
     def started(self, start: TrainingStart) -> None:
         assert start.plan is not None, "only trainings in steps are traced"

@@ -122,7 +122,8 @@ class TrainingState:
     """Samples in an epoch."""
     loss_S: Tensor
     """On the device: the summed loss of each update of this epoch, up to ``num_done``, of the
-    samples that are here. In float64, which adds float32 numbers exactly, in whatever order."""
+    samples that are here. In float64: sums of float32 numbers are exact where their exponents lie
+    within 29 bits, less the log of how many they are, so any order gives the same."""
     early_stopping: EarlyStopping
     total: Callable[[Tensor], Tensor] = torch.clone
     """Adds a tensor up over all who train together."""

@@ -72,12 +72,12 @@ class Strategy:
     ) -> range | None:
         """The users whose interactions and rows are here, where that is a part of them.
 
-        ``bounds`` gives the users at which so many equal parts of the data begin, and the end.
+        ``bounds(n)`` gives the n + 1 user numbers that cut the data into n equal parts.
         """
         return None
 
     def count_items(self, model: RecommenderModel, histories: HistoryTensors) -> None:
-        """Have a model count the items of all users, of whom the ``histories`` are here."""
+        """Have a model count the items over all users; ``histories`` has those held here."""
         model.count_items(histories)
 
     def batches(

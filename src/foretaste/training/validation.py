@@ -74,8 +74,8 @@ class Validation:
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
     def select(self, select_by: str) -> Evaluation:
-        """The evaluation that chooses the epoch, at the one list length it needs; at those of the
-        final numbers too, where it may become these."""
+        """Evaluate at the list length of ``select_by``; at all final lengths if this may become the
+        final result."""
         heldout, users = self._validation_part
         lengths = TEST_LENGTHS if self._is_final else ()
         self._selected = self._evaluate(heldout, (*lengths, parse_metric(select_by)[1]), users)
@@ -88,7 +88,7 @@ class Validation:
 
     @property
     def _is_final(self) -> bool:
-        # Lists of the whole catalogue's best 100 in every epoch cost more than one ranking more.
+        # The top 100 of the whole catalogue in every epoch cost more than one ranking in the end.
         return self.selection_split == "test" and self.config.candidates != "full"
 
     def test(self, select_by: str | None) -> Evaluation | None:
@@ -104,9 +104,9 @@ class Validation:
     def choose_prior(self, select_by: str, best_value: float | None) -> PriorChoice:
         """Give the model the prior of new users that is best for those of the validation part.
 
-        From the weight of training, with which the best epoch had ``best_value``, it climbs to
-        smaller weights while the selected metric grows, or to larger ones where it grows with none
-        smaller. The model stays as it is where a weight was given or none can be chosen.
+        A hill climb from the weight of training, with which the best epoch had ``best_value``: the
+        weight is multiplied by 0.3 while the metric grows; if the first step does not help, it is
+        divided by 0.3. The model stays as it is where a weight was given or none can be chosen.
         """
         # No weight suits all data: docs/results.md, "The prior of new users".
         prior = dict(self.model.named_buffers()).get(PRIOR_WEIGHT)

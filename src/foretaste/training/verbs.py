@@ -64,7 +64,7 @@ def train(
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
 
     Settings may be given by name, ``train("vae", data, epochs=20, hidden=[200])``, and go before
-    what a config says. ``seed`` is that of the training; the other names belong to one config each.
+    what a config says. ``seed`` is the training's, not the split's.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
@@ -180,8 +180,8 @@ def resume(
 
     Args:
         dataset: where the run's dataset is now, if it was moved.
-        overwrite: replace, in the end, what is there where ``logs`` are to go; of a finished run
-            they are all that is written. A run that replaces another may do so anyway.
+        overwrite: replace the files at the places in ``logs`` when the training ends. Of a finished
+            run, write only these. A run that replaces another replaces them anyway.
         logs: files to write beside the run's own log, from its first line on.
         callback: as in `train`.
 
@@ -212,7 +212,7 @@ def _resumed(
     *,
     overwrite: bool,
 ) -> Run:
-    """The run, trained to its end; where this call has begun it before, its logs are its own."""
+    """Train the run to its end; a finished one is only moved to its place."""
     replaces = strategy.first(lambda: place_to_take(run.path) is not None)
     replacing = overwrite or replaces
     has_epochs = config_class(run.config.model).has_epochs
@@ -247,7 +247,7 @@ def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer
 
 
 def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Run:
-    """The run of ``work``; one process does it alone where the model cannot be shared out."""
+    """Run ``work`` on all ranks, or on the first alone where the model cannot be shared out."""
     with strategy_here() as strategy:
         if kind.parallel is not None:
             return work(strategy)

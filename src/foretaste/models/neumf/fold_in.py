@@ -4,10 +4,10 @@ The row found has the least training loss over the history's items and a few fix
 each, together with minus the log-density of a Gaussian prior, which has the trained rows' mean and
 variance and a weight (`resolved_prior_weight` of a config, unless validation chose another).
 Negatives are chosen by a hash of the history and the position, so that an answer depends on the
-history alone and not on who else is asked about in the same request. Rows are moved in units of the
-trained rows' deviation, which for cosines is a tenth of that for dot products. Every user's loss is
-a mean of its own and Adam moves each number by its own gradient, so all users of a request are
-fitted at once.
+history alone and not on who else is asked about in the same request. Steps are in units of the
+trained rows' deviation. For cosines that is a tenth of the one for dot products. Every user's
+loss is a mean of its own and Adam moves each number by its own gradient, so all users of a request
+are fitted at once.
 
 Shape suffixes: B users, N interactions, K candidates (the item, then its negatives), F factors,
 E embedding width, H width of the tower's first layer.
@@ -113,6 +113,7 @@ def _mean_of_rows(
         if term.numel():
             largest = torch.maximum(largest, term.abs().amax())
     total = num_rows * reduced.maximum(largest).item()
+    # total < 2**e by frexp, and scale = 2**(62 - e): no sum of int64 exceeds 2**62.
     scale = math.ldexp(1.0, _MOST_BITS - math.frexp(total)[1])
     sum_D = torch.zeros(table_UD.shape[1], dtype=torch.int64, device=table_UD.device)
     for term in terms():
@@ -136,8 +137,8 @@ def fit_users(
         frozen: items and weights of the loss, fixed; its user sides are replaced.
         histories: the new users' items.
         objective: the loss of training.
-        num_negatives: of each item. Fewer are drawn, and weigh as much, where a history and its
-            negatives would be more than 327,680 samples; one is drawn of any history.
+        num_negatives: of each item. Long histories draw fewer, so that a history has at most
+            327,680 samples; each then weighs more. At least one is drawn.
     """
     parts = []
     for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
