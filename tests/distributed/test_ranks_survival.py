@@ -16,7 +16,7 @@ import torch.distributed as dist
 import foretaste
 from foretaste.data import Dataset
 from foretaste.distributed.checkpoint import SharedCheckpoints
-from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT
+from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT, joined
 from foretaste.errors import RunError
 from foretaste.models.base import FitProgress
 from foretaste.models.baselines.ease import Ease
@@ -107,6 +107,20 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
         "torch.distributed was initialised with the backend 'cuda:gloo', which has no "
         "collectives of tensors on the CPU; initialise it with"
     ) in the_error(ranks)
+
+
+def joined_often(rank: int) -> None:
+    """Have the ranks meet again and again in one process."""
+    for _ in range(5):
+        with joined():
+            pass
+
+
+def test_ranks_meet_again_for_each_training_of_a_program(dataset: Dataset, tmp_path: Path) -> None:
+    line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "20"}
+    with launched(3, line, tmp_path, prelude=joined_often, env=env) as ranks:
+        assert ranks.statuses() == [0, 0, 0]
+    assert Run.open(tmp_path / "run").is_finished
 
 
 def slow_first(rank: int) -> None:

@@ -58,6 +58,9 @@ _joined: Ranks | None = None
 _met_in: Store | None = None
 """The place in the store that the ranks met in last."""
 
+_met_by = ""
+"""The token by which they met there."""
+
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
@@ -128,10 +131,10 @@ def agree_on_report(error: Exception, started: Launch) -> None:
 
 def _initialised(started: Launch) -> list[str]:
     """Initialise the process group of the ranks; returns their names."""
-    global _met_in
+    global _met_in, _met_by
     store = _store(started, join_s := _seconds(JOIN_TIMEOUT, _JOIN_S))
     token, names = _meet(store, started, join_s)
-    _met_in = PrefixStore(token, store)
+    _met_in, _met_by = PrefixStore(token, store), token
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
         store=_met_in,
@@ -175,6 +178,8 @@ def _meet(store: Store, started: Launch, limit_s: float) -> tuple[str, list[str]
         if not store.check(["foretaste/token"]):
             return False
         token = store.get("foretaste/token").decode()
+        if token == _met_by:  # this process has met by it before, and the first draws another
+            return False
         store.set(f"{token}/{started.rank}", own)
         if store.check([f"{token}/names"]):
             names = json.loads(store.get(f"{token}/names"))
