@@ -251,7 +251,7 @@ def test_public_names() -> None:
     assert dir(foretaste) == PUBLIC_NAMES
     for name in PUBLIC_NAMES:
         assert getattr(foretaste, name) is not None
-    with pytest.raises(AttributeError, match="module 'foretaste' has no attribute 'predict'"):
+    with pytest.raises(AttributeError, match="No foretaste attribute predict"):
         _ = foretaste.predict
 
 

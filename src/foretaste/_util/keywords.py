@@ -56,7 +56,7 @@ def _names(kind: type[Any]) -> list[str]:
 def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any]]) -> str:
     """The reason why a setting has no place: it belongs elsewhere, is misspelled, or is none."""
     begin = f"{function.__name__} has no setting {name!r} here"
-    public = [getattr(foretaste, each) for each in foretaste.__all__ if each.endswith("Config")]
+    public = [getattr(foretaste, each) for each in dir(foretaste) if each.endswith("Config")]
     if owners := [kind.__name__ for kind in public if name in _names(kind)]:
         *others, last = owners
         return f"{begin}: it belongs to {', '.join(others)}{' and ' if others else ''}{last}"

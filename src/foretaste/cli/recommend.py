@@ -17,7 +17,7 @@ from foretaste.cli.arguments import FLAG, use_threads
 from foretaste.cli.console import say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
-from foretaste.recommend import Unknown
+from foretaste.recommend.config import Unknown
 
 if TYPE_CHECKING:
     from foretaste.data.ids import Id, IdTable

@@ -20,7 +20,7 @@ from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, is_id
 from foretaste.errors import InputError, SettingError, UnknownIdError
-from foretaste.recommend import Unknown
+from foretaste.recommend.config import Unknown
 
 GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[Id]
 """Item ids of users by name, without names, or of one user."""

@@ -17,8 +17,8 @@ from foretaste._util.settings import Count, checked
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, id_array
 from foretaste.models.base import RecommenderModel, UserState
-from foretaste.recommend import Unknown
 from foretaste.recommend.answers import COLUMNS, Answers, SimilarUsers, make_answers
+from foretaste.recommend.config import Unknown
 from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.histories_in_turn import HistoriesInTurn
 from foretaste.recommend.inputs import (

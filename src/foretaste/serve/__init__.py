@@ -1,17 +1,5 @@
 """The HTTP service: recommendations, similar items and items by title, from runs in memory."""
 
-from __future__ import annotations
+from lazy_loader import attach_stub
 
-from typing import TYPE_CHECKING
-
-from foretaste._util.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from foretaste.serve.config import ServeConfig
-    from foretaste.serve.server import serve
-
-_MODULE_OF = {"ServeConfig": "config", "serve": "server"}
-
-__all__ = ["ServeConfig", "serve"]
-
-__getattr__ = lazy_names(__name__, _MODULE_OF)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

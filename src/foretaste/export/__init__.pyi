@@ -1,0 +1,2 @@
+from .exporting import Exported as Exported
+from .exporting import export_run as export_run

@@ -1,0 +1,13 @@
+from .config import DatasetReference as DatasetReference
+from .config import RunConfig as RunConfig
+from .listing import ListedRun as ListedRun
+from .listing import list_runs as list_runs
+from .log import MetricsLog as MetricsLog
+from .log import RunHistory as RunHistory
+from .paths import default_run_name as default_run_name
+from .paths import unused_run_path as unused_run_path
+from .run import Run as Run
+from .run import dataset_of as dataset_of
+from .run import load_model as load_model
+from .verification import verify as verify
+from .verification import verify_run as verify_run

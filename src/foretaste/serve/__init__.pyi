@@ -1,0 +1,2 @@
+from .config import ServeConfig as ServeConfig
+from .server import serve as serve

@@ -1,0 +1,11 @@
+from .blending import blend as blend
+from .blending import blend_weights as blend_weights
+from .callbacks import Callback as Callback
+from .callbacks import EpochReport as EpochReport
+from .callbacks import TrainingStart as TrainingStart
+from .callbacks import TrainingSummary as TrainingSummary
+from .config import LogConfig as LogConfig
+from .config import PretrainingConfig as PretrainingConfig
+from .config import TrainingConfig as TrainingConfig
+from .verbs import resume as resume
+from .verbs import train as train
