@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 import torch
@@ -128,32 +127,6 @@ def test_each_thread_computes_alone(
     finally:
         torch.set_num_threads(num_threads)
     assert found == {1}
-
-
-def test_threads_that_begin_meanwhile_have_as_many_threads(
-    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
-    fixed, num_threads, done = FixedVectors.of(vectors), torch.get_num_threads(), Event()
-
-    def solve() -> None:
-        while not done.is_set():
-            solve_rows(fixed, histories, WEIGHT, ridges)
-
-    torch.set_num_threads(3)
-    try:
-        solve_rows(fixed, histories, WEIGHT, ridges)
-        with ThreadPoolExecutor(2) as pool:
-            solving = [pool.submit(solve) for _ in range(2)]
-            found = {number_of_a_new_thread() for _ in range(100)}
-            done.set()
-            for one in solving:
-                one.result()
-        assert found == {3}
-        assert number_of_a_new_thread() == 3
-    finally:
-        done.set()
-        torch.set_num_threads(num_threads)
 
 
 def test_a_chunk_is_bounded_and_of_about_one_length() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from foretaste.ops import torch_internals
 from foretaste.ops.torch_internals import (
     Adam,
     add_relu,
+    compute_alone,
     keep_freed_memory,
     relu_backward,
     tanh_backward,
@@ -188,3 +190,17 @@ def test_a_pytorch_without_it_is_noticed(name: str, monkeypatch: pytest.MonkeyPa
 
 def missing(*given: object, **named: object) -> None:
     raise AttributeError("it is not there")
+
+
+def test_a_thread_that_computes_alone_changes_no_other() -> None:
+    """Neither this thread nor one that begins later."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(1, initializer=compute_alone) as alone:
+            assert alone.submit(torch.get_num_threads).result() == 1
+            assert torch.get_num_threads() == 3
+            with ThreadPoolExecutor(1) as later:
+                assert later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -31,6 +31,7 @@ from torch.nn import functional as F
 from foretaste.errors import TrainingError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.torch_internals import compute_alone
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
@@ -45,8 +46,6 @@ _Chunk = tuple[int, int]
 
 _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
 """By process and number of threads."""
-
-_STARTING = threading.Lock()
 
 
 class _Memory(threading.local):
@@ -184,26 +183,9 @@ def _of_each(
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads that compute with one thread each, kept for the process: a fork has none of them.
-
-    What a thread sets is also what threads yet to begin will have, so it is put back at once.
-    """
-    key = os.getpid(), num_threads
-    with _STARTING:
-        if key not in _POOLS:
-            _POOLS[key] = ThreadPoolExecutor(num_threads)
-            begun = threading.Barrier(num_threads + 1)
-
-            def begin() -> None:
-                torch.get_num_threads()  # the first call in a thread sets it to the others' number
-                torch.set_num_threads(1)
-                begun.wait()
-
-            for _ in range(num_threads):
-                _POOLS[key].submit(begin)
-            begun.wait()
-            torch.set_num_threads(num_threads)
-        return _POOLS[key]
+    """Threads that compute with one thread each, kept for the process: a fork has none of them."""
+    pool = ThreadPoolExecutor(num_threads, initializer=compute_alone)  # none of them begins yet
+    return _POOLS.setdefault((os.getpid(), num_threads), pool)
 
 
 def _padded(

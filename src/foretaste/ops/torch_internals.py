@@ -26,6 +26,19 @@ _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 _MISSING = (AttributeError, RuntimeError, TypeError)
 
 
+def compute_alone() -> None:
+    """Have this thread compute what it does alone; other threads keep their numbers of threads.
+
+    `torch.set_num_threads` sets the number of the process: other threads have it at once. Where a
+    library has another name for its setting, this thread goes on with as many threads as others.
+    """
+    torch.get_num_threads()  # the first call in a thread sets it to the others' number
+    libraries = ctypes.CDLL(torch._C.__file__)  # and all that it is linked to
+    for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
+        if set_number := getattr(libraries, name, None):
+            set_number(1)
+
+
 def keep_freed_memory() -> bool:
     """Have the C library keep up to 256 MiB of what is freed for the tensors that come next.
 
