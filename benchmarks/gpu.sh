@@ -4,7 +4,7 @@
 #     bash benchmarks/gpu.sh              on a machine with a GPU, within nine minutes
 #     TINY=1 bash benchmarks/gpu.sh       the same commands at tiny size, on the CPU
 #
-# Needs PyTorch, NumPy, PyArrow and safetensors; pytest for the tests. Rows go to $OUT/gpu.jsonl
+# Needs PyTorch, NumPy, PyArrow, safetensors and lazy_loader; pytest for the tests. Rows go to $OUT/gpu.jsonl
 # and tables to $OUT/gpu.md, OUT being benchmarks/results unless set; a short table comes last.
 # FORETASTE_COMMIT names the commit where the source travels without its history; PYTHON the
 # interpreter; LIMIT_S how many seconds may pass before no further benchmark is begun; SKIP_TESTS=1

@@ -446,56 +446,6 @@ def test_an_empty_log_is_named(dataset: Dataset, tmp_path: Path) -> None:
         resume(run)
 
 
-def test_a_setting_that_the_config_lost_is_named(dataset: Dataset, tmp_path: Path) -> None:
-    run = stopped(dataset, tmp_path / "run", checkpoint_every_s=60.0)
-    resolved = {name: value for name, value in run.config.resolved.items() if name != "beta1"}
-    edit_config(run, resolved=resolved)
-    with pytest.raises(RunError, match=r"run/config\.json does not say .* \('beta1'\)"):
-        resume(run.path)
-
-
-def test_a_state_of_another_version_is_named(dataset: Dataset, tmp_path: Path) -> None:
-    run = stopped(dataset, tmp_path / "run")
-    rewrite_state(run, lambda tensors, position: tensors.pop("losses"))
-    with pytest.raises(RunError, match=r"resume\.safetensors does not fit gmf: 'losses'"):
-        resume(run)
-
-
-def rewrite_state(run: Run, change: Callable[[dict[str, Tensor], dict[str, Any]], object]) -> None:
-    """Save a changed state in the place of the saved one."""
-    saved = run.load_state()
-    assert saved is not None
-    tensors = {name: tensor.clone() for name, tensor in saved.tensors.items()}
-    change(tensors, saved.position)
-    run.save_state(tensors, saved.position)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda tensors, position: tensors.pop("losses"),
-        lambda tensors, position: tensors.pop("model.item_factors"),
-        lambda tensors, position: tensors.update({"model.item_factors": torch.zeros(3, 4)}),
-        lambda tensors, position: tensors.update({"optimizer.step.gone": torch.zeros(())}),
-        lambda tensors, position: position.pop("epoch"),
-        lambda tensors, position: position["clock"].update(lunch_s=1.0),
-    ],
-)
-def test_a_state_that_does_not_fit_leaves_the_run_as_it_was(
-    change: Callable[[dict[str, Tensor], dict[str, Any]], object], dataset: Dataset, tmp_path: Path
-) -> None:
-    """The log holds more than it did when the state was saved, and TensorBoard's files too."""
-    logs = LogConfig(tensorboard=True)
-    run = stopped(dataset, tmp_path / "run", logs=logs)
-    rewrite_state(run, change)
-    run.log.append("epoch", epoch=9, loss=1.0)
-    before = contents(run.path)
-    assert any("tfevents" in name for name in before)
-    with pytest.raises(RunError, match=r"resume\.safetensors does not fit gmf"):
-        resume(run, logs=logs)
-    assert contents(run.path) == before
-
-
 def contents(directory: Path) -> dict[str, bytes]:
     files = (path for path in directory.rglob("*") if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}

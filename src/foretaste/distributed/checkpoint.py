@@ -13,7 +13,7 @@ from foretaste.distributed.collectives import Ranks
 from foretaste.errors import RunError
 from foretaste.models.base import RecommenderModel
 from foretaste.runs.checkpoint_files import STATE, WEIGHTS, RowsOf, SavedState, SavedTensors
-from foretaste.training.checkpoint import Checkpoints
+from foretaste.training.checkpoint import LOSSES, Checkpoints
 
 Read = TypeVar("Read", SavedState, SavedTensors)
 
@@ -34,7 +34,7 @@ class SharedCheckpoints(Checkpoints):
             return None
         saved = read_alike(self._ranks, self.run.path / STATE, self._read_state)
         if not self._ranks.is_first:
-            saved.tensors["losses"].zero_()  # they are sums over all: the first rank has them
+            saved.tensors[LOSSES].zero_()  # they are sums over all: the first rank has them
         return saved
 
     def _read_state(self) -> SavedState:

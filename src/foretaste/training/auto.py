@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -168,17 +168,11 @@ def asked_settings(run: Run) -> TrainingConfig:
 
 
 def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfig]:
-    """The settings that a run began with, of a device; RunError where its config lacks some."""
-    record, path = run.config, run.path / CONFIG
-    settings = recorded_model_config(record, path)
-    config = asked_settings(run)
-    try:
-        if settings.has_epochs:
-            config = _settings_from(TrainingPlan, record.resolved)
-    except (KeyError, SettingError) as error:
-        raise RunError(
-            f"{path} does not say what this foretaste needs to know ({error}); train again"
-        ) from error
+    """The settings that a run began with, of a device."""
+    settings, config = recorded_model_config(run.config, run.path / CONFIG), asked_settings(run)
+    if settings.has_epochs:
+        resolved = run.config.resolved
+        config = TrainingPlan(**{item.name: resolved[item.name] for item in fields(TrainingPlan)})
     return settings, replace(config, device=device)
 
 
@@ -216,8 +210,3 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         "config": recorded(TrainingConfig, act, path),
         **warm_start_arguments(run.config.start),
     }
-
-
-def _settings_from(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """The settings of a kind from ``values``; KeyError where one of them is not there."""
-    return kind(**{item.name: values[item.name] for item in fields(kind)})

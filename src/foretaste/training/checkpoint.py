@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foretaste.errors import RunError
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.checkpoint_files import STATE, SavedState
+from foretaste.runs.checkpoint_files import SavedState
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
-_LOSSES = "losses"
+LOSSES = "losses"
+"""The tensor of a saved state with the losses of the epoch's updates; the others are the step's."""
 
 
 def hardware_of(device: torch.device) -> dict[str, Any]:
@@ -52,28 +52,22 @@ class Checkpoints:
         self.step.finish()
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
-            tensors = self.step.state_dict() | {_LOSSES: state.losses()}
+            tensors = self.step.state_dict() | {LOSSES: state.losses()}
             self.write_state(tensors, state.position())
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
         """Go on from the saved state, the log cut to what it was then; False where there is none.
 
-        Raises RunError, with the run as it was, where the state is not whole or does not fit, or
-        the weights are missing or those of another run.
+        Raises RunError, with the run as it was, where the state is not whole, or the weights are
+        missing or those of another run.
         """
         saved = self.read_state()
         if saved is None:
             return False
-        try:
-            losses = saved.tensors.pop(_LOSSES)
-            self.step.load_state_dict(saved.tensors)
-            self.state.go_on_from(saved.position, losses)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise RunError(
-                f"{self.run.path / STATE} does not fit {self.run.config.model}: {error}. "
-                "It was saved by another version of foretaste; remove it to begin anew"
-            ) from error
+        losses = saved.tensors.pop(LOSSES)
+        self.step.load_state_dict(saved.tensors)
+        self.state.go_on_from(saved.position, losses)
         if self.state.early_stopping.best_epoch:
             self.read_weights(self.step.model)
         self.begin_log(saved)

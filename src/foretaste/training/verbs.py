@@ -123,44 +123,50 @@ def train(
 
     architecture = model_config or kind()
 
-    def trained(strategy: Strategy) -> Run:
-        def place_of_run() -> str | None:
-            if place is not None and not overwrite and Run.unfinished(place) is not None:
-                return str(place)
-            check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
-            return None if place is None else str(place_to_train(place, overwrite=overwrite))
+    def place_of_run() -> str | None:
+        if place is not None and not overwrite and Run.unfinished(place) is not None:
+            return str(place)
+        check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
+        return None if place is None else str(place_to_train(place, overwrite=overwrite))
 
+    def trained(strategy: Strategy) -> Run:
         path = strategy.first(place_of_run)
         device = strategy.device(asked.device)
         opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
         sized = architecture.resolved(opened.manifest.num_items)
         chosen = resolved_config(model, asked, opened, sized, str(device))
-        resolved = {"device": chosen.device, "candidates": chosen.candidates}
-        given, own = asdict(architecture), asdict(sized)
-        followed = {name: value for name, value in own.items() if value != given[name]}
-        described = {"model": model} | own | asdict(chosen)
-        _check_alike(device, described, strategy)
+        _check_alike(device, model, sized, chosen, strategy)
         trainer = Trainer(opened, model, sized, chosen, strategy)
-        asked_of_model = {name: given[name] for name in followed}
-        followed |= followed_settings(trainer.model)
-        run_config = RunConfig(
-            model=model,
-            model_config=own,
-            asked=asdict(acting(asked, kind)) | asked_of_model,
-            resolved=(asdict(chosen) if kind.has_epochs else resolved) | followed,
-            seed=asked.seed,
-            dataset=DatasetReference.of(opened),
-            start=trainer.begin(warm_start),
-            hardware=trainer.hardware,
-        )
+        record = _record(trainer, asked, architecture, trainer.begin(warm_start))
         run = strategy.opened(
-            lambda: _made_run(run_config, opened, path and Path(path), runs_root), Run.open
+            lambda: _made_run(record, opened, path and Path(path), runs_root), Run.open
         )
         with _training(run, callback, asked, strategy) as shown:
             trainer.train(run, without_copies(logs) if overwrite else logs, shown)
         return _in_its_place(run, logs, strategy) if overwrite else run
 
     return _carried_out(trained, kind)
+
+
+def _record(
+    trainer: Trainer, asked: TrainingConfig, architecture: ModelConfig, start: Mapping[str, Any]
+) -> RunConfig:
+    """The config of a run: the settings as they were asked for, and as they are."""
+    kind, given, own = type(architecture), asdict(architecture), asdict(trainer.model.config)
+    chosen = asdict(trainer.config)
+    by_size = {name: value for name, value in own.items() if value != given[name]}
+    if not kind.has_epochs:
+        chosen = {name: chosen[name] for name in ("device", "candidates")}
+    return RunConfig(
+        model=trainer.model.name,
+        model_config=own,
+        asked=asdict(acting(asked, kind)) | {name: given[name] for name in by_size},
+        resolved=chosen | by_size | followed_settings(trainer.model),
+        seed=asked.seed,
+        dataset=DatasetReference.of(trainer.dataset),
+        start=start,
+        hardware=trainer.hardware,
+    )
 
 
 def resume(
@@ -242,7 +248,7 @@ def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
     device = _device_of(run, strategy)
     settings, config = recorded_settings(run, str(device))
-    _check_alike(device, {"model": run.config.model} | asdict(config), strategy)
+    _check_alike(device, run.config.model, settings, config, strategy)
     return Trainer(dataset, run.config.model, settings, config, strategy)
 
 
@@ -311,12 +317,18 @@ def _in_its_place(run: Run, logs: LogConfig, strategy: Strategy) -> Run:
     return strategy.opened(lambda: replace_run(run, logs), Run.open)
 
 
-def _check_alike(device: torch.device, settings: Mapping[str, Any], strategy: Strategy) -> None:
+def _check_alike(
+    device: torch.device,
+    model: str,
+    architecture: ModelConfig,
+    config: TrainingConfig,
+    strategy: Strategy,
+) -> None:
     """RankError where those who train have other kinds of devices or other settings."""
     is_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
-    own = {key: value for key, value in settings.items() if key != "device"}
-    strategy.check_alike({"the device": name} | own)
+    settings = {"model": model, **asdict(architecture), **asdict(config)}
+    strategy.check_alike(settings | {"device": name})
 
 
 def _device_of(run: Run, strategy: Strategy) -> torch.device:
