@@ -142,7 +142,7 @@ def test_columns_of_a_raw_file_are_named_as_for_prepare(
     line = f"train popularity {tmp_path}/odd.csv --run {tmp_path}/run"
     done = foretaste(line)
     assert done.status == 2
-    assert "Name it with --user-column" in done.err
+    assert "--user-column ... --item-column ..." in done.err
     done = foretaste(f"{line} --user-column who --item-column what")
     assert "--user-column, which belongs to foretaste prepare. Prepare the files first" in done.err
     named = "--user-column who --item-column what"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +12,8 @@ from torch import Tensor
 from foretaste.distributed.collectives import Ranks
 from foretaste.errors import RunError
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.checkpoint_files import STATE, WEIGHTS, RowsOf, SavedState, SavedTensors
+from foretaste.runs.checkpoint_files import STATE, WEIGHTS, RowsOf, SavedTensors
 from foretaste.training.checkpoint import LOSSES, Checkpoints
-
-Read = TypeVar("Read", SavedState, SavedTensors)
 
 
 class SharedCheckpoints(Checkpoints):
@@ -29,7 +27,7 @@ class SharedCheckpoints(Checkpoints):
         whole = gathered(self._ranks, tensors, self.step.rows_of)
         self._ranks.on_first(lambda: self.run.save_state(whole, position))
 
-    def read_state(self) -> SavedState | None:
+    def read_state(self) -> SavedTensors | None:
         if self._ranks.on_first(lambda: not (self.run.path / STATE).exists()):
             return None
         saved = read_alike(self._ranks, self.run.path / STATE, self._read_state)
@@ -37,12 +35,12 @@ class SharedCheckpoints(Checkpoints):
             saved.tensors[LOSSES].zero_()  # they are sums over all: the first rank has them
         return saved
 
-    def _read_state(self) -> SavedState:
+    def _read_state(self) -> SavedTensors:
         if (saved := self.run.load_state(self.step.rows_of)) is None:
             raise RunError(f"{self.run.path / STATE} is not there for all ranks")
         return saved
 
-    def begin_log(self, saved: SavedState) -> None:
+    def begin_log(self, saved: SavedTensors) -> None:
         if self._ranks.is_first:
             super().begin_log(saved)
 
@@ -70,9 +68,9 @@ def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> di
     return whole
 
 
-def read_alike(ranks: Ranks, path: Path, read: Callable[[], Read]) -> Read:
+def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> SavedTensors:
     """What each rank reads of a file; RunError, on all, where it was replaced while they did."""
-    found: list[Read] = []
+    found: list[SavedTensors] = []
 
     def digest() -> str:
         found.append(read())

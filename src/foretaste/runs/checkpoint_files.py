@@ -151,17 +151,3 @@ def _add(digest: hashlib._Hash, name: str, tensor: Tensor) -> None:
 
     digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
     digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SavedState:
-    """The state that a training goes on from."""
-
-    tensors: dict[str, Tensor]
-    """All that changes from update to update, by name; the rows that were asked for."""
-    position: dict[str, Any]
-    """The rest of it, as JSON values."""
-    log_bytes: int
-    """Length of the log then."""
-    digest: str
-    """Of the file's content."""

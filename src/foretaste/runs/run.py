@@ -39,7 +39,6 @@ from foretaste.runs.checkpoint_files import (
     STATE,
     WEIGHTS,
     RowsOf,
-    SavedState,
     SavedTensors,
     read_tensors,
     save_tensors,
@@ -277,17 +276,19 @@ class Run:
         self._discard(WEIGHTS)
         self.log.cut(first)
 
-    def go_on_from(self, saved: SavedState, **resumed: Any) -> None:
+    def go_on_from(self, saved: SavedTensors, **resumed: Any) -> None:
         """Cut the log to what it was when a state was saved; note with what training goes on."""
-        self.log.cut(self.log.lines_until(saved.log_bytes), "resume", **resumed)
+        self.log.cut(self.log.lines_until(saved.note["log_bytes"]), "resume", **resumed)
 
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; it remembers how long the log is now."""
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         save_tensors(self.path / STATE, tensors, self._of_state, note)
 
-    def load_state(self, rows_of: RowsOf | None = None) -> SavedState | None:
+    def load_state(self, rows_of: RowsOf | None = None) -> SavedTensors | None:
         """The saved training state, None where there is none; the log keeps what came after it.
+
+        Its note has the ``position`` and ``log_bytes``, the length of the log then.
 
         Raises RunError where the state or the log is torn, was changed, or is of another run.
         """
@@ -296,13 +297,10 @@ class Run:
             return None
         try:
             saved = read_tensors(path, self._of_state, rows_of)
-            position, log_bytes = saved.note["position"], saved.note["log_bytes"]
-            self.log.lines_until(log_bytes)
+            self.log.lines_until(saved.note["log_bytes"])
         except RunError as error:
             raise RunError(f"{error}. Remove {path} to begin this training anew") from error
-        return SavedState(
-            tensors=saved.tensors, position=position, log_bytes=log_bytes, digest=saved.digest
-        )
+        return saved
 
     def discard_state(self) -> None:
         """Remove the saved training state, which nobody needs any more."""

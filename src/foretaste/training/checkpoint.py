@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.checkpoint_files import SavedState
+from foretaste.runs.checkpoint_files import SavedTensors
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run
 from foretaste.training.state import TrainingState
@@ -67,7 +67,7 @@ class Checkpoints:
             return False
         losses = saved.tensors.pop(LOSSES)
         self.step.load_state_dict(saved.tensors)
-        self.state.go_on_from(saved.position, losses)
+        self.state.go_on_from(saved.note["position"], losses)
         if self.state.early_stopping.best_epoch:
             self.read_weights(self.step.model)
         self.begin_log(saved)
@@ -77,11 +77,11 @@ class Checkpoints:
         """Have a state replace the saved one."""
         self.run.save_state(tensors, position)
 
-    def read_state(self) -> SavedState | None:
+    def read_state(self) -> SavedTensors | None:
         """The saved state; None where there is none."""
         return self.run.load_state()
 
-    def begin_log(self, saved: SavedState) -> None:
+    def begin_log(self, saved: SavedTensors) -> None:
         """Cut the log to what it was then, and note the conditions of now."""
         self.run.go_on_from(
             saved,
