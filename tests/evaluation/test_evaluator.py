@@ -201,7 +201,7 @@ def test_a_subset_of_users_gives_their_values() -> None:
     model = TableModel(torch.rand(30, 15))
     everyone = measure(model, heldout, candidates="sampled-5")
     rows = np.array([3, 17, 29])
-    some = measure(model, heldout, candidates="sampled-5", users=rows)
+    some = measure(model, heldout.rows(rows), candidates="sampled-5")
     assert some.user_index.tolist() == rows.tolist()
     assert some.per_user["ndcg@3"].tolist() == everyone.per_user["ndcg@3"][rows].tolist()
 

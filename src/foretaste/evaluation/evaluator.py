@@ -53,7 +53,6 @@ def evaluate(
     *,
     candidates: str = "full",
     k: Sequence[int],
-    users: NDArray[np.integer] | None = None,
     batch: int | None = None,
     more: bool = False,
     history_lengths: Sequence[int] | None = None,
@@ -68,7 +67,6 @@ def evaluate(
             were trained on are answered by `user_state`, the others by `fold_in`.
         candidates: ``full``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
         k: list lengths, each at least 1; beyond the number of candidates, all of them.
-        users: rows of ``heldout`` to look at; all of them by default.
         batch: users ranked at once; by default as many as memory is reserved for.
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
         history_lengths: rank users unseen in training again with so many items of their history.
@@ -83,8 +81,7 @@ def evaluate(
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)
     lengths = checked_lengths(k)
-    requested = heldout if users is None else heldout.rows(users)
-    counted = requested.rows(np.flatnonzero(requested.target.lengths()))
+    counted = heldout.rows(np.flatnonzero(heldout.target.lengths()))
     _check(model, counted, rule)
     new_users = counted.rows(np.flatnonzero(counted.user_index >= heldout.num_train_users))
     if history_lengths is not None and not new_users.num_users:
@@ -138,7 +135,7 @@ def evaluate(
         candidates=candidates,
         metrics=metrics,
         num_users=counted.num_users,
-        num_users_without_target=requested.num_users - counted.num_users,
+        num_users_without_target=heldout.num_users - counted.num_users,
         num_unseen_targets=counted.target.num_interactions - len(ranks.user_T),
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),

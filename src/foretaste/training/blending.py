@@ -128,7 +128,7 @@ def blend_weights(
     config = _config(opened, [1.0] * len(opened))
     model = _Remembering(config, manifest.num_train_users, manifest.num_items).to(place).eval()
     model.compose([load_model(run, place) for run in opened])
-    users = validation_rows(heldout, settings.validation_users)
+    heldout = heldout.rows(validation_rows(heldout, settings.validation_users))
     most = len(opened) * (1 + _ROUNDS * (len(_COARSE) + 2))
     found: dict[tuple[float, ...], float] = {}
 
@@ -140,7 +140,6 @@ def blend_weights(
                 heldout,
                 candidates=candidates,
                 k=(parse_metric(metric)[1],),
-                users=users,
             )
             found[weights] = evaluation[metric]
             if progress is not None:

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
@@ -76,9 +73,9 @@ class Validation:
     def select(self, select_by: str) -> Evaluation:
         """Evaluate at the list length of ``select_by``; at all final lengths if this may become the
         final result."""
-        heldout, users = self._validation_part
         lengths = TEST_LENGTHS if self._is_final else ()
-        self._selected = self._evaluate(heldout, (*lengths, parse_metric(select_by)[1]), users)
+        lengths = (*lengths, parse_metric(select_by)[1])
+        self._selected = self._evaluate(self._validation_part, lengths)
         return self._selected
 
     def keep(self) -> None:
@@ -99,7 +96,7 @@ class Validation:
         if not self.dataset.has_split("test"):
             return None
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
-        return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, None)
+        return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen)
 
     def choose_prior(self, select_by: str, best_value: float | None) -> PriorChoice:
         """Give the model the prior of new users that is best for those of the validation part.
@@ -137,33 +134,30 @@ class Validation:
         """True where no weight is given, and the validation part has new users with a history."""
         if self.model.config.prior_weight is not None or self.selection_split != "validation":
             return False
-        heldout, rows = self._validation_part
-        users = heldout if rows is None else heldout.rows(rows)
+        users = self._validation_part
         is_new = users.user_index >= users.num_train_users
         return self.strategy.any(bool((users.history.lengths()[is_new] > 0).any()))
 
     @cached_property
-    def _validation_part(self) -> tuple[HeldOut, NDArray[np.integer] | None]:
+    def _validation_part(self) -> HeldOut:
+        """The users who choose the epoch."""
         split = self.selection_split
         assert split is not None
         heldout = self._heldout(split)
         if split == "test":
-            return heldout, None
-        return heldout, validation_rows(heldout, self.config.validation_users)
+            return heldout
+        return heldout.rows(validation_rows(heldout, self.config.validation_users))
 
     def _heldout(self, split: Split) -> HeldOut:
         """A held-out part, with what the users of the model have in training."""
         return self.dataset.heldout(split, self.model.users)
 
-    def _evaluate(
-        self, heldout: HeldOut, k: tuple[int, ...], users: NDArray[np.integer] | None
-    ) -> Evaluation:
+    def _evaluate(self, heldout: HeldOut, k: tuple[int, ...]) -> Evaluation:
         return evaluate(
             self.model,
             heldout,
             candidates=self.config.candidates,
             k=k,
-            users=users,
             batch=self.config.evaluation_batch,
             progress=partial(self.progress, heldout.split),
             ranking=self.strategy.ranking,
