@@ -256,7 +256,7 @@ def test_the_command_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, runs:
         given.extend((run, config))
         announce("http://127.0.0.1:1")  # type: ignore[operator]
 
-    monkeypatch.setattr("foretaste.serve.server.serve", record)
+    monkeypatch.setattr("foretaste.serve.serve", record)
     done = call("serve", runs / "ease", runs / "vae", "--drain-s", 7, "--no-access-log")
     assert done.status == 0, done.err
     assert given == [(runs / "ease", runs / "vae"), ServeConfig(drain_s=7, access_log=False)]
