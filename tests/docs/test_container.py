@@ -127,7 +127,7 @@ def asked_of(arguments: Sequence[str]) -> tuple[list[str], ServeConfig]:
     given: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "foretaste.serve.server.serve",
+            "foretaste.serve.serve",
             lambda runs, config, announce: given.extend((runs, config)),
         )
         done = call(*arguments)
