@@ -220,7 +220,8 @@ def describe_negatives(
 
 def _columns_of_numbers(engine: Engine, source: Source, used: Collection[str]) -> list[str]:
     """The unused columns that hold numbers; of text, whose first rows mostly do."""
-    unused = {name: column for name, column in source.columns.items() if name not in used}
+    # A column without a name cannot be named in SQL.
+    unused = {name: one for name, one in source.columns.items() if name and name not in used}
     found = [name for name, column in unused.items() if column.storage in _NUMBERS]
     for name, values in _first_texts(engine, source, unused).items():
         num_numbers = sum(_NUMBER.fullmatch(value) is not None for value in values)
