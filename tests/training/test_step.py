@@ -23,7 +23,7 @@ from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.models.vae.recvae import RecVAE
-from foretaste.ops import segments
+from foretaste.ops import kernels, segments
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import resolve
@@ -285,7 +285,10 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_kernels_are_checked_before_the_first_step(name: str, histories: HistoryTensors) -> None:
+def test_kernels_are_checked_before_the_first_step(
+    name: str, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_problem", lambda *of: "it does not run")
     model = make_model(name)
     plan = make_plan(kernels="triton", batch_size=7)
     batches = ALONE.batches(model, histories, plan)
