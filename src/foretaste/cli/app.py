@@ -180,7 +180,7 @@ def _as_one(started: Launch) -> Iterator[None]:
 
 def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
-    lines, notes, closing = modern(tokens)
+    lines, notes = modern(tokens)
     for line in lines if size > 1 else []:
         if line and not line[0].startswith("-") and line[0] not in _OF_RANKS:
             raise RankError(
@@ -197,8 +197,6 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
                 exit_on_error=False,
                 print_error=False,
             )
-        for note in closing:
-            print_error(f"note: {note}")
     except CycloptsError as error:
         raise SettingError(explained(app, error)) from error
     except Exception as error:

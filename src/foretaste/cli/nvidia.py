@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from foretaste.cli import nvidia_paths as paths
@@ -36,11 +35,6 @@ Rule = str | tuple[str, Converter] | Action
 def idle(line: Line, written: str, value: str) -> None:
     """Nothing but a note: the command has no part for the option."""
     line.idle.append(written)
-
-
-def run_has(line: Line, written: str, value: str) -> None:
-    """A setting of the model, which the run must have been trained with."""
-    line.described.append((written, value))
 
 
 def half_precision(line: Line, written: str, value: str) -> None:
@@ -98,19 +92,14 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     (*NCF_MODELS, *VAE_MODELS): {
         "--epochs -e": Row(bench_train=("--repeats {}", measured_epochs)),
         "--batch-size -b": Row(None, idle, None, "--batch-sizes {}", "--batch-sizes {}"),
-        "--seed -s --dropout": _alike(None, idle, None),
-        "--factors -f --layers --activation": _alike(None, run_has, None),
+        "--seed -s --dropout --factors -f --layers --activation": _alike(None, idle, None),
         "--learning-rate -l --beta1 --beta2 --eps --eval-after --verbose --trace": Row(),
         "--target -t": Row(),
         "--warm-up-epochs": Row(bench_train="--warmup {}"),
         "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
         "--xla": Row("--compile", bench_train="--compile"),
-        "--checkpoint-dir": Row(
-            "--run {}", ("RUN {}", paths.run), idle, paths.idle_run, paths.idle_run
-        ),
-        "--load-checkpoint-path": Row(
-            None, ("RUN {}", paths.run), idle, paths.idle_run, paths.idle_run
-        ),
+        "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
+        "--load-checkpoint-path": Row(None, ("RUN {}", paths.run)),
         "--data": _alike(None, ("--dataset {}", paths.dataset), ("--shape {}", paths.shape)),
         "--data-dir": _alike(
             None, ("--dataset {}", paths.dataset_in), ("--shape {}", paths.shape_in)
@@ -175,9 +164,7 @@ class Modern(NamedTuple):
     lines: list[list[str]]
     """One, but for a mere ``prepare``: each guide has its own."""
     notes: Sequence[str] = ()
-    """Sentences for the user, to read first."""
-    closing: Sequence[str] = ()
-    """Sentences that belong below the numbers."""
+    """Sentences for the user."""
 
 
 def modern(tokens: Sequence[str]) -> Modern:
@@ -213,7 +200,6 @@ def modern(tokens: Sequence[str]) -> Modern:
     for option in sorted(options, key=lambda option: option.name not in _FIRST):
         _apply(rules[option.name], line, option.written, option.value)
     if is_test:
-        paths.check_run(line)
         paths.replace_as_theirs(line)
     elif command != typed:
         _ask_for_one_user(line)
@@ -221,7 +207,7 @@ def modern(tokens: Sequence[str]) -> Modern:
         _train_as_theirs(line)
     if not is_theirs or line.has("--quiet"):
         return Modern([line.tokens()])
-    return Modern([line.tokens()], [*line.notes, *_general_notes(line)], [*_closing_notes(line)])
+    return Modern([line.tokens()], [*line.notes, *_general_notes(line)])
 
 
 def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
@@ -241,7 +227,7 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
         for names, row in rows.items():
             rule: Rule | None = getattr(row, column)
             is_foreign = model is not None and model not in models and rule is not idle
-            is_of_training = command.verb == "evaluate" and rule in (idle, run_has)
+            is_of_training = command.verb == "evaluate" and rule is idle
             if rule is not None and not is_foreign and (is_test or not is_of_training):
                 rules.update(dict.fromkeys(names.split(), rule))
     return rules
@@ -342,64 +328,15 @@ _IDLE = {
 }
 """Reasons why options are idle, by our command."""
 
-_MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
-_LOSS_SCALING = f"{_MIXED_PRECISION}_LOSS_SCALING"
 _TF32 = "NVIDIA_TF32_OVERRIDE"
 
 
 def _general_notes(line: Line) -> Iterator[str]:
-    """Notes on options that act here only, on the environment and on idle options."""
+    """Notes on options that act here only, and on idle ones."""
     for option, text in _ACTS_HERE.items() if line.command.verb == "train" else ():
         written, value = line.written_for(option), line.value_of(option)
         is_theirs = written == "--lam" if option == "--l2" else line.script_model in NCF_MODELS
-        if written is not None and value is not None and is_theirs:
-            with suppress(ValueError):
-                if float(value) == 0:
-                    continue
-            if option == "--loss-scale" and _is_on_cpu(line):
-                text += "; a CPU computes fp16 several times more slowly than fp32: leave it out"
+        if written is not None and is_theirs:
             yield f"{written} {value}: {text}"
-    if line.command.verb != "prepare":
-        for name, value in sorted(os.environ.items()):
-            if name == _LOSS_SCALING:
-                yield (
-                    f"{name}={value} is TensorFlow's: here bf16 has no loss scale, and that of "
-                    "fp16 adapts, or is --loss-scale"
-                )
-            elif name.startswith(_MIXED_PRECISION) and value != "0":
-                yield f"{name}={value} is TensorFlow's: here it is --amp (--precision bf16 or fp16)"
-        if _TF32 in os.environ:
-            yield (
-                f"{_TF32}={os.environ[_TF32]} is for CUDA's own libraries: what a training "
-                "computes in is --precision fp32 or tf32 here"
-            )
     if line.idle:
         yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"
-
-
-def _is_on_cpu(line: Line) -> bool:
-    from foretaste.ops.device import resolve_device
-
-    return resolve_device(line.value_of("--device") or "auto").type == "cpu"
-
-
-def _closing_notes(line: Line) -> Iterator[str]:
-    """Notes on the numbers and the run of a training, or on the numbers of a test."""
-    verb = line.command.verb
-    if verb not in ("train", "evaluate"):
-        return
-    if line.script_model in NCF_MODELS and not line.has("--candidates"):
-        how = "--valid-negative 100 -k 10"
-        if verb == "train":
-            run = line.value_of("--run") or "RUN"
-            how = f"foretaste evaluate {run} --candidates nvidia-100 -k 10, or {how} in a training"
-        yield (
-            "these numbers are of ranks in the whole catalogue, theirs of ranks among 100 drawn "
-            f"items, which are far higher; those are printed by {how}"
-        )
-    if verb == "train" and not line.has("--run"):
-        root = line.value_of("--runs-root") or "runs"
-        yield (
-            f"no --checkpoint-dir: every training makes a new directory in {root}; with "
-            "--checkpoint-dir DIR the next one replaces DIR"
-        )

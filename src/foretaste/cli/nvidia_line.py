@@ -125,8 +125,6 @@ class Line:
     """The dataset, run or source that goes before the options."""
     idle: list[str] = field(default_factory=list)
     """Options without a part in this command."""
-    described: list[tuple[str, str]] = field(default_factory=list)
-    """Options, with their values, that a run must have been trained with."""
     notes: list[str] = field(default_factory=list)
     """Sentences for the user on data and settings that were chosen."""
     _options: dict[str, tuple[str, str | None]] = field(default_factory=dict)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from foretaste.cli.nvidia_line import VAE_MODELS, Line, long_name
+from foretaste.cli.nvidia_line import VAE_MODELS, Line
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.errors import RunError, SettingError
+from foretaste.runs.paths import CONFIG
 
 DATA = Path("/data")
 """The scripts' own folder of data, mounted in their containers."""
@@ -21,37 +20,21 @@ SUCCESSOR = Path("datasets")
 _RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
 """The unpacked data of the VAE's guide, below ``--data_dir``."""
 
-_TF_CHECKPOINT = re.compile(r"\.ckpt(-\d+)?(\.(index|meta|data-\d+-of-\d+))?$")
-
 
 def run(line: Line, written: str, path: str) -> str:
     """The run of a checkpoint: of ``RUN/model.ckpt``, RUN.
 
     RunError for a checkpoint of TensorFlow.
     """
-    from foretaste.runs.paths import CONFIG
-
     checkpoint = Path(path)
-    named = _TF_CHECKPOINT.search(checkpoint.name)
-    is_part = named and (named[3] or checkpoint.with_name(f"{checkpoint.name}.index").exists())
-    if is_part or (not (checkpoint / CONFIG).exists() and any(checkpoint.glob("*.ckpt*.index"))):
+    is_named = ".ckpt" in checkpoint.name
+    directory = checkpoint.parent if is_named else checkpoint
+    if any(directory.glob("*.ckpt*.index")) and not (directory / CONFIG).exists():
         raise RunError(
             f"{path} is a checkpoint of TensorFlow, which cannot be read here: train the model "
             "again, on the same data, and name the run's directory"
         )
-    return str(checkpoint.parent) if named and not checkpoint.exists() else path
-
-
-def idle_run(line: Line, written: str, path: str) -> None:
-    """Nothing but a note: weights change nothing about speed.
-
-    RunError where no run is there, SettingError for one of another model.
-    """
-    place = run(line, written, path)
-    model, _ = _settings_of_run(place)
-    if model != line.command.model:
-        raise SettingError(f"{written} {place} is a run of {model}, not of {line.command.model}")
-    line.idle.append(written)
+    return str(directory) if is_named else path
 
 
 def dataset(line: Line, written: str, path: str) -> str:
@@ -143,34 +126,15 @@ def is_raw(place: str | None) -> bool:
     return Path(place).exists() and not (Path(place) / FILE_NAME).is_file()
 
 
-def check_run(line: Line) -> None:
-    """SettingError where no run is named, or it was trained with other settings than said."""
-    if line.place is None:
-        raise SettingError(
-            "a test needs the run to test: --load-checkpoint-path RUN or --checkpoint-dir RUN"
-        )
-    if not line.described:
-        return
-    _, settings = _settings_of_run(line.place)
-    for written, value in line.described:
-        found = settings.get(long_name(written).removeprefix("--"))
-        kept = " ".join(map(str, found)) if isinstance(found, list) else str(found)
-        if value.replace(",", " ").split() != kept.split():
-            raise SettingError(
-                f"{written} is {value}, but {line.place} was trained with {kept}; "
-                "leave it out: the run keeps its own"
-            )
-
-
 def replace_as_theirs(line: Line) -> None:
     """Write over run, log and results, as the scripts did; not over a run of another model."""
-    from foretaste.runs.paths import CONFIG
+    from foretaste.runs.config import read_run_config
     from foretaste.training.logs import results_in
 
     run_path, log, results = map(line.value_of, ("--run", "--log-path", "--results-dir"))
     taken = []
-    if run_path and (Path(run_path) / CONFIG).is_file():
-        if _settings_of_run(run_path)[0] != line.command.model:
+    if run_path and (config := Path(run_path) / CONFIG).is_file():
+        if read_run_config(config).model != line.command.model:
             return
         taken.append(run_path)
     if log and Path(log).is_file() and Path(log).stat().st_size > 0:
@@ -244,14 +208,3 @@ def _raw_ml_20m(directory: str) -> str | None:
     """The unpacked data set of the VAE's guide; None where it is not there."""
     raw = Path(directory) / _RAW_ML_20M
     return str(raw) if raw.is_dir() else None
-
-
-def _settings_of_run(path: str) -> tuple[str, dict[str, Any]]:
-    """The model of a run and its settings; RunError where there is no such run."""
-    from foretaste.runs.config import read_run_config
-    from foretaste.runs.paths import CONFIG
-
-    if not (Path(path) / CONFIG).is_file():
-        raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
-    config = read_run_config(Path(path) / CONFIG)
-    return config.model, dict(config.model_config)
