@@ -403,6 +403,16 @@ def test_what_acts_here_and_did_not_there_is_said(line: str, notes: list[str]) -
     assert translated(line)[1] == notes
 
 
+def test_loss_scaling_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "0")
+    assert translated("train vae data --train")[1] == [
+        "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING=0 is TensorFlow's: here bf16 has no loss "
+        "scale, and that of fp16 adapts, or is --loss-scale"
+    ]
+    assert translated("train vae data --epochs 3")[1] == []
+    assert translated("prepare ratings.csv --data-dir x")[1] == []
+
+
 @pytest.mark.parametrize(
     ("line", "capability", "precision"),
     [

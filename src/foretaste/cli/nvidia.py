@@ -329,14 +329,20 @@ _IDLE = {
 """Reasons why options are idle, by our command."""
 
 _TF32 = "NVIDIA_TF32_OVERRIDE"
+_LOSS_SCALING = "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING"
 
 
 def _general_notes(line: Line) -> Iterator[str]:
-    """Notes on options that act here only, and on idle ones."""
+    """Notes on options that act here only, on TensorFlow's loss scaling, and on idle ones."""
     for option, text in _ACTS_HERE.items() if line.command.verb == "train" else ():
         written, value = line.written_for(option), line.value_of(option)
         is_theirs = written == "--lam" if option == "--l2" else line.script_model in NCF_MODELS
         if written is not None and is_theirs:
             yield f"{written} {value}: {text}"
+    if line.command.verb != "prepare" and _LOSS_SCALING in os.environ:
+        yield (
+            f"{_LOSS_SCALING}={os.environ[_LOSS_SCALING]} is TensorFlow's: here bf16 has no loss "
+            "scale, and that of fp16 adapts, or is --loss-scale"
+        )
     if line.idle:
         yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"
