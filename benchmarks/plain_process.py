@@ -7,10 +7,10 @@ serves the other. Threads are those of the benchmark, on both sides.
 from __future__ import annotations
 
 import multiprocessing
-import pickle
-from contextlib import suppress
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,75 +59,48 @@ class PlainProcess:
     """
 
     def __init__(self, case: PlainCase) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, case), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
         try:
             self.chunk: int
             self.epochs: Epochs
-            self.chunk, self.epochs = self._answer()
+            self.chunk, self.epochs = self._answer(_build, case)
         except BaseException:
             self.close()
             raise
 
     def train_epoch(self, is_warmup: bool) -> None:
         """Have one more epoch trained, and count it in ``epochs``."""
-        seconds, memory = self._answer(ask=True)
+        seconds, memory = self._answer(_train_epoch)
         self.epochs.add(seconds, is_warmup, memory)
 
     def close(self) -> None:
         """End the process."""
-        self._process.terminate()
-        self._process.join()
-        self._pipe.close()
+        self._pool.shutdown()
 
-    def _answer(self, *, ask: bool = False) -> Any:
+    def _answer(self, work: Callable[..., Any], *arguments: object) -> Any:
         try:
-            if ask:
-                self._pipe.send(None)
-            answer = self._pipe.recv()
-        except (EOFError, OSError) as error:
-            self._process.join()
-            raise TrainingError(self._why_ended()) from error
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _why_ended(self) -> str:
-        code = self._process.exitcode
-        if code is not None and code < 0:
-            return (
-                f"the process of the plain loop was killed (signal {-code}), often for want of "
-                "memory; choose a smaller --shape"
-            )
-        return (
-            f"the process of the plain loop ended with exit code {code}, for what it says above; "
-            'a script that runs benchmarks does so below if __name__ == "__main__":'
-        )
+            return self._pool.submit(work, *arguments).result()
+        except BrokenProcessPool as error:
+            raise TrainingError(
+                "the process of the plain loop ended, often for want of memory; "
+                "choose a smaller --shape"
+            ) from error
 
 
-def _serve(pipe: Connection, case: PlainCase) -> None:
-    """Build, then train an epoch for each message, until the other end is closed."""
+_built: list[tuple[PlainTraining, PeakMemory]] = []
+"""The training of this process, where it is that of the plain loop."""
+
+
+def _build(case: PlainCase) -> tuple[int, Epochs]:
     torch.set_num_threads(case.num_threads)
-    try:
-        device = torch.device(case.plan.device)
-        load_libraries(device)
-        memory = PeakMemory(device)
-        built: list[PlainTraining] = []
-        build_s = timed(lambda: built.append(case.build()), device)
-        (training,) = built
-        pipe.send((training.chunk, Epochs(training.num_samples, build_s=build_s)))
-        with suppress(EOFError):
-            while True:
-                pipe.recv()
-                seconds = training.epoch()
-                pipe.send((seconds, memory.as_numbers()))
-    except Exception as error:
-        try:
-            pipe.send(error)
-        except (pickle.PicklingError, TypeError, AttributeError):
-            pipe.send(TrainingError(f"the plain loop failed: {error!r}"))
-    except KeyboardInterrupt:
-        pass
+    device = torch.device(case.plan.device)
+    load_libraries(device)
+    memory = PeakMemory(device)
+    build_s = timed(lambda: _built.append((case.build(), memory)), device)
+    training, _ = _built[0]
+    return training.chunk, Epochs(training.num_samples, build_s=build_s)
+
+
+def _train_epoch() -> tuple[float, dict[str, Any]]:
+    training, memory = _built[0]
+    return training.epoch(), memory.as_numbers()

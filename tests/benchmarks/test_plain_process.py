@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
-from typing import cast
 
 import pytest
 
-from benchmarks import plain_process
-from benchmarks.plain_process import PlainCase, PlainProcess, _serve
+from benchmarks.plain_process import PlainCase, PlainProcess
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.session import Session
 from foretaste.errors import TrainingError
@@ -51,42 +47,7 @@ def test_its_errors_are_ours(case: PlainCase) -> None:
 
 
 def test_a_killed_process_is_an_error(plain: PlainProcess) -> None:
-    plain._process.kill()
-    with pytest.raises(TrainingError, match=r"signal 9.*smaller --shape"):
+    for process in plain._pool._processes.values():
+        process.kill()
+    with pytest.raises(TrainingError, match=r"ended.*smaller --shape"):
         plain.train_epoch(False)
-
-
-def test_a_process_that_cannot_begin_says_so(
-    case: PlainCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where a script lacks its ``__main__`` guard."""
-    monkeypatch.setattr(plain_process, "_serve", _leave)
-    with pytest.raises(TrainingError, match=r"exit code 3.*__main__"):
-        PlainProcess(case)
-
-
-def test_errors_that_cannot_be_sent_are_described(
-    case: PlainCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent = []
-
-    class Pipe:
-        def send(self, message: object) -> None:
-            pickle.dumps(message)
-            sent.append(message)
-
-    def fail(self: PlainCase) -> None:
-        class LocalError(Exception):
-            pass
-
-        raise LocalError("odd")
-
-    monkeypatch.setattr(PlainCase, "build", fail)
-    _serve(cast(Connection, Pipe()), case)
-    (message,) = sent
-    assert isinstance(message, TrainingError)
-    assert "odd" in str(message)
-
-
-def _leave(*_: object) -> None:
-    raise SystemExit(3)
