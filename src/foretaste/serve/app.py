@@ -30,7 +30,7 @@ from foretaste.serve.errors import HANDLERS, ServiceError, overloaded
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.guard import Guard
 from foretaste.serve.models import ModelStore
-from foretaste.serve.openapi import document
+from foretaste.serve.openapi import ENDPOINTS, document
 from foretaste.serve.schemas import (
     EventsBody,
     HistoryQuery,
@@ -121,17 +121,7 @@ class Service:
     def app(self) -> ASGIApp:
         """The application, with token and Host checked and every request counted."""
         routes = [
-            _route("/v1/recommend", self.recommend, "POST"),
-            _route("/v1/events", self.events, "POST"),
-            _route("/v1/similar", self.similar, "POST"),
-            _route("/v1/items", self.items),
-            _route("/v1/users", self.users),
-            _route("/v1/history", self.history),
-            _route("/v1/models", self.models),
-            _route("/v1/run", self.run),
-            _route("/v1/reload", self.reload_requested, "POST"),
-            _route("/healthz", self.healthz),
-            _route("/readyz", self.readyz),
+            *(_route(one.path, getattr(self, name), one.method) for name, one in ENDPOINTS.items()),
             _route("/metrics", self.metrics_text),
             _route("/openapi.json", self.openapi),
             *(_route(path, page.respond) for path in page.FILES),

@@ -1,9 +1,10 @@
-"""The OpenAPI document of the service, made of its schemas; its examples are run as tests."""
+"""The endpoints of the service, and the OpenAPI document that is made of them; its examples are run
+as tests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -11,15 +12,6 @@ from pydantic.json_schema import models_json_schema
 from foretaste import __version__
 from foretaste.serve import schemas
 from foretaste.serve.run_info import RunResponse
-from foretaste.serve.schemas import (
-    EventsBody,
-    HistoryQuery,
-    RecommendBody,
-    ReloadBody,
-    RunQuery,
-    SearchQuery,
-    SimilarBody,
-)
 
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
@@ -37,145 +29,146 @@ _ERRORS = {
 _ANSWERING = (400, 413, 415, 422, 503, 504)
 _FINDING = (422, 503, 504)
 
-RECOMMEND_EXAMPLE = {"users": [{"user_id": 7}, {"history": [1, 5]}], "k": 2}
-EVENTS_EXAMPLE = {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]}
-SIMILAR_EXAMPLE = {"item_ids": [1], "k": 2}
+
+class Endpoint(NamedTuple):
+    """A path of the API."""
+
+    path: str
+    summary: str
+    response: type[BaseModel]
+    asked: type[BaseModel] | None = None
+    """The body, where there is an example of it; else the parameters."""
+    example: dict[str, Any] | None = None
+    errors: tuple[int, ...] = ()
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.example is None else "POST"
+
+
+ENDPOINTS = {
+    "recommend": Endpoint(
+        "/v1/recommend",
+        "Recommend items to users, known or new",
+        schemas.RecommendResponse,
+        schemas.RecommendBody,
+        {"users": [{"user_id": 7}, {"history": [1, 5]}], "k": 2},
+        _ANSWERING,
+    ),
+    "events": Endpoint(
+        "/v1/events",
+        "Keep interactions, which the next lists of their users reflect",
+        schemas.EventsResponse,
+        schemas.EventsBody,
+        {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]},
+        (404, *_ANSWERING),
+    ),
+    "similar": Endpoint(
+        "/v1/similar",
+        "List the items most similar to items",
+        schemas.SimilarResponse,
+        schemas.SimilarBody,
+        {"item_ids": [1], "k": 2},
+        _ANSWERING,
+    ),
+    "items": Endpoint(
+        "/v1/items",
+        "Find items by a part of their id or title",
+        schemas.ItemsResponse,
+        schemas.SearchQuery,
+        errors=_FINDING,
+    ),
+    "users": Endpoint(
+        "/v1/users",
+        "Find users of the run by a part of their id",
+        schemas.UsersResponse,
+        schemas.SearchQuery,
+        errors=_FINDING,
+    ),
+    "history": Endpoint(
+        "/v1/history",
+        "List the items that a user has",
+        schemas.HistoryResponse,
+        schemas.HistoryQuery,
+        errors=_FINDING,
+    ),
+    "models": Endpoint("/v1/models", "List the runs that answer", schemas.ModelsResponse),
+    "run": Endpoint(
+        "/v1/run",
+        "Describe the training of a run",
+        RunResponse,
+        schemas.RunQuery,
+        errors=(422,),
+    ),
+    "reload_requested": Endpoint(
+        "/v1/reload",
+        "Load anew what the directories of the runs hold now",
+        schemas.ModelsResponse,
+        schemas.ReloadBody,
+        {},
+        (400, 409, 413, 415, 422, 504),
+    ),
+    "healthz": Endpoint("/healthz", "Say that the process is alive", schemas.Status),
+    "readyz": Endpoint("/readyz", "Say that the runs are loaded and warm", schemas.Status),
+}
+"""By the names of the methods that answer them."""
 
 
 def document(runs: Sequence[str]) -> dict[str, Any]:
     """The document for runs of these names."""
-    responses: list[type[BaseModel]] = [
-        schemas.RecommendResponse,
-        schemas.SimilarResponse,
-        schemas.EventsResponse,
-        schemas.ItemsResponse,
-        schemas.UsersResponse,
-        schemas.HistoryResponse,
-        schemas.ModelsResponse,
-        RunResponse,
-        schemas.Status,
-        schemas.ErrorResponse,
-    ]
-    queries = (SearchQuery, HistoryQuery, RunQuery)
-    described: list[tuple[type[BaseModel], Any]] = [
-        (RecommendBody, "validation"),
-        (SimilarBody, "validation"),
-        (EventsBody, "validation"),
-        (ReloadBody, "validation"),
-        *((kind, "validation") for kind in queries),
-        *((kind, "serialization") for kind in responses),
-    ]
-    _, definitions = models_json_schema(described, ref_template=_REF)
+    described: list[tuple[type[BaseModel], Any]] = [(schemas.ErrorResponse, "serialization")]
+    for endpoint in ENDPOINTS.values():
+        described.append((endpoint.response, "serialization"))
+        if endpoint.asked is not None:
+            described.append((endpoint.asked, "validation"))
+    _, definitions = models_json_schema([*dict.fromkeys(described)], ref_template=_REF)
     components = definitions["$defs"]
-    for body in (RecommendBody, SimilarBody, *queries):
-        components[body.__name__]["properties"]["model"]["anyOf"][0]["enum"] = [*runs]
-    search, history, run = (_parameters(components.pop(kind.__name__)) for kind in queries)
+    for kind, mode in described:
+        if mode == "validation" and "model" in kind.model_fields:
+            components[kind.__name__]["properties"]["model"]["anyOf"][0]["enum"] = [*runs]
+    paths = {
+        endpoint.path: {endpoint.method.lower(): _operation(endpoint, components)}
+        for endpoint in ENDPOINTS.values()
+    }
+    queries = {kind.__name__ for kind, _ in described if kind.__name__.endswith("Query")}
     return {
         "openapi": "3.1.0",
         "info": {"title": "foretaste", "version": __version__},
-        "paths": {
-            "/v1/recommend": _post(
-                "Recommend items to users, known or new",
-                RecommendBody,
-                schemas.RecommendResponse,
-                RECOMMEND_EXAMPLE,
-            ),
-            "/v1/events": _post(
-                "Keep interactions, which the next lists of their users reflect",
-                EventsBody,
-                schemas.EventsResponse,
-                EVENTS_EXAMPLE,
-                (404, *_ANSWERING),
-            ),
-            "/v1/similar": _post(
-                "List the items most similar to items",
-                SimilarBody,
-                schemas.SimilarResponse,
-                SIMILAR_EXAMPLE,
-            ),
-            "/v1/items": _get(
-                "Find items by a part of their id or title",
-                schemas.ItemsResponse,
-                _FINDING,
-                search,
-            ),
-            "/v1/users": _get(
-                "Find users of the run by a part of their id",
-                schemas.UsersResponse,
-                _FINDING,
-                search,
-            ),
-            "/v1/history": _get(
-                "List the items that a user has", schemas.HistoryResponse, _FINDING, history
-            ),
-            "/v1/models": _get("List the runs that answer", schemas.ModelsResponse),
-            "/v1/run": _get("Describe the training of a run", RunResponse, (422,), run),
-            "/v1/reload": _post(
-                "Load anew what the directories of the runs hold now",
-                ReloadBody,
-                schemas.ModelsResponse,
-                {},
-                (400, 409, 413, 415, 422, 504),
-            ),
-            "/healthz": _get("Say that the process is alive", schemas.Status),
-            "/readyz": _get("Say that the runs are loaded and warm", schemas.Status),
-        },
+        "paths": paths,
         "components": {
-            "schemas": components,
+            "schemas": {name: one for name, one in components.items() if name not in queries},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
     }
 
 
-def _parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parameters of a query, as the document has them."""
-    required = schema.get("required", ())
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": described}
-        for name, described in schema["properties"].items()
-    ]
-
-
-def _get(
-    summary: str,
-    response: type[BaseModel],
-    errors: tuple[int, ...] = (),
-    parameters: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    operation = {"summary": summary, "responses": _responses(response, (401, 421, *errors))}
-    return {"get": operation | ({"parameters": parameters} if parameters else {})}
-
-
-def _post(
-    summary: str,
-    body: type[BaseModel],
-    response: type[BaseModel],
-    example: dict[str, Any],
-    errors: tuple[int, ...] = _ANSWERING,
-) -> dict[str, Any]:
-    return {
-        "post": {
-            "summary": summary,
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": _reference(body), "example": example}},
-            },
-            "responses": _responses(response, (401, 421, *errors)),
-        }
+def _operation(endpoint: Endpoint, components: dict[str, Any]) -> dict[str, Any]:
+    answers = {200: ("Answered.", endpoint.response)}
+    errors = (401, 421, *endpoint.errors)
+    answers |= {status: (_ERRORS[status], schemas.ErrorResponse) for status in errors}
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "responses": {
+            str(status): {
+                "description": text,
+                "content": {"application/json": {"schema": _reference(kind)}},
+            }
+            for status, (text, kind) in sorted(answers.items())
+        },
     }
-
-
-def _responses(response: type[BaseModel], errors: tuple[int, ...]) -> dict[str, Any]:
-    described = {200: ("Answered.", response)}
-    described |= {status: (_ERRORS[status], schemas.ErrorResponse) for status in errors}
-    return {
-        str(status): {
-            "description": text,
-            "content": {"application/json": {"schema": _reference(kind)}},
-        }
-        for status, (text, kind) in sorted(described.items())
-    }
+    if endpoint.asked is None:
+        return operation
+    if endpoint.example is None:
+        query = components[endpoint.asked.__name__]
+        required = query.get("required", ())
+        operation["parameters"] = [
+            {"name": name, "in": "query", "required": name in required, "schema": described}
+            for name, described in query["properties"].items()
+        ]
+        return operation
+    content = {"schema": _reference(endpoint.asked), "example": endpoint.example}
+    return operation | {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 def _reference(kind: type[BaseModel]) -> dict[str, str]:
