@@ -47,15 +47,6 @@ def test_ease_is_not_advised_for_a_huge_catalogue(foretaste: Foretaste, tmp_path
     assert "order of interactions" not in done.out, "nothing is held out"
 
 
-@pytest.mark.parametrize("line", ["prepare ratings.csv", "train vae ratings.csv"])
-def test_weights_are_refused_with_the_reason(foretaste: Foretaste, line: str) -> None:
-    done = foretaste(f"{line} --weight-column rating")
-    assert done.status == 2
-    said = " ".join(done.err.split())
-    assert "Unknown option: --weight-column. No model here weighs rows: an interaction" in said
-    assert "--rating-column COLUMN --min-rating N leaves low ones out." in said
-
-
 def test_settings_reach_the_dataset(foretaste: Foretaste, tmp_path: Path) -> None:
     options = "--protocol held-out-users --num_heldout_users 9 --min-item-users 2 --seed 5"
     done = foretaste(f"prepare ratings.csv {options} -o", tmp_path / "made")
@@ -100,23 +91,6 @@ def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) ->
 GUESTS = "user_id,item_id,quantity\n" + "".join(f"{n % 9 or ''},{n % 5},1\n" for n in range(90))
 
 
-@pytest.mark.parametrize("verb", ["train ease", "compete", "tune ease"])
-def test_an_option_that_prepare_alone_has_is_said_to_be_given_there(
-    foretaste: Foretaste, tmp_path: Path, verb: str
-) -> None:
-    (tmp_path / "my orders.csv").write_text(GUESTS)
-    path = f"'{tmp_path}/my orders.csv'"
-    options = "--protocol held-out-users --empty-ids drop --output"
-    done = foretaste(f"{verb} --protocol held-out-users", tmp_path / "my orders.csv")
-    assert done.status == 2
-    assert done.err.endswith(
-        f"; --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an empty id. "
-        f"To give --empty-ids, first foretaste prepare {path} {options} DIR, then name DIR here\n"
-    )
-    done = foretaste(f"prepare {options}", tmp_path / "made", tmp_path / "my orders.csv")
-    assert done.status == 0, done.err
-
-
 def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_path: Path) -> None:
     (tmp_path / "orders.csv").write_text(GUESTS.replace("\n,", "\n0,"))
     said = (
@@ -130,10 +104,6 @@ def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_
         done = foretaste(line)
         assert done.status == 0, done.err
         assert said in done.out
-        assert (
-            f"first foretaste prepare {tmp_path}/orders.csv --rating-column ... "
-            "--time-column ... --min-rating ... --output DIR"
-        ) in done.out
     table = foretaste(line.replace("/ease", "/again"), "--format csv")
     assert "Prepared" not in table.out
 

@@ -117,12 +117,6 @@ def test_nobody_left_is_an_empty_list(foretaste: Foretaste) -> None:
     assert json.loads(done.out) == []
 
 
-def test_unknown_users_are_for_those_asked_by_id(foretaste: Foretaste) -> None:
-    done = foretaste("recommend runs/vae --history 1 --unknown skip")
-    assert done.status == 2
-    assert "--unknown skip is for --user and --users-file" in done.err
-
-
 def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
     stock = tmp_path / "stock.csv"
     stock.write_text("stock,movieId\n40,1\n41,2\n42,3\n43,4\n44,5\n")
@@ -147,8 +141,6 @@ def test_files_of_ids_in_the_words_of_a_shop(foretaste: Foretaste, tmp_path: Pat
     } == {7: {1, 2}, 11: {1, 2}}
     done = foretaste(f"{line} --user 7 --encoding latin-1")
     assert "looks like item_id: 'Platz', 'Größe', 'Artikel'; name the one with the ids" in done.err
-    done = foretaste(f"recommend runs/gmf --user 7 {how}")
-    assert "can be said of --users-file, --histories-file and @FILE alone" in done.err
 
 
 @pytest.mark.parametrize("option", ["--candidates @", "--exclude 1 @", "--users-file "])
@@ -253,36 +245,6 @@ def without_score(row: str) -> str:
     """A row, less what depends on how many users were answered at once."""
     about, rank, item_id, _score, title = row.split(",", 4)
     return f"{about},{rank},{item_id},{title}"
-
-
-def test_ids_with_commas_between_them_are_no_single_id(foretaste: Foretaste) -> None:
-    done = foretaste("recommend runs/gmf --history 1,5 -k 3")
-    assert done.status == 2
-    assert done.err == "error: no item has the id '1,5'; did you mean --history 1 5?\n"
-    done = foretaste("recommend runs/gmf --history 7 1,5 -k 3")
-    assert done.err == "error: no item has the id '1,5'; did you mean --history 1 5?\n"
-    done = foretaste("recommend runs/gmf --history 1,nope -k 3")
-    assert "'1,nope'; the run's item ids are integers such as" in done.out
-
-
-def test_an_id_with_a_comma_is_an_id(foretaste: Foretaste, tmp_path: Path) -> None:
-    items = ["1", "5", "1,5", "7"]
-    rows = [f'{user},"{item}"' for user in range(8) for item in items if user % 4 != len(item)]
-    (tmp_path / "commas.csv").write_text("\n".join(["user_id,item_id", *rows]))
-    for line in (
-        f"prepare {tmp_path}/commas.csv --output {tmp_path}/data",
-        f"train popularity {tmp_path}/data --run {tmp_path}/run",
-    ):
-        done = foretaste(line)
-        assert done.status == 0, done.err
-    done = foretaste(f"recommend {tmp_path}/run --history 1,5 -k 2")
-    assert (done.status, done.err) == (0, "")
-
-
-def test_an_output_that_is_no_text_is_refused(foretaste: Foretaste) -> None:
-    done = foretaste("recommend runs/gmf --all --output \udcff.csv")
-    assert done.status == 2
-    assert "its name is not UTF-8 text; name another" in done.err
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc here")

@@ -104,32 +104,6 @@ def test_a_replacement_that_goes_on_says_where_it_is_in_the_end(
     assert log.read_bytes() == Run.open(tmp_path / "other").log.path.read_bytes()
 
 
-def test_a_report_follows_what_goes_on(
-    interrupt: Callable[[int], None], foretaste: Foretaste, tmp_path: Path
-) -> None:
-    interrupt(signal.SIGINT)
-    report, run = tmp_path / "report.html", tmp_path / "run"
-    assert foretaste(f"train gmf data {SMALL} --run {run} --report {report}").status == 130
-    assert not report.exists()
-    done = foretaste(f"train --resume {run} --report {tmp_path}")
-    assert (done.status, Run.open(run).is_finished) == (2, False)
-    assert "must end in .html or .md" in done.err
-    done = foretaste(f"train --resume {run} --report {report}")
-    assert done.status == 0, done.err
-    measured = Run.open(run).metrics
-    assert measured is not None
-    value = measured["ndcg@10"]
-    assert f"{value:.4f}" in report.read_text(encoding="utf-8")
-
-    both = tmp_path / "both.html"
-    done = foretaste(f"compare {run} runs/popularity --html {both}")
-    assert done.status == 0, done.err
-    text = both.read_text(encoding="utf-8")
-    # a training that was interrupted has no whole time
-    assert re.search(r"<th scope=\"row\">run</th>(<td><span>[^<]+</span></td>){5}"
-                     r"<td><span>-</span>", text)  # fmt: skip
-
-
 def test_a_dataset_that_was_moved_is_named(
     interrupt: Callable[[int], None], foretaste: Foretaste, tmp_path: Path
 ) -> None:

@@ -14,17 +14,14 @@ from foretaste.cli.app import main
 LINES = {
     "prepare": "prepare ratings.csv --items items.csv --output made",
     "train": "train gmf data --factors 4 --epochs 2 --batch-size 500 --run runs/made",
-    "fit": "train ease data --run runs/made",
     "evaluate": "evaluate runs/vae",
     "compare": "compare runs/popularity runs/vae",
     "report": "report runs/vae --output made.html --num-people 0",
     "recommend": "recommend runs/vae --all --output made.parquet",
-    "blend": "blend runs/popularity runs/vae --run runs/made",
-    "export": "export runs/vae --format torch --output made --check 5",
+    "export": "export runs/vae --format torch --output made",
     "compete": "compete data --models popularity ease --output made",
-    "tune": "tune ease data --trials 2 --output made",
 }
-MODES = [(verb, mode) for verb in LINES for mode in ("piped", "NO_COLOR")] + [("train", "")]
+MODES = [(verb, "piped") for verb in LINES] + [("train", "NO_COLOR"), ("train", "")]
 COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9\d|10\d)(?:;\d+)*m")
 
 

@@ -42,7 +42,6 @@ def test_a_training_as_it_is_read(foretaste: Foretaste, tmp_path: Path) -> None:
     assert re.search(r"  evaluation  min \S+ s, mean \S+ s, .* users/s, .* samples/s\n", done.out)
     assert re.search(r"^ metric +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)
     assert "\ntest part, protocol leave-one-out, candidates full, 120 users\n" in done.out
-    assert done.out.count("definitions: --definitions prints them here") == 1
     assert "@k: " not in done.out
     assert f"\nRun: {run}\nNext:\n  foretaste recommend {run} --user 1\n" in done.out
     assert Run.open(run).has_weights
@@ -134,22 +133,6 @@ def test_like_takes_a_dataset_as_it_is(foretaste: Foretaste, tmp_path: Path, lin
     assert Run.open(tmp_path / "again").config.dataset.protocol == "leave-one-out"
 
 
-def test_columns_of_a_raw_file_are_named_as_for_prepare(
-    foretaste: Foretaste, tmp_path: Path
-) -> None:
-    lines = "".join(f"{user};{item}\n" for user in "abcdef" for item in range(5))
-    (tmp_path / "odd.csv").write_text("who;what\n" + lines)
-    line = f"train popularity {tmp_path}/odd.csv --run {tmp_path}/run"
-    done = foretaste(line)
-    assert done.status == 2
-    assert "--user-column ... --item-column ..." in done.err
-    done = foretaste(f"{line} --user-column who --item-column what")
-    assert "--user-column, which belongs to foretaste prepare. Prepare the files first" in done.err
-    named = "--user-column who --item-column what"
-    done = foretaste(f"prepare {tmp_path}/odd.csv {named} --output {tmp_path}/made")
-    assert done.status == 0, done.err
-
-
 def test_only_runs_that_can_be_compared_suggest_it(foretaste: Foretaste, tmp_path: Path) -> None:
     suggestion = "foretaste compare "
     assert suggestion in foretaste(f"train popularity data --run {tmp_path}/one").out
@@ -183,15 +166,6 @@ def test_the_list_length_that_chose_the_epoch_is_shown(
     options = "--factors 4 --epochs 1 --select-by hr@7"
     done = foretaste(f"train gmf data {options} --run {tmp_path}/run")
     assert re.search(r"^ metric +@7 +@10 +@20 +@50 +@100 *$", done.out, re.MULTILINE)
-
-
-def test_definitions_are_printed_where_they_are_asked_for(
-    foretaste: Foretaste, tmp_path: Path
-) -> None:
-    done = foretaste(f"train popularity data --definitions --run {tmp_path}/run")
-    assert "candidates full: the whole catalogue" in done.out
-    assert "\nndcg@k: DCG of the first k" in done.out
-    assert "--definitions" not in done.out
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import torch
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.export import export_run, exporting, formats, parity
+from foretaste.export import export_run, formats, parity
 from foretaste.models.baselines.ials_scorer import FoldInScorer
 from foretaste.models.scorer import item_chunks
 from foretaste.ops.least_squares import FixedVectors, solve_rows
@@ -86,28 +86,9 @@ def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
     assert (output / "model.pt2").is_file()
 
 
-def test_what_comes_there_meanwhile_is_kept(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = tmp_path / "out"
-    export_run(run, output, format="torch", k=2)
-
-    write_signature = exporting._write_signature
-
-    def write(*arguments: Any) -> None:
-        write_signature(*arguments)
-        (output / "client.py").touch()
-
-    monkeypatch.setattr(exporting, "_write_signature", write)
-    with pytest.raises(SettingError, match=r"holds 'client\.py' beside the export"):
-        export_run(run, output, format="torch", overwrite=True)
-    assert (output / "client.py").is_file()
-
-
 def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> None:
-    made = export_run(run, tmp_path / "out", format="torch", k=10_000, check=4)
+    made = export_run(run, tmp_path / "out", format="torch", k=10_000)
     assert made.k == run.num_items
-    assert made.parity.num_lists == 4 + 3
 
 
 def test_large_weights_lie_beside(

@@ -63,10 +63,6 @@ class AnswerOptions:
                 check_is_directory(output, size)
         elif all:
             raise SettingError("--all needs --output FILE: lists of everyone are not printed")
-        elif self.overwrite:
-            raise SettingError("--overwrite needs --output FILE: without one nothing is written")
-        elif self.spreadsheet_safe and self.format != "csv":
-            raise SettingError("--spreadsheet-safe is about CSV: add --format csv, or leave it out")
 
     @contextmanager
     def opened(self, run: Run) -> Iterator[Recommender]:

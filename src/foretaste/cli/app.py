@@ -121,21 +121,6 @@ _VERBS = {
     Rows of every measurement go to `--output FILE`; the table comes last.""",
 }
 
-_LOWER = {
-    "prepare": "lower --memory-limit and --threads",
-    "train": "lower --batch-size, --evaluation-batch or the model's sizes",
-    "evaluate": "lower --evaluation-batch",
-    "compare": "lower --evaluation-batch",
-    "report": "measure fewer runs at once, or others than the largest",
-    "compete": "lower --evaluation-batch",
-    "tune": "lower --batch-size, --evaluation-batch or the model's sizes",
-    "blend": "name fewer runs",
-    "recommend": "lower -k, or ask for fewer users at once",
-    "serve": "serve fewer runs, or ask for fewer --workers",
-    "export": "export smaller models: of smaller sizes, or of fewer users and items",
-}
-"""Ways to take less memory, by verb."""
-
 _OF_RANKS = ("train", "evaluate", "recommend", "bench")
 """Verbs that the ranks of torchrun share."""
 
@@ -202,5 +187,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     except Exception as error:
         if not was_refused(error):
             raise
-        lower = _LOWER.get(" ".join(line[:1]), "ask for less")
-        raise UnsupportedError(f"memory was refused by the system; {lower}") from error
+        raise UnsupportedError(
+            "memory was refused by the system; ask for less at once, with smaller batches, fewer "
+            "users or a smaller model"
+        ) from error

@@ -11,14 +11,12 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     Parameter,
-    UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
 from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import Threads, checked
-from foretaste.models.registry import MODEL_NAMES
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -133,64 +131,30 @@ def kinds_of(hint: Any) -> set[Any]:
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
 
 
-_OTHER_NAMES = {"--lr": "--learning-rate"}
-"""Options by the names that other programs have for them."""
-
-_NOWHERE = {
+_ELSEWHERE = {
+    "--lr": "Say --learning-rate.",
     "--weight-column": "No model here weighs rows: an interaction happened or it did not, whatever "
     "its rating or count. --rating-column COLUMN --min-rating N leaves low ones out.",
 }
-"""Options that other programs have, and the reason why there are none here."""
-
-
-_KEEPS_SETTINGS = {
-    "--resume": "A training goes on with the settings that it began with. To train its weights "
-    "further with others, begin a new one: foretaste train MODEL DATASET --from RUN",
-    "--like": "A run is repeated with the settings that it has. To change some, give all of your "
-    "own: foretaste train MODEL DATASET",
-}
-"""Commands of train that take no options of a model, and the ones that do."""
+"""Options that other programs have, and what to do here."""
 
 
 def explained(app: App, error: CycloptsError) -> str:
     """The message for a command line of ``app`` that cannot be read, and where help is."""
     words = ["foretaste", *(error.command_chain or ())]
-    unused = " ".join(error.unused_tokens or ())
     message = str(error)
     if isinstance(error, UnknownOptionError):
         message = _unknown_option(app, words, error)
-    elif isinstance(error, UnknownCommandError):
-        model = unused.partition(" ")[0]
-        message = _unknown_command(app, words, model, message)
-        if words[-1] == "tune" and model in MODEL_NAMES:
-            message = f"{model} has no settings to search: foretaste train {model} fits it."
-    elif isinstance(error, CoercionError):
-        kinds = kinds_of(error.argument.hint) if error.argument is not None else set()
-        number = "a number" if float in kinds else "a whole number" if int in kinds else None
-        if number is not None and error.token is not None and error.token.keyword is not None:
-            auto = " or auto" if "auto" in kinds else ""
-            message = f"{error.token.keyword} takes {number}{auto}, not {error.token.value!r}."
     elif isinstance(error, MissingArgumentError):
         assert error.argument is not None
-        stray = f", and nothing is known to do with {unused!r}" if unused else ""
         is_place = not error.argument.name.startswith("-")
         where = "; it goes before the options" if is_place else ""
-        message = f"{error.argument.name} is needed and not given{stray}{where}."
+        message = f"{error.argument.name} is needed and not given{where}."
         if error.keyword is not None:
             message = f"{error.keyword} needs a value."
     elif isinstance(error, UnusedCliTokensError):
-        message = f"Nothing is known to do with {unused!r}."
+        message = f"Nothing is known to do with {' '.join(error.unused_tokens or ())!r}."
     return f"{message}\nSee {' '.join(words)} --help."
-
-
-def _unknown_command(app: App, words: list[str], command: str, message: str) -> str:
-    """Cyclopts' message, with the command that is written so but for case where it names none."""
-    for word in words[1:]:
-        app = app[word]
-    meant = spelled_like(command, [name for name in app if not name.startswith("-")])
-    if not meant or "Did you mean" in message:
-        return message
-    return message.replace(f'"{command}".', f'"{command}". Did you mean "{meant[0]}"?', 1)
 
 
 def _options_of(command: App) -> set[str]:
@@ -202,11 +166,8 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     """The message for an option that the command of these words lacks: where it belongs, or which
     is spelled like it."""
     option = (error.token.keyword or error.token.value).replace("_", "-")
-    if option in _NOWHERE:
-        return f"Unknown option: {option}. {_NOWHERE[option]}"
-    ours = _OTHER_NAMES.get(option)
-    if any(ours in argument.names for argument in error.argument_collection):
-        return f"Unknown option: {option}. Say {ours}."
+    if option in _ELSEWHERE:
+        return f"Unknown option: {option}. {_ELSEWHERE[option]}"
     place = option.removeprefix("--").upper()
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
@@ -237,9 +198,5 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     suggestion = f" Did you mean {' or '.join(meant)}?" if meant else ""
     if not owners:
         return f"Unknown option: {option}.{suggestion}"
-    if words[-1] in _KEEPS_SETTINGS:
-        instead = _KEEPS_SETTINGS[words[-1]]
-        example = f"{instead} ..." if option in instead.split() else f"{instead} {option} ..."
-        return f"Unknown option: {option}. {example}"
     belongs = f"which belongs to {beside} {', '.join(owners)}."
     return f"Unknown option: {option}, {belongs}{suggestion if longer else ''}"

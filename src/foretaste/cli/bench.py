@@ -71,19 +71,7 @@ def _command(name: str, model: str) -> Callable[..., None]:
             getattr(import_module(f"foretaste.bench.{name}"), f"bench_{name}")(session, options)
         if not session.ranks.is_first:
             return
-        table, console = table_of(session.rows), stdout_console()
-        if not console.is_terminal:
-            say(console, f"{table.to_markdown()}\n")
-            return
-        from rich import box
-        from rich.table import Table
-
-        drawn = Table(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for number, heading in enumerate(table.headings):
-            drawn.add_column(heading, justify="right" if number else "left")
-        for row in table.rows:
-            drawn.add_row(*row)
-        console.print(drawn, markup=False)
+        say(stdout_console(), f"{table_of(session.rows).to_markdown()}\n")
 
     shown: Any = kind
     if name != "train":  # where none are sampled

@@ -90,7 +90,7 @@ def compete(
 
         board = compete_models(
             data,
-            models=[name for word in models for name in word.split(",")],
+            models=models,
             tune=tune,
             config=config,
             metrics=metrics,

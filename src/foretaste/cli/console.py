@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 MetricsFormat = Literal["table", "markdown", "csv", "json"]
 
-DEFINED_ELSEWHERE = "definitions: --definitions prints them here, docs/metrics.md has them all"
-"""Below numbers whose definitions are not printed with them."""
-
 _PIPE_WIDTH = 200
 """Columns a table may take where no terminal sets a limit."""
 

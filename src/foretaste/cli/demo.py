@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -20,7 +19,6 @@ from foretaste.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from foretaste.data import Dataset
     from foretaste.recommend import Answer
@@ -128,32 +126,20 @@ def _prepare(
 
 
 def _compare(runs: list[Run], console: Console) -> None:
-    """Print one table of all the runs, and how each interval lies to popularity's."""
+    """Print one table of all the runs."""
     from foretaste.report import compare_runs
     from foretaste.report.tables import HEADLINE, comparison_grid
 
     _title(console, "Compare on the held-out items, with 95 % intervals over users")
     evaluations = compare_runs(runs).evaluations
     stdout_console().print(comparison_grid(evaluations, HEADLINE).to_rich())
-    floor, *others = evaluations.items()
-    theirs = floor[1].metrics["ndcg@10"]
-    for label, evaluation in others:
-        ours = evaluation.metrics["ndcg@10"]
-        if ours.low is None or theirs.high is None:
-            text = "too few users to know"
-        elif ours.low <= theirs.high:
-            text = "its interval of ndcg@10 does not lie above popularity's"
-        else:
-            times = f", {ours.value / theirs.value:.1f} times as good" if theirs.value else ""
-            text = f"its interval of ndcg@10 lies above popularity's{times}"
-        say(console, f"{label}: {text}")
     say(console)
-    for line in floor[1].definitions(HEADLINE):
+    for line in next(iter(evaluations.values())).definitions(HEADLINE):
         say(console, line, "dim", folded=True)
 
 
 def _recommend(run: Run, console: Console) -> None:
-    """Print lists for a user of the data and for a new one, beside what each has."""
+    """Print lists for a user of the data and for a new one, below what each has."""
     import numpy as np
 
     from foretaste.recommend import Recommender
@@ -167,9 +153,9 @@ def _recommend(run: Run, console: Console) -> None:
     rich_enough = np.flatnonzero(lengths >= min(_SHORTEST_HISTORY, lengths.max()))
     user = rich_enough[[lengths[rich_enough].argmin()]]
     (user_id,) = run.users.ids(user)
-    known = run.items.ids(histories.rows(user).item_index)
+    known = run.items.titles(histories.rows(user).item_index) or []
     (answer,) = recommender.recommend([user_id], k=_NUM_RECOMMENDED)
-    console.print(_side_by_side(run, f"User {user_id}, known from training,", known, answer))
+    _say_list(console, f"User {user_id}, known from training,", known, answer)
 
     # Someone new has the best-known items of the genre with most items.
     genre_I = np.array(run.items.column("genre"))
@@ -177,27 +163,14 @@ def _recommend(run: Run, console: Console) -> None:
     of_genre = np.flatnonzero(genre_I == genres[num_items.argmax()])
     num_users_I = np.bincount(histories.item_index, minlength=len(genre_I))
     best_first = of_genre[np.argsort(-num_users_I[of_genre], kind="stable")]
-    new = run.items.ids(best_first[:_NEW_HISTORY])
-    (answer,) = recommender.recommend_for([new], k=_NUM_RECOMMENDED)
-    console.print(_side_by_side(run, "Someone new", new, answer))
+    new = best_first[:_NEW_HISTORY]
+    (answer,) = recommender.recommend_for([run.items.ids(new)], k=_NUM_RECOMMENDED)
+    _say_list(console, "Someone new", run.items.titles(new) or [], answer)
 
 
-def _side_by_side(run: Run, who: str, history: Sequence[Any], answer: Answer) -> Table:
-    """A table of somebody's items beside the recommended ones, title by title."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, caption=answer.reason, caption_justify="left"
-    )
-    table.add_column(f"{who} has")
-    table.add_column("is recommended", style="bold")
-    has = run.items.titles(run.items.lookup(history)) or []
-    recommended = [item.title for item in answer.items]
-    for left, right in zip_longest(has, recommended, fillvalue=""):
-        table.add_row(Text(left or ""), Text(right or ""))
-    return table
+def _say_list(console: Console, who: str, titles: Sequence[str | None], answer: Answer) -> None:
+    say(console, f"{who} has {'; '.join(map(str, titles))}", folded=True)
+    say(console, f"{answer}\n")
 
 
 def _title(console: Console, text: str) -> None:

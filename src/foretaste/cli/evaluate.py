@@ -11,7 +11,6 @@ from cyclopts import Parameter
 from foretaste._util.process import launch
 from foretaste.cli.arguments import FLAG, given_settings, unset, use_threads
 from foretaste.cli.console import (
-    DEFINED_ELSEWHERE,
     MetricsFormat,
     counting,
     note_if_unfinished,
@@ -117,10 +116,7 @@ def compare(
     split: Literal["test", "validation"] = "test",
     dataset: Path | None = None,
     device: str = "auto",
-    html: Path | None = None,
-    overwrite: Annotated[bool, FLAG] = False,
     format: MetricsFormat = "table",
-    definitions: Annotated[bool, FLAG] = False,
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """Put trained models side by side, with how each differs from the first on the same users.
@@ -138,13 +134,10 @@ def compare(
         dataset: Data to measure the runs on: where their dataset is now, or another, whose users
             and items are matched by id. Needed where they were trained on different ones.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
-        html: Write what is found to this file too, as foretaste report does; implies --more.
-        overwrite: Replace a report that is there already.
         format: How to print; csv and json hold every number.
-        definitions: Print the definition of each metric below the tables.
-        quiet: Print the tables and nothing else: no progress, definitions or notes.
+        quiet: Print the tables and nothing else: no progress and no notes.
     """
-    from foretaste.report import compare_runs, report_runs
+    from foretaste.report import compare_runs
     from foretaste.runs import Run
 
     if len(runs) < 2:
@@ -152,10 +145,6 @@ def compare(
             f"compare needs two runs or more, got {len(runs)}; runs go before the options"
         )
     metrics = canonical_metrics(metrics)
-    if html is not None:
-        from foretaste.report.contents import checked_output
-
-        checked_output(html, overwrite=overwrite)
     config = EvaluationConfig(
         k=lengths_of(metrics),
         more=more or measures_lists(metrics),
@@ -165,27 +154,11 @@ def compare(
         config = replace(config, candidates=candidates)
     opened = [Run.open(run) for run in runs]
     with counting(f"Ranking {split}", quiet=quiet) as progress:
-        if html is None:
-            comparison = compare_runs(
-                opened, config, split=split, dataset=dataset, device=device, progress=progress
-            )
-        else:
-            report = report_runs(
-                opened,
-                config,
-                metrics=metrics,
-                split=split,
-                dataset=dataset,
-                device=device,
-                progress=progress,
-            )
-            comparison = report.comparison
-            report.write(html, overwrite=overwrite)
+        comparison = compare_runs(
+            opened, config, split=split, dataset=dataset, device=device, progress=progress
+        )
     for each in opened:
         note_if_unfinished(each, quiet=quiet)
-    notes = comparison.notes(metrics if definitions else None)
-    if not definitions:
-        notes.append(DEFINED_ELSEWHERE)
     first = next(iter(comparison.evaluations))
     heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
     of_lists = [metric_name(kind, min(config.k)) for kind in LIST_METRICS] if more else []
@@ -196,4 +169,4 @@ def compare(
             (heading, difference_grid(comparison.differences, names)),
             *grids,
         ]
-    print_metrics(comparison.rows(), grids, [] if quiet else notes, format)
+    print_metrics(comparison.rows(), grids, [] if quiet else comparison.notes(), format)

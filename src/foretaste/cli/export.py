@@ -18,7 +18,6 @@ def export(
     output: Path,
     format: Literal["onnx", "torch"] = "onnx",
     k: int = 10,
-    check: int = 1000,
     overwrite: Annotated[bool, FLAG] = False,
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
@@ -29,8 +28,6 @@ def export(
         output: Directory of the program, new or empty.
         format: onnx for ONNX Runtime, torch for torch.export.load.
         k: Items in each list.
-        check: Users of the run whose lists of the program are compared with the run's own. Where
-            one differs, but for items of nearly the same score, nothing is written.
         overwrite: Replace the export in that directory.
         quiet: Print the program and nothing else.
     """
@@ -44,7 +41,6 @@ def export(
             output,
             format=format,
             k=k,
-            check=check,
             overwrite=overwrite,
             progress=progress,
         )

@@ -15,7 +15,7 @@ _FLAGS = frozenset(
         *("--amp", "--fp16", "--xla", "--no-neg-trick", "--verbose", "--trace"),
         *("--train", "--test", "--inference-benchmark"),
         *("--compile", "--tensorboard", "--overwrite", "--verified-negatives", "--cuda-graphs"),
-        *("--quiet", "-q", "--definitions"),
+        *("--quiet", "-q"),
     }
 )
 """Options of the scripts, and of ours beside them, that take no value."""

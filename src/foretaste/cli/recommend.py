@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,11 +60,6 @@ class Request:
             raise SettingError(
                 "say whom to recommend to: --user ID, --users-file FILE, --history ITEM_ID, "
                 f"--histories-file FILE or --all; {found}"
-            )
-        if self.unknown != "error" and not (self.user or self.users_file):
-            raise SettingError(
-                f"--unknown {self.unknown} is for --user and --users-file: with {given[0]} there "
-                "are no users that the run does not know; leave it out"
             )
 
     def histories(
@@ -139,17 +133,9 @@ def recommend(
     request, options = request or Request(), options or AnswerOptions()
     lists = lists or Lists()
     request.check()
-    given = [request.users_file, request.histories_file]
-    if files is not None and not any([*given, *map(_is_file, lists.exclude + lists.candidates)]):
-        raise SettingError(
-            "how a file is read can be said of --users-file, --histories-file and @FILE alone"
-        )
     options.check(all=request.all)
     if lists.reasons and (options.output is not None or options.format == "csv"):
-        raise SettingError(
-            "--reasons are printed, as a table or as JSON, and no column of a file or of CSV: "
-            "leave them out, or leave out --output and --format csv"
-        )
+        raise SettingError("--reasons are printed, as a table or as JSON: a file has none")
 
     from foretaste.runs import Run
 
@@ -159,7 +145,6 @@ def recommend(
     histories, user_ids = request.histories(files), request.user_ids(found.users, files)
     use_threads(threads)
     with options.opened(found) as recommender:
-        _check_commas(recommender.items, request.history)
         if options.output is not None:
             export: Callable[..., Export]
             if histories is None:
@@ -192,30 +177,16 @@ def recommend(
             )
 
 
-def _check_commas(items: IdTable, history: Sequence[str]) -> None:
-    """SettingError where items with commas between them were given as one that is none."""
-    joined = [given for given in history if "," in given and items.lookup([given])[0] < 0]
-    parts = [part.strip() for given in joined for part in given.split(",")]
-    if joined and (items.lookup(parts) >= 0).all():
-        raise SettingError(
-            f"no item has the id {joined[0]!r}; did you mean --history {shlex.join(parts)}?"
-        )
-
-
 def _parts(entries: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(entries), _USERS_AT_ONCE):
         yield entries[start : start + _USERS_AT_ONCE]
-
-
-def _is_file(given: str) -> bool:
-    return given.startswith("@")
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
     """The ids given, with those of a file in the place of each @FILE."""
     from foretaste.recommend import read_ids
 
-    parts = (read_ids(one[1:], items, files) if _is_file(one) else [one] for one in ids)
+    parts = (read_ids(one[1:], items, files) if one.startswith("@") else [one] for one in ids)
     return [*chain.from_iterable(parts)]
 
 

@@ -14,8 +14,6 @@ from foretaste._util.process import launch
 from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG, given_settings, use_threads
 from foretaste.cli.console import (
-    DEFINED_ELSEWHERE,
-    counting,
     say,
     say_next,
     stdout_console,
@@ -152,8 +150,7 @@ def resume(
     Args:
         run: Directory of the run.
         dataset: Where the run's dataset is now, if it is not where it was.
-        overwrite: Replace, in the end, what is there for --log-path and --results-dir, and a report
-            that is there already.
+        overwrite: Replace, in the end, what is there for --log-path and --results-dir.
         threads: CPU threads, of each rank; as many as PyTorch takes unless given.
     """
     use_threads(threads)
@@ -164,10 +161,8 @@ def resume(
     opened = Run.open(run)
 
     from foretaste import training
-    from foretaste.runs.run import dataset_of
     from foretaste.training.auto import asked_settings
 
-    report = _report_after(logs, lambda: dataset_of(opened, dataset), overwrite=overwrite)
     with displayed(asked_settings(opened), logs) as display:
         resumed = training.resume(
             opened,
@@ -176,7 +171,6 @@ def resume(
             logs=logs.config(),
             callback=display,
         )
-    report(resumed)
     print_run(resumed, logs)
 
 
@@ -214,7 +208,6 @@ def _train(
             Run.open(path)
     raw = raw or RawData()
     dataset = _opened(raw, sources, quiet=logs.quiet)
-    report = _report_after(logs, lambda: dataset, overwrite=place.overwrite)
 
     from foretaste import training
 
@@ -235,29 +228,7 @@ def _train(
             callback=display,
             **settings,
         )
-    report(run)
     print_run(run, logs)
-
-
-def _report_after(
-    logs: Logs, open_data: Callable[[], Dataset], *, overwrite: bool
-) -> Callable[[Run], None]:
-    """The report that a training ends with, if any; its place is checked at once."""
-    if logs.report is None:
-        return lambda run: None
-
-    from foretaste.report.contents import checked_report, report_runs
-
-    output, dataset = logs.report, open_data()
-    split = checked_report(output, dataset, overwrite=overwrite)
-
-    def write(run: Run) -> None:
-        with counting("Ranking for the report", quiet=logs.quiet) as progress:
-            report = report_runs([run], split=split, dataset=dataset, progress=progress)
-        if launch().rank == 0:
-            report.write(output, overwrite=overwrite)
-
-    return write
 
 
 def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
@@ -289,8 +260,7 @@ def displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
                 selected = summary.select_by
                 chosen = () if selected is None else (parse_metric(selected)[1],)
                 console.print(evaluation_grid(test, EvaluationConfig().k + chosen).to_rich())
-                brief = [*test.conditions(), DEFINED_ELSEWHERE]
-                for line in test.definitions() if logs.definitions else brief:
+                for line in test.conditions():
                     say(console, line, "dim", folded=True)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -17,7 +14,6 @@ from foretaste.cli.arguments import FLAG, kinds_of, unset
 from foretaste.cli.console import say, steps
 from foretaste.data.config import Filters, IdType, PrepareConfig, Protocol
 from foretaste.data.manifest import FILE_NAME
-from foretaste.errors import ForetasteError
 from foretaste.models.config import ModelConfig
 from foretaste.training.config import (
     LogConfig,
@@ -83,19 +79,14 @@ class RawData:
         others = {"items", "source_dir"}
         settings = {name: value for name, value in vars(self).items() if name not in others}
         config = PrepareConfig(**{name: value for name, value in settings.items() if value})
-        try:
-            with steps("Preparing", quiet=quiet) as report:
-                return open_or_prepare(
-                    sources if len(sources) > 1 else sources[0],
-                    config,
-                    items=self.items,
-                    source_dir=self.source_dir,
-                    progress=report,
-                )
-        except ForetasteError as error:
-            text, advice = str(error), self._prepare_first(str(error), sources)
-            end = "" if text.endswith((".", "?")) else "."
-            raise type(error)(f"{text}{end} {advice}" if advice else text) from error
+        with steps("Preparing", quiet=quiet) as report:
+            return open_or_prepare(
+                sources if len(sources) > 1 else sources[0],
+                config,
+                items=self.items,
+                source_dir=self.source_dir,
+                progress=report,
+            )
 
     def say_prepared(self, console: Console, sources: Sequence[str], dataset: Dataset) -> None:
         """Say what was made of raw files: columns, notes, and the rows that were left out."""
@@ -105,28 +96,6 @@ class RawData:
         say(console, f"Prepared {', '.join(map(without_password, sources))}: {dataset.path}")
         for label, value in lines.items():
             say(console, f"  {label:12}{value}")
-        if advice := self._prepare_first(" ".join(lines.values()), sources):
-            say(console, f"  {advice}")
-
-    def _prepare_first(self, text: str, sources: Sequence[str]) -> str:
-        """How to give the options in a message that foretaste prepare alone has; empty where it
-        names none."""
-        hints, named = get_type_hints(PrepareConfig), []
-        for item in fields(PrepareConfig):
-            option = f"--{item.name.replace('_', '-')}"
-            choices = "|".join(kind for kind in kinds_of(hints[item.name]) if isinstance(kind, str))
-            found = re.search(rf"{option}(?![\w-])(?: ({choices})\b)?", text)
-            if found and (item.name not in vars(self) or item.name.endswith("_id_type")):
-                named.append((option, found[1] or "..."))
-        if not named:
-            return ""
-        given = {name: value for name, value in vars(self).items() if value not in (None, "auto")}
-        files = shlex.join([*map(without_password, sources), *option_words(given)])
-        options = " ".join(chain.from_iterable(named))
-        return (
-            f"To give {' and '.join(option for option, _ in named)}, first foretaste prepare "
-            f"{files} {options} --output DIR, then name DIR here"
-        )
 
     def on_everything(self, run: Path, sources: Sequence[str]) -> list[tuple[object, ...]]:
         """The command that trains a run's model on all of its raw files; none for a dataset."""
@@ -153,7 +122,7 @@ class NewRun:
     RUNS_ROOT/MODEL-DATASET-TIME unless given."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the run in that directory, the report, and what is there for --log-path and
+    """Replace the run in that directory, and what is there for --log-path and
     --results-dir. All stays as it is until the new training is finished."""
 
     runs_root: Path | None = None
@@ -167,18 +136,12 @@ class Logs(LogConfig):
     tensorboard: Annotated[bool, FLAG] = LogConfig.tensorboard
     trace: Annotated[bool, FLAG] = LogConfig.trace
 
-    report: Path | None = None
-    """End with a report on the run in this .html or .md."""
-
     verbose: Annotated[bool, FLAG] = False
     """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss
     scale) and all that its validation found."""
 
     quiet: Annotated[bool, FLAG] = False
     """Print the directory of the run and nothing else."""
-
-    definitions: Annotated[bool, FLAG] = False
-    """Print each metric's definition below the final numbers."""
 
     def config(self) -> LogConfig:
         """The files to write."""

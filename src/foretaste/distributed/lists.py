@@ -60,7 +60,7 @@ class SharedWriting(Writing):
             yield file
             flush(file)
             ranks.barrier()  # all are written
-            ranks.on_first(lambda: output.put(stack))
+            ranks.on_first(stack.close)
 
     def total(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         total = torch.from_numpy(counts.copy())

@@ -24,6 +24,8 @@ from foretaste.runs.run import ITEMS, USERS, Run, load_model
 
 SIGNATURE = "export.json"
 _FORMAT, _FORMAT_VERSION = "foretaste export", 1
+_MOST_COMPARED = 1000
+"""Users whose lists of the program are compared with the run's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,6 @@ def export_run(
     *,
     format: Format = "onnx",
     k: int = 10,
-    check: int = 1000,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
@@ -55,7 +56,6 @@ def export_run(
         output: directory of the program, new or empty.
         format: ``onnx``, or ``torch`` for `torch.export.load`.
         k: length of the lists, at most the size of the catalogue.
-        check: number of the run's users whose lists are compared.
         overwrite: replace an export in that directory, which holds no other files.
         progress: called with the numbers of users compared and in all.
 
@@ -64,7 +64,7 @@ def export_run(
     """
     opened = run if isinstance(run, Run) else Run.open(run)
     format, output = checked("format", format, Format), checked("output", output, Path)
-    k, check = checked("k", k, Count), checked("check", check, Count)
+    k = checked("k", k, Count)
     check_format(format)
     _check_output(output, overwrite=overwrite)
     model = load_model(opened, "cpu")
@@ -72,10 +72,9 @@ def export_run(
     try:
         with atomic_directory(output, replace=overwrite) as directory:
             write(program, format, directory)
-            parity = _compared(opened, model, program, format, directory, check, progress)
+            parity = _compared(opened, model, program, format, directory, progress)
             _write_ids(opened, program, directory)
             _write_signature(opened, program, format, directory, parity)
-            _check_output(output, overwrite=overwrite)
     except OSError as error:
         # What the error says of its file is about a temporary one.
         reason = os.strerror(error.errno) if error.errno else error
@@ -115,12 +114,11 @@ def _compared(
     program: ListProgram,
     format: Format,
     directory: Path,
-    num_users: int,
     progress: Callable[[int, int], None] | None,
 ) -> Parity:
     """The parity with the lists of users all over the run; UnsupportedError where lists differ."""
     num_all = run.num_train_users if program.takes_users else len(run.users)
-    users = np.unique(np.linspace(0, num_all - 1, min(num_users, num_all)).astype(np.int64))
+    users = np.unique(np.linspace(0, num_all - 1, min(_MOST_COMPARED, num_all)).astype(np.int64))
     histories = run.histories.within(model.num_items).rows(users)
     call = load(format, directory)
     parity = compare_lists(model, program, call, histories, users, progress)

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import atomic_directory, atomic_file, flush, is_empty_directory
-from foretaste._util.files import is_name_text
+from foretaste._util.atomic import atomic_directory, atomic_file, is_empty_directory
 from foretaste._util.formatting import compact, counted
 from foretaste._util.settings import check_settings, checked
 from foretaste.errors import SettingError
@@ -61,8 +60,6 @@ class Output:
     def __post_init__(self) -> None:
         check_settings(self)
         path = self.path
-        if not is_name_text(path):
-            raise SettingError(f"output {path}: its name is not UTF-8 text; name another")
         if self.ending not in _WRITERS:
             raise SettingError(
                 f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format; "
@@ -76,11 +73,6 @@ class Output:
             raise SettingError(f"output {path} is a directory; name a file in it")
         if not self.overwrite and path.exists() and not is_empty_directory(path):
             raise self._exists()
-        if self.spreadsheet_safe and self.ending != ".csv":
-            raise SettingError(
-                f"spreadsheet_safe is about CSV, and output {path} is none; name a .csv, or "
-                "leave it out"
-            )
 
     def _exists(self) -> SettingError:
         return SettingError(
@@ -116,7 +108,7 @@ class Output:
                 ) as file,
                 _WRITERS[self.ending](file, schema) as write,
             ):
-                if self.spreadsheet_safe:
+                if self.spreadsheet_safe and self.ending == ".csv":
                     yield lambda table: write(without_formulas(table))
                 else:
                     yield write
@@ -134,11 +126,6 @@ class Output:
     def part_name(self, number: int, num_parts: int) -> str:
         """The name of one of so many part files."""
         return f"part-{number:05d}-of-{num_parts:05d}{self.ending}"
-
-    def put(self, directory: ExitStack) -> None:
-        """Have a `new_directory`, whose files are written, take its place."""
-        self._check_directory()  # again: something may have come there meanwhile
-        directory.close()
 
 
 class Writing:
@@ -159,11 +146,8 @@ class Writing:
     @contextmanager
     def part_file(self, output: Output) -> Iterator[Path]:
         """Yield the file to write, where the output is a directory."""
-        with ExitStack() as stack:
-            file = stack.enter_context(output.new_directory()) / output.part_name(0, 1)
-            yield file
-            flush(file)
-            output.put(stack)
+        with output.new_directory() as directory:
+            yield directory / output.part_name(0, 1)
 
     def total(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Counts of what was written, in all."""

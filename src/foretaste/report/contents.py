@@ -140,21 +140,6 @@ def _exists(path: Path) -> SettingError:
     )
 
 
-def checked_report(output: Path, dataset: Dataset, *, overwrite: bool) -> Split:
-    """The part that a report on a run of ``dataset`` measures, once its place is checked.
-
-    Raises SettingError where nothing is held out.
-    """
-    checked_output(output, overwrite=overwrite)
-    for split in ("test", "validation"):
-        if dataset.has_split(split):
-            return split
-    raise SettingError(
-        f"--report is asked for and {dataset.path} holds nothing out to measure (protocol "
-        f"{dataset.manifest.protocol}); leave it out, or prepare with another protocol"
-    )
-
-
 def report_runs(
     runs: Sequence[Run | Path | str],
     config: EvaluationConfig | None = None,
