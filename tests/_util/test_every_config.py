@@ -9,10 +9,6 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
-from datetime import date
-from decimal import Decimal
-from enum import Enum
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +19,10 @@ import foretaste
 from foretaste._util.settings import from_document
 from foretaste.errors import SettingError
 
-
-class Word(str, Enum):  # noqa: UP042  (what str() gives of it is not the text)
-    AUTO = "auto"
-
-
-class Unfriendly:
-    """An object of which nothing can be asked."""
-
-    def _fail(self, *_: object) -> Any:
-        raise RuntimeError
-
-    __repr__ = __eq__ = __iter__ = __len__ = __bool__ = __index__ = __float__ = _fail
-    __contains__ = __hash__ = _fail
-
-
 VALUES: list[Any] = [
-    *(None, True, False, np.True_, np.False_),
-    *(0, 1, -1, 3, 2**31, 2**63 - 1, 2**63, -(2**63), 10**18, 10**30, 10**400, 10**5000),
-    *(0.0, -0.0, 0.5, 1.0, 1.5, -1.5, 1e308, 5e-324, math.nan, math.inf, -math.inf),
-    *(np.int8(-1), np.int64(3), np.uint64(2**64 - 1), np.float16(0.5), np.float32(0.1)),
-    *(np.float64(0.25), np.float64(math.nan), np.longdouble(0.5), np.str_("auto"), Word.AUTO),
-    *(np.array(3), np.array([4, 2]), np.array([1.5]), np.array(["fp32"]), np.datetime64("2026")),
-    *("", "no", "yes", "auto", "1", "0.5", "nan", "full", "fp32", "a,b", "/", "a\0b", "\ud800"),
-    *(b"1", [], [1], [4, 2], [True], ["a", "b"], [[1]], [None], (), (8, 4), ("fp32",), range(1, 3)),
-    *({}, {"a": 1}, {1}, frozenset({2}), {1: 2}.values(), object(), int, len, 1j),
-    *(Path("runs"), Decimal(1), Fraction(1, 2), date(2026, 1, 1), Unfriendly(), [Unfriendly()]),
+    *(None, True, 0, 1, -1, 2**31, 0.0, 0.5, 1.5, math.nan, math.inf, np.int64(3), np.float32(0.1)),
+    *("", "no", "auto", "1", "full", "fp32", "a,b", [], [4, 2], ["a", "b"], (8, 4), np.array([4])),
+    *({}, {"a": 1}, object(), Path("runs")),
 ]
 
 NEEDED = {"PretrainingConfig": {"pretrained_gmf": Path("a"), "pretrained_mlp": Path("b")}}

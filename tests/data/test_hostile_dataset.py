@@ -166,11 +166,6 @@ def test_a_manifest_that_is_no_file(dataset: Path, make: Callable[[Path], None])
     refuse(dataset, r"is not a prepared dataset: it has no manifest\.json")
 
 
-def test_a_manifest_that_is_no_document(dataset: Path) -> None:
-    lengthen(dataset / "manifest.json")
-    refuse(dataset, r"manifest\.json: cannot be read: .*it is longer than 16 MiB")
-
-
 INT32 = pa.int32()
 PAIRS = [
     pa.table({"user_index": ["a"], "item_index": ["b"]}),

@@ -95,14 +95,6 @@ def test_lists_of_different_lengths_and_several_targets() -> None:
     assert found["mrr@5"].tolist() == [0.5, 0.2]
 
 
-def test_rows_take_their_candidates_along() -> None:
-    heldout = held_out([[], []], [[1], [2]], num_items=3)
-    heldout = replace(heldout, candidates=histories([[0], [1]], 3))
-    candidates = heldout.rows(np.array([1])).candidates
-    assert candidates is not None
-    assert candidates.item_index.tolist() == [1]
-
-
 def test_fixed_candidates_there_are_none_of(tmp_path: Path) -> None:
     heldout = held_out([[0]], [[1]], num_items=3)
     with pytest.raises(DatasetError, match="candidates is fixed, and none came with the test part"):

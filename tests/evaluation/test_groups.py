@@ -80,14 +80,6 @@ def test_held_out_items_by_popularity() -> None:
             assert value == alone.metrics[metric]
 
 
-def test_items_that_training_never_saw_are_of_no_popularity() -> None:
-    heldout = held_out([[0], [1]], [[2], [5]], num_items=5, num_all_items=6)
-    model = TableModel(torch.rand(2, 5))
-    model.item_count_I += 1
-    found = groups(measure(model, heldout, more=True), "popularity")
-    assert {name: group.num_users for name, group in found.items()} == {"head": 1}
-
-
 def new_users(generator: np.random.Generator) -> HeldOut:
     """20 users that training never saw, behind 10 that it saw."""
     heldout = random_held_out(generator, num_users=20, num_items=15, most_targets=3)

@@ -122,18 +122,6 @@ def test_random_lists_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> No
         assert apart.metrics == found.metrics
 
 
-def test_the_other_numbers_stay() -> None:
-    heldout = random_held_out(np.random.default_rng(1), num_users=9, num_items=12, most_targets=2)
-    model = VectorModel(torch.rand(9, 12), [1] * 12, torch.randn(12, 2))
-    with_more = measure(model, heldout, k=(3,))
-    without = measure(model, heldout, k=(3,), more=False)
-    of_lists = {name for name in with_more.metrics if name.partition("@")[0] in LIST_METRICS}
-    assert len(of_lists) == len(LIST_METRICS)
-    rest = {name: with_more.metrics[name] for name in with_more.metrics.keys() - of_lists}
-    assert rest == without.metrics
-    assert without.groups == ()
-
-
 def test_a_model_without_item_vectors_has_no_diversity_and_says_so() -> None:
     model = TableModel(torch.rand(2, 5))
     model.item_count_I += 1

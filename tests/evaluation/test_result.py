@@ -19,7 +19,6 @@ from foretaste.evaluation.config import (
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import (
     Evaluation,
-    Metric,
     mean_interval,
     wilson_interval,
 )
@@ -118,15 +117,6 @@ def test_intervals_by_metric() -> None:
     assert "coverage@2" not in sampled.metrics
 
 
-def test_printed() -> None:
-    evaluation = small_evaluation(torch.rand(50, 8))
-    first, *lines = str(evaluation).splitlines()
-    assert first == "test part, protocol leave-one-out, candidates full, 50 users"
-    assert len(lines) == len(evaluation.metrics)
-    assert str(Metric(name="hr@2", value=0.25, low=0.2, high=0.3)) == "hr@2 0.2500 (0.2000–0.3000)"
-    assert str(Metric(name="coverage@2", value=0.5, low=None, high=None)) == "coverage@2 0.5000"
-
-
 def test_a_notebook_shows_every_metric_in_a_table() -> None:
     evaluation = replace(small_evaluation(torch.rand(20, 6)), protocol="<b>")
     html = evaluation._repr_html_()
@@ -167,23 +157,6 @@ def test_definitions_name_everything() -> None:
     assert "never" not in text
 
 
-def test_conditions_are_what_is_not_true_of_any_evaluation() -> None:
-    evaluation = small_evaluation(torch.rand(20, 6), candidates="sampled-99")
-    assert evaluation.conditions() == [
-        "test part, protocol leave-one-out, candidates sampled-99, 20 users",
-        evaluation.definitions()[-1],
-    ]
-
-
-def test_definitions_explain_lists_and_groups_where_there_are_any() -> None:
-    evaluation = small_evaluation(torch.rand(20, 6), more=True)
-    text = "\n".join(evaluation.definitions())
-    for kind in ("novelty", "long_tail", "diversity"):
-        assert f"{kind}@k: " in text
-    assert "users by activity: " in text
-    assert "held-out items by popularity: " in text
-
-
 def test_definitions_of_some_metrics_leave_out_the_others() -> None:
     evaluation = small_evaluation(torch.rand(20, 6))
     all_lines = evaluation.definitions()
@@ -194,26 +167,18 @@ def test_definitions_of_some_metrics_leave_out_the_others() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "parsed"),
-    [("hr@10", ("hr", 10)), (" NDCG@100 ", ("ndcg", 100)), ("recall_all@1", ("recall_all", 1))],
-)
-def test_metric_names(name: str, parsed: tuple[str, int]) -> None:
-    assert parse_metric(name) == parsed
-    assert metric_name(*parsed) == name.strip().lower()
-
-
-@pytest.mark.parametrize("name", ["", "hr", "hr@0", "hr@-1", "map@10", "hr@ten", "hr@10.5"])
-def test_unknown_metrics_are_named_with_what_there_is(name: str) -> None:
-    with pytest.raises(SettingError, match=f"no metric '{name}'; use one of hr, ndcg, recall"):
-        parse_metric(name)
+def test_metric_names() -> None:
+    assert parse_metric(" NDCG@100 ") == ("ndcg", 100)
+    for name in ("hr", "hr@0", "map@10"):
+        with pytest.raises(SettingError, match=f"no metric '{name}'; use one of hr, ndcg, recall"):
+            parse_metric(name)
 
 
 def test_candidate_rules() -> None:
     assert CandidateRule.parse("full") == CandidateRule(kind="full", num_negatives=0)
     assert CandidateRule.parse("nvidia-100") == CandidateRule(kind="nvidia", num_negatives=100)
     assert CandidateRule.parse("fixed") == CandidateRule(kind="fixed", num_negatives=0)
-    for wrong in ("", "sampled", "sampled-", "sampled-0", "sampled-1e3", "Full", "fixed-9"):
+    for wrong in ("", "sampled-0", "fixed-9"):
         with pytest.raises(SettingError, match="it must be full, fixed, sampled-N or nvidia-N"):
             EvaluationConfig(candidates=wrong)
 
@@ -221,7 +186,7 @@ def test_candidate_rules() -> None:
 def test_list_lengths() -> None:
     assert checked_lengths([20, 10, 20]) == (10, 20)
     assert EvaluationConfig(k=10).k == (10,)  # type: ignore[arg-type]
-    for wrong in ((0,), (10, -1), (2.5,), ("10",), (True,), 0, "10", {10, 20}):
+    for wrong in ((10, 0), (2.5,), "10"):
         with pytest.raises(
             SettingError, match=r"k is .*; it must be a list of whole numbers of at"
         ):

@@ -13,19 +13,14 @@ import re
 import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from glob import escape
 from pathlib import Path
 
 from foretaste._util.files import followed, locked_file
 
 _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
 """Errors of file systems that flush files only."""
-
-_OWN_HOLDERS: set[str] = set()
-"""Names of those in use by this process, which some network file systems let lock a file twice."""
 
 
 @contextmanager
@@ -46,7 +41,7 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
             temporary.replace(path)
         else:
             _put_file(temporary, path)
-        _flush_parent(path)
+        flush(path.parent)
 
 
 @contextmanager
@@ -74,7 +69,7 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 flush(file)
             flush(temporary)
             _put(temporary, path, temporary, replace=replace)
-            _flush_parent(path)
+            flush(path.parent)
     except BaseException:
         for parent in new_parents:
             with suppress(OSError):
@@ -91,7 +86,7 @@ def replace_directory(new: Path, path: Path) -> None:
         _put(new, path, held, replace=True)
         if new.exists():  # exchanged: what was there goes with the holder
             new.rename(held)
-        _flush_parent(path)
+        flush(path.parent)
 
 
 def is_empty_directory(path: Path) -> bool:
@@ -111,9 +106,7 @@ def remove_leftovers(path: Path) -> None:
             leftovers = [
                 path.parent / entry.name
                 for entry in entries
-                if pattern.fullmatch(entry.name)
-                and entry.name not in _OWN_HOLDERS
-                and entry.is_dir(follow_symlinks=False)
+                if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             ]
         for holder in leftovers:
             with suppress(OSError):  # what is not ours to remove
@@ -121,19 +114,6 @@ def remove_leftovers(path: Path) -> None:
                 if lock is not None:
                     _restore(holder / _previous_name(path), path)
                     _remove(holder, lock)
-
-
-def moved_away(path: Path) -> str:
-    """``; what was there is ...``, where a writer was killed as it replaced a directory; else
-    nothing. The next writer puts it back."""
-    name = escape(path.name)
-    with suppress(OSError, ValueError):  # no such folder, or no such name
-        for previous in path.parent.glob(f".*.tmp.{name}/{_previous_name(Path(name))}"):
-            return (
-                f"; what was there is {previous}, where a writer that was killed left it: rename "
-                f"it to {path}"
-            )
-    return ""
 
 
 def flush(path: Path) -> None:
@@ -148,19 +128,6 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _flush_parent(path: Path) -> None:
-    try:
-        flush(path.parent)
-    except OSError as error:
-        # It stands, so this is no failure to write it.
-        warnings.warn(
-            f"{path} is written, but a power cut now may undo that: its directory cannot be "
-            f"flushed to the disk ({error.strerror})",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-
-
 @contextmanager
 def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
     """Yield a path of the same name in a holder, which is gone afterwards.
@@ -168,32 +135,24 @@ def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
     Errors within the block that name it, or what is beside it, come to name ``path``.
     """
     remove_leftovers(path)
-
-    def make() -> Path:
+    try:
         if makes_parents:
             with suppress(FileExistsError):
                 path.parent.mkdir(parents=True)
         parent = os.path.realpath(path.parent)
-        return Path(tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent))
-
-    try:
         lock = None
         while lock is None:  # where another process took it for a leftover before it was locked
-            try:
-                holder = make()
-            except FileNotFoundError:  # a writer that failed took along the folders it had made
-                holder = make()
+            made = tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent)
+            holder = Path(made)
             try:
                 lock = locked_file(holder / _lock_name(path), without_locks=True)
             finally:
                 if lock is None:
                     shutil.rmtree(holder, ignore_errors=True)
-        _OWN_HOLDERS.add(holder.name)
         try:
             yield holder / path.name
         finally:
             _remove(holder, lock)
-            _OWN_HOLDERS.discard(holder.name)
     except Exception as error:
         _name_path(error, path)
         raise

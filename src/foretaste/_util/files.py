@@ -1,8 +1,7 @@
 """Files of a directory that may come from elsewhere: opened only where they are regular, and held
 by one process at a time.
 
-A pipe is not waited for, a device not read, a long file not taken for a document; and nothing is
-written through a link. An OSError says what stands in a file's place.
+A pipe is not waited for, a device not read, and nothing is written through a link.
 
 The system holds the locks, so a file that a dead process left behind keeps nobody out.
 """
@@ -12,32 +11,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import stat
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
-MAX_DOCUMENT_MIB = 16
-"""Documents are a few KiB; a manifest that lists a thousand source files has a quarter of one."""
-
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# Windows, where `import foretaste` works, has neither.
-_NOT_WAITING: int = getattr(os, "O_NONBLOCK", 0)
+# Windows, where `import foretaste` works, has none.
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
-
-"""Position of the lock under Windows, which lets nobody read locked bytes; the file names its
-holder."""
-
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFLNK: "a link",
-}
 
 
 def is_name_text(path: Path) -> bool:
@@ -69,33 +51,23 @@ def why_not_written(error: OSError, elsewhere: str) -> str:
 
 def open_regular(path: Path) -> BufferedReader:
     """Open for reading a regular file, or the one that a link leads to."""
-
-    def opener(name: str, flags: int) -> int:
-        # Before it is opened too: a device may act on being opened, a socket only refuses.
-        _check_is_regular(name, os.stat(name))  # noqa: PTH116
-        return _descriptor(name, flags)
-
-    return open(path, "rb", opener=opener)
+    _check_is_regular(path)
+    return path.open("rb")
 
 
 def open_own(path: Path, mode: str) -> IO[bytes]:
     """Open in a binary mode a regular file that is no link."""
-
-    def opener(name: str, flags: int) -> int:
-        if os.path.lexists(name) or not flags & os.O_CREAT:
-            _check_is_regular(name, os.lstat(name))
-        return _descriptor(name, flags | _NO_LINK)
-
-    return open(path, mode, opener=opener)
+    if path.is_symlink():
+        raise OSError(errno.EINVAL, "it is a link, not a regular file", str(path))
+    _check_is_regular(path)
+    file: IO[bytes] = path.open(mode)
+    return file
 
 
 def read_document(path: Path) -> str:
     """The UTF-8 text of a regular file, every line end as it is."""
     with open_regular(path) as file:
-        content = file.read((MAX_DOCUMENT_MIB << 20) + 1)
-    if len(content) > MAX_DOCUMENT_MIB << 20:
-        raise OSError(errno.EFBIG, f"it is longer than {MAX_DOCUMENT_MIB} MiB", str(path))
-    return content.decode()
+        return file.read().decode()
 
 
 def file_sha256(path: Path) -> str:
@@ -104,30 +76,9 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def has_content(path: Path, num_bytes: int, sha256: str) -> bool:
-    """True where a regular file has this length and digest; one of another length is not read."""
-    with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size != num_bytes:
-            return False
-        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-
-
-def _descriptor(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | _NOT_WAITING, 0o666)
-    try:
-        _check_is_regular(path, os.fstat(descriptor))
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _check_is_regular(path: str, status: os.stat_result) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG:
-        raise OSError(
-            errno.EINVAL, f"it is {_KINDS.get(kind, 'none')}, not a regular file", str(path)
-        )
+def _check_is_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def try_lock(descriptor: int, *, without_locks: bool = True) -> bool:

@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import moved_away
-
 _LONGEST_SHOWN = 200
 
 _NUM_ENTRIES_READ = 10_000
@@ -80,10 +78,7 @@ def shown(value: object) -> str:
     """A value as a message shows it: quoted, on one line, and not at full length if it is long."""
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"
-    try:
-        text = repr(value)
-    except Exception:  # any object may be given, and a number of 4,301 digits has no text
-        return f"of type {type(value).__name__}"
+    text = repr(value)
     if not isinstance(value, str):
         text = " ".join(text.split())
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
@@ -102,13 +97,10 @@ def did_you_mean(path: Path, *, holding: str = "") -> str:
     """``; did you mean runs/vae?``, by the names beside a path that is not there, and beside the
     folders on the way to it that are not; else nothing.
 
-    With ``holding``, only directories that have a file of this name are suggested. Where a killed
-    writer had moved away what was there, that is named.
+    With ``holding``, only directories that have a file of this name are suggested.
     """
     if any(sign in path.name for sign in "*?["):
         return ""
-    if moved := moved_away(path):
-        return moved
     # A folder that cannot be read, or a path that the system has no words for, has no names.
     with suppress(OSError, ValueError):
         for meant in _paths_like(path):

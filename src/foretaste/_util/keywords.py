@@ -12,14 +12,6 @@ from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import checked
 from foretaste.errors import SettingError
 
-_OTHER_NAMES = {
-    ("train", "lr"): "did you mean learning_rate?",
-    ("train", "output"): "did you mean run?",
-    ("train", "items"): "prepare the data first: foretaste.prepare(source, items=...)",
-    ("train", "like"): "only the command line repeats a run: foretaste train --like RUN DATASET",
-}
-"""Names that other programs, or the command line, have for an argument of a function."""
-
 
 def routed(
     function: Callable[..., Any],
@@ -60,8 +52,6 @@ def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any
     if owners := [kind.__name__ for kind in public if name in _names(kind)]:
         *others, last = owners
         return f"{begin}: it belongs to {', '.join(others)}{' and ' if others else ''}{last}"
-    if (function.__name__, name) in _OTHER_NAMES:
-        return f"{begin}; {_OTHER_NAMES[function.__name__, name]}"
     known = [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]
     if meant := spelled_like(name, known, similarity=0.7):
         return f"{begin}; did you mean {meant[0]}?"

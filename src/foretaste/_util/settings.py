@@ -13,9 +13,9 @@ infinity are no numbers.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -26,7 +26,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NewType,
     TypeVar,
     Union,
     get_args,
@@ -39,9 +38,6 @@ from foretaste._util.formatting import shown
 from foretaste.errors import SettingError
 
 Settings = TypeVar("Settings")
-
-_INT64_END = 2**63
-"""Whole numbers lie below; larger ones fit neither arrays nor most readers of JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +64,7 @@ class Range:
         return all(holds(number, bound) for _, holds, bound in self._bounds())
 
     def __str__(self) -> str:
-        return " and".join(
-            f" {words} {'2^63' if bound == _INT64_END else f'{bound:,}'}"
-            for words, _, bound in self._bounds()
-        )
+        return " and".join(f" {words} {bound:,}" for words, _, bound in self._bounds())
 
 
 _ANY = Range()
@@ -82,15 +75,11 @@ Count = Annotated[int, Range(at_least=1)]
 Threads = Annotated[int, Range(at_least=1, at_most=1024)]
 """Far more than there are cores are a slip, and their stacks take all memory."""
 
-Seed = Annotated[int, Range(at_least=0, below=_INT64_END)]
-
-
-AnyPath = NewType("AnyPath", Path)
-"""A path whose name no file may be able to have, for functions that say so in their own error."""
+Seed = Annotated[int, Range(at_least=0, below=2**63)]
 
 
 class _UnfitError(Exception):
-    """A value is not what a hint says; the text goes behind what the hint allows."""
+    """A value is not what a hint says."""
 
 
 def changed(settings: Any) -> dict[str, Any]:
@@ -117,8 +106,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
     """``value`` as the type hint has it; SettingError where it cannot be."""
     try:
         return _converted(value, hint, _ANY)
-    except _UnfitError as unfit:
-        raise wrong(name, value, f"{_allowed(hint, _ANY)}{unfit}") from None
+    except _UnfitError:
+        raise wrong(name, value, _allowed(hint, _ANY)) from None
 
 
 def wrong(name: str, value: object, allowed: str) -> SettingError:
@@ -177,13 +166,10 @@ def _converted(value: Any, hint: Any, allowed: Range) -> Any:
     if origin is Annotated:
         return _converted(value, inner[0], _range(inner, allowed))
     if origin in (Union, UnionType):
-        unfit = []
         for arm in inner:
-            try:
+            with suppress(_UnfitError):
                 return _converted(value, arm, allowed)
-            except _UnfitError as error:
-                unfit.append(error)
-        raise unfit[0]
+        raise _UnfitError
     numpy = sys.modules.get("numpy")  # whoever has a scalar of NumPy has imported it
     if numpy and isinstance(value, numpy.generic):
         value = value.item()
@@ -203,10 +189,8 @@ def _converted(value: Any, hint: Any, allowed: Range) -> Any:
         return {name: _converted(member, inner[1], allowed) for name, member in value.items()}
     if origin in (int, float):
         return _number(value, origin, allowed)
-    if origin is str:
-        return _text(value)
-    if origin in (Path, AnyPath):
-        return _path(value, origin)
+    if origin is Path and isinstance(value, str | Path) and value != "":
+        return Path(value)  # Path("") is the working directory
     if isinstance(value, origin):
         return value
     raise _UnfitError
@@ -222,47 +206,16 @@ def _members(value: Any) -> list[Any]:
         return [value]
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
         raise _UnfitError
-    try:
-        return list(value)
-    except Exception:  # an array of no dimension, a lazy frame: each has an error of its own
-        raise _UnfitError from None
+    return list(value)
 
 
 def _number(value: Any, kind: Any, allowed: Range) -> Any:
     if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
         raise _UnfitError
-    try:
-        number = kind(value)
-    except OverflowError:
-        raise _UnfitError from None
+    number = kind(value)
     if (kind is float and not math.isfinite(number)) or not allowed.holds(number):
         raise _UnfitError
-    if kind is int and abs(number) >= _INT64_END:
-        raise _UnfitError(" and below 2^63")
     return number
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _UnfitError
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a character, which no file of ours can keep
-        raise _UnfitError from None
-    return str.__str__(value)
-
-
-def _path(value: Any, kind: Any) -> Path:
-    name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(name, str) or not name:  # Path("") is the working directory
-        raise _UnfitError
-    try:
-        encoded = os.fsencode(name)
-    except UnicodeEncodeError:
-        encoded = b"\0"
-    if kind is Path and b"\0" in encoded:
-        raise _UnfitError
-    return Path(name)
 
 
 _NAMES = {
@@ -271,7 +224,6 @@ _NAMES = {
     float: ("a number", "numbers"),
     str: ("text", "text"),
     Path: ("a path", "paths"),
-    AnyPath: ("a path", "paths"),
     Any: ("anything", "anything"),
 }
 """Names of values of a kind, one and many."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, labelled_lines
-from foretaste._util.settings import AnyPath, checked, given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
@@ -277,7 +277,7 @@ def open_dataset(path: Path | str) -> Dataset:
 
     Raises DatasetError naming the file that is missing, foreign or damaged.
     """
-    path = checked("path", path, AnyPath)
+    path = checked("path", path, Path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
     if not os.path.isdir(path):  # noqa: PTH112
         meant = did_you_mean(path, holding=FILE_NAME)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -110,16 +109,18 @@ def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Flo
 
 def _as_arrays(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
     """Both as arrays of one shape; SettingError says which row cannot be ranked."""
-    score = _numbers("scores", scores).astype(np.float64, copy=False)
-    given = _numbers("relevant", relevant)
-    if score.ndim == 0 or score.shape != given.shape:
+    try:
+        score, is_relevant = np.asarray(scores, np.float64), np.asarray(relevant, np.bool_)
+    except (TypeError, ValueError) as error:
         raise SettingError(
-            f"scores have shape {score.shape} and relevant {given.shape}; give both "
+            f"scores and relevant must be numbers in rows of one length: {error}; pad shorter rows "
+            "with -inf in scores and False in relevant"
+        ) from None
+    if score.ndim == 0 or score.shape != is_relevant.shape:
+        raise SettingError(
+            f"scores have shape {score.shape} and relevant {is_relevant.shape}; give both "
             "[users, candidates]"
         )
-    is_relevant = given.astype(np.bool_)
-    if not np.array_equal(is_relevant, given):
-        raise SettingError("relevant has other values than true and false: relevance has no grades")
     for problem, is_wrong in (
         ("a score that is not a number", np.isnan(score).any(-1)),
         ("no relevant candidate; leave such users out", ~is_relevant.any(-1)),
@@ -128,24 +129,6 @@ def _as_arrays(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[
             row = int(np.flatnonzero(is_wrong)[0])
             raise SettingError(f"row {row} (of {is_wrong.size}, from 0) has {problem}")
     return score, is_relevant
-
-
-def _numbers(name: str, given: ArrayLike) -> NDArray[Any]:
-    """An array of numbers or of true and false; SettingError where ``given`` makes none."""
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind == "O":  # numbers beyond 64 bits, or with values missing
-            return array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        why = str(error)
-    else:
-        if array.dtype.kind in "biuf":
-            return array
-        why = f"they are of type {array.dtype}"
-    raise SettingError(
-        f"{name} must be numbers in rows of one length, and are not: {why}; pad shorter rows with "
-        "-inf in scores and False in relevant"
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import counted, did_you_mean, shown
-from foretaste._util.settings import AnyPath, checked, given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, is_id
@@ -233,7 +233,7 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
     """
     from foretaste.data.sources import PARQUET_SUFFIXES
 
-    path = checked("path", path, AnyPath)
+    path = checked("path", path, Path)
     config = given_or_default("config", config, PairsConfig)
     # Unlike Path's, these raise nothing, however odd or long a name is.
     if not os.path.exists(path):  # noqa: PTH110

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import foretaste
-from foretaste._util.files import file_sha256, has_content, read_document
+from foretaste._util.files import file_sha256, read_document
 from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, fields_of, from_document
 from foretaste._util.signed_json import check_signed, signed_text
@@ -100,7 +100,7 @@ class WrittenFile:
 
     def is_at(self, path: Path) -> bool:
         """True for the file at ``path``; OSError where that cannot be read."""
-        return has_content(path, self.num_bytes, self.sha256)
+        return path.stat().st_size == self.num_bytes and file_sha256(path) == self.sha256
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import (
     is_empty_directory,
-    moved_away,
     remove_leftovers,
     replace_directory,
 )
@@ -353,7 +352,7 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
         if dataset is None and not path.is_dir():
             raise DatasetError(
                 f"{run.path} was trained on {path}, which is not there any more; "
-                f"say where it is now with --dataset{moved_away(path)}"
+                f"say where it is now with --dataset"
             )
         dataset = open_dataset(path)
     if dataset.manifest.digest != reference.digest:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import why_not_written
 from foretaste._util.keywords import routed
-from foretaste._util.settings import AnyPath, checked, given_or_default
+from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import with_id_types_of
@@ -89,11 +89,11 @@ def prepare(
     Raises InputError for what is wrong with the source (file, line, example), SettingError for
     settings that do not fit it, DatasetError where ``output`` may not be written.
     """
-    like = checked("like", like, AnyPath | None)
+    like = checked("like", like, Path | None)
     (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
     if like is not None:
         config = with_id_types_of(like, config or PrepareConfig())
-    directory: Path | None = checked("output", output, AnyPath | None)
+    directory: Path | None = checked("output", output, Path | None)
     overwrite = checked("overwrite", overwrite, bool)
     if directory is not None:
         holds_dataset(directory)  # which may be the same; what may not be there is an error
