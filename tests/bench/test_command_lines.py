@@ -5,24 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import call
 
 TINY = "--shape 60x50x600 --device cpu --repeats 2"
 NEUMF = "--factors 4 --layers 8 8 4"
-
-BENCHMARKS = ["train", "inference", "recommend"]
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-@pytest.mark.parametrize("model", ["neumf", "vae"])
-def test_every_benchmark_explains_itself(benchmark: str, model: str) -> None:
-    done = call("bench", benchmark, model, "--help")
-    assert done.status == 0
-    assert f"Usage: foretaste bench {benchmark} {model} [OPTIONS]" in done.text
-    assert "--shape" in done.text
-    assert ("--factors" in done.text) == (model == "neumf")
 
 
 def test_bench_train_prints_its_table_last(tmp_path: Path) -> None:
@@ -49,8 +35,3 @@ def test_bench_recommend_takes_the_models_options() -> None:
     assert quiet.status == 0
     assert (bool(done.err), quiet.err) == (True, "")
     assert "**recommend vae**" in quiet.out
-
-
-@pytest.mark.parametrize("line", ["train neumf --shape nowhere", "train vae --steps 0"])
-def test_mistakes_exit_with_2(line: str) -> None:
-    assert call("bench", *line.split()).status == 2

@@ -54,14 +54,6 @@ def test_mistakes_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_other_files_are_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"some": "json"}\n')
-    with pytest.raises(SystemExit, match="2"):
-        show.main([str(path)])
-    assert f"error: {path} does not hold rows of a benchmark" in capsys.readouterr().err
-
-
 def test_measuring_needs_no_command_line_library_and_no_duckdb() -> None:
     code = """
 import sys

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks import draw
 
 
@@ -29,21 +27,6 @@ def row(median: float, **changed: Any) -> dict[str, Any]:
 def test_a_case_has_the_name_of_what_was_measured() -> None:
     assert draw.case_of(row(8.0)) == "training NeuMF, ML-1M, bf16"
     assert draw.case_of(row(8.0, shape={"num_users": 138_493})) == "training NeuMF, ML-20M, bf16"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"side": "plain"},
-        {"measured": {}},
-        {"settings": {"factors": 8}},
-        {"case": {"batch_size": 4096}},
-        {"case": {"compiled": True}},
-        {"benchmark": "target"},
-    ],
-)
-def test_other_cases_are_not_drawn(changed: dict[str, Any]) -> None:
-    assert draw.case_of(row(8.0, **changed)) is None
 
 
 def test_the_last_of_a_case_is_drawn(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
 from foretaste.errors import SettingError
 from foretaste.models.registry import config_class
 from foretaste.runs import Run
-from foretaste.training import Callback
 from foretaste.training.auto import check_settings_act
 from foretaste.training.config import TrainingConfig
 from tests.tune.test_competition import Trained
@@ -101,30 +100,6 @@ def test_every_setting_of_a_publication_acts(name: str) -> None:
         known = {key for each in (kind, TrainingConfig) for key in each.__dataclass_fields__}
         assert step.settings.keys() <= known
         check_settings_act(step.model, step.settings)
-
-
-def test_candidates_that_came_with_the_data_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the paper's files have them."""
-    publication = PUBLICATIONS["ncf-paper"]
-    settings = {**publication.steps[0].settings, "candidates": "sampled-99"}
-    steps = (replace(publication.steps[0], settings=settings, published={"hr@10": 0.5}),)
-    monkeypatch.setitem(PUBLICATIONS, "ncf-paper", replace(publication, steps=steps))
-    owned = [(user, item) for user in range(9) for item in range(12) if (user + item) % 3]
-    others = [(user, [item for item in range(12) if (user + item) % 3 == 0]) for user in range(9)]
-    files = {
-        "train.rating": [f"{user}\t{item}\t5\t1" for user, item in owned],
-        "test.rating": [f"{user}\t{items[0]}\t5\t1" for user, items in others],
-        "test.negative": [
-            "\t".join(map(str, [f"({user},{items[0]})", *items[1:]])) for user, items in others
-        ],
-    }
-    for ending, lines in files.items():
-        (tmp_path / f"x.{ending}").write_text("".join(f"{line}\n" for line in lines))
-    data = prepare(tmp_path / "x.train.rating", tmp_path / "data")
-    found = reproduce("ncf-paper", dataset=data, output=tmp_path / "it", callback=Callback())
-    assert any("candidates fixed" in line for line in found.notes())
 
 
 def test_data_that_is_split_in_another_way_is_refused(raw: Path, tmp_path: Path) -> None:
