@@ -10,17 +10,13 @@ import shutil
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretaste.data import Dataset
-from foretaste.runs import Run
-from foretaste.runs.config import WrittenFile
 from foretaste.serve.app import Service
 from foretaste.serve.models import ServedModel
 from tests.runs.tiny import FIRST_USER, NUM_USERS, make_dataset, make_run
@@ -245,39 +241,6 @@ def test_a_run_that_is_as_it_was_is_kept(runs: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(ServedModel, "load", None)
         assert client.post("/v1/reload", json={}).status_code == 200
         assert service.store.get(None) is served
-
-
-def rename_items(place: Path) -> None:
-    """Put other titles into a run, which says so."""
-    run = Run.open(place)
-    weights = run.load_weights()
-    title = pa.array([f"Book {number}" for number in range(len(run.items))])
-    table = run.items.table
-    table = table.set_column(table.column_names.index("title"), "title", title)
-    replace(run.items, table=table).write(place / "items.parquet")
-    files = {**run.config.files, "items.parquet": WrittenFile.of(place / "items.parquet")}
-    (place / "config.json").write_text(replace(run.config, files=files).to_json())
-    Run.open(place).save_weights(weights)  # which name the config that they are of
-
-
-def test_titles_that_changed_alone_are_loaded(runs: Path, tmp_path: Path) -> None:
-    link, places = tmp_path / "current", [tmp_path / "a", tmp_path / "b"]
-    for place in places:
-        shutil.copytree(runs / "ease", place)
-    rename_items(places[1])
-    link.symlink_to(places[0])
-    body = {"users": [{"user_id": FIRST_USER}], "k": 1}
-    with serving(link) as (client, service):
-        before = client.post("/v1/recommend", json=body).json()
-        # What the link leads to: it may lead elsewhere before all files are read.
-        run = service.store.get(None).recommender.run
-        assert run is not None
-        assert run.path == places[0]
-        lead(link, places[1])
-        assert client.post("/v1/reload", json={}).status_code == 200
-        after = client.post("/v1/recommend", json=body).json()
-    titles = [answer["answers"][0]["items"][0]["title"] for answer in (before, after)]
-    assert [title.partition(" ")[0] for title in titles] == ["The", "Book"]
 
 
 def test_a_run_with_ids_of_another_type_is_refused(runs: Path, tmp_path: Path) -> None:

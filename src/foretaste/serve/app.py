@@ -1,19 +1,25 @@
-"""The routes of the API, as a Starlette application."""
+"""The application of one worker, which Uvicorn makes in the process that answers: its routes."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import math
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process
+from pathlib import Path
 from time import monotonic, monotonic_ns, time
 from typing import Any, TypeVar
 
+import torch
+from prometheus_client.multiprocess import mark_process_dead
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -40,8 +46,8 @@ from foretaste.serve.schemas import (
     SearchQuery,
     SimilarBody,
 )
-from foretaste.serve.telemetry import Metrics, Telemetry, log
-from foretaste.serve.workers import State, Workers
+from foretaste.serve.telemetry import MULTIPROCESS, Metrics, Telemetry, log, log_by_lines
+from foretaste.serve.workers import State, Workers, is_alive
 
 _BATCH_USERS = 256
 """Users that are scored together; one request is never divided."""
@@ -57,6 +63,9 @@ _ASK_EVERY_S = 0.05
 
 _END_AFTER_S = 5.0
 """Time before a worker ends that cannot begin, where others answer: the next one tries again."""
+
+_SWITCH_INTERVAL_S = 0.0005
+"""Of Python's threads: the event loop must not wait long for the thread that scores."""
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -218,18 +227,14 @@ class Service:
         models = [served.describe() for served in self.store.models]
         return _response({"models": models, "reload_failed": self._state.failed})
 
-    async def reload_requested(self, request: Request) -> Response:
-        async with _deadline(self.config.deadline_s):
-            await self._read(request, ReloadBody)
-        await self.reload()
-        return await self.models(request)
-
-    async def reload(self) -> None:
+    async def reload(self, request: Request) -> Response:
         """Have all workers load what the paths of the runs lead to now.
 
         Requests are answered meanwhile, by what was loaded before. ServiceError where a worker
         could not load it.
         """
+        async with _deadline(self.config.deadline_s):
+            await self._read(request, ReloadBody)
         asked = monotonic_ns()
         self._write(asked_ns=asked)
         await self._reload_here()
@@ -239,6 +244,7 @@ class Service:
         for state in self._workers.read():
             if state.failed is not None:
                 raise ServiceError(409, "reload_failed", state.failed)
+        return await self.models(request)
 
     async def _watch(self) -> None:
         """Load what the paths lead to whenever that is another run, or another worker was asked."""
@@ -387,3 +393,28 @@ def _valid(validate: Callable[[], _Body]) -> _Body:
 
 def _response(content: Any) -> Response:
     return Response(to_json(content), media_type=_JSON)
+
+
+def app_of_worker(store: ModelStore, config: ServeConfig, directory: Path) -> ASGIApp:
+    """The application of these runs; workers keep their states in a directory of theirs."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    log_by_lines(logging.WARNING)
+    if config.workers > 1:
+        _drop_gauges_of_the_dead(Path(os.environ[MULTIPROCESS]))
+        if "OMP_NUM_THREADS" not in os.environ:  # they share the cores
+            torch.set_num_threads(max(1, torch.get_num_threads() // config.workers))
+    return Service(store, config, Workers(directory), when_ready=_freeze).app()
+
+
+def _freeze() -> None:
+    # PyTorch's objects, which live for ever, take .2 s of every full search for garbage.
+    gc.collect()
+    gc.freeze()
+
+
+def _drop_gauges_of_the_dead(directory: Path) -> None:
+    """Leave what waited in workers that were killed out of the sum over all."""
+    for path in directory.glob("gauge_live*_*.db"):
+        process = int(path.stem.rpartition("_")[2])
+        if not is_alive(process):
+            mark_process_dead(process, str(directory))  # type: ignore[no-untyped-call]

@@ -18,10 +18,6 @@ NOSNIFF = (b"x-content-type-options", b"nosniff")
 """Of every response: nothing in it is a page."""
 _MAX_FIELD = 200
 _MAX_MESSAGE = 2000
-_TAGS = {"int", "str", "constrained-int", "constrained-str"}
-"""Parts of a place in a body that name the alternative of a type, not a field."""
-_OF_ANOTHER_TYPE = {"int_type", "string_type"}
-"""Problems of a value that is not of the alternative's type at all."""
 
 
 class ServiceError(Exception):
@@ -36,14 +32,9 @@ class ServiceError(Exception):
     @classmethod
     def invalid(cls, error: ValidationError) -> ServiceError:
         """The first of the problems that a body has; values are not repeated."""
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        place, message = _place(found[0]), found[0]["msg"]
-        # Of an id, which is an integer or text, there is a problem for each of the two.
-        of_id = [one for one in found if _place(one) == place and not _TAGS.isdisjoint(one["loc"])]
-        if of_id:
-            own = (one["msg"] for one in of_id if one["type"] not in _OF_ANOTHER_TYPE)
-            message = next(own, "Input should be an integer or text")
-        return cls(422, "invalid", message, place[:_MAX_FIELD] or None)
+        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, found["loc"]))
+        return cls(422, "invalid", found["msg"], place[:_MAX_FIELD] or None)
 
     def response(self) -> Response:
         """The response that says so."""
@@ -56,10 +47,6 @@ class ServiceError(Exception):
             headers=headers,
             media_type="application/json",
         )
-
-
-def _place(problem: Any) -> str:
-    return ".".join(str(part) for part in problem["loc"] if part not in _TAGS)
 
 
 def overloaded() -> ServiceError:
@@ -76,9 +63,7 @@ async def respond(request: Request, error: Exception) -> Response:
         return error.response()
     if isinstance(error, ForetasteError):
         return ServiceError(422, "unsupported", str(error)).response()
-    if isinstance(
-        error, ClientDisconnect
-    ):  # nobody reads this, but the log and the metrics have it
+    if isinstance(error, ClientDisconnect):  # for the log and the metrics
         return ServiceError(400, "disconnected", "the connection ended before the body").response()
     if isinstance(error, HTTPException):  # there is no such path, or no such method of it
         phrase = HTTPStatus(error.status_code).phrase

@@ -27,7 +27,6 @@ from sqlalchemy import (
     bindparam,
     create_engine,
     event,
-    inspect,
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -122,42 +121,21 @@ class EventStore:
     def create(self) -> None:
         """Make the table unless it is there.
 
-        SettingError where another one has its name, or the database cannot hold every text.
+        SettingError where the database cannot be opened, or takes no events as they are made here.
         """
         try:
-            encoding = self._encoding()
             with suppress(DBAPIError):  # another process may make it at the same moment
                 _METADATA.create_all(self.engine)
             _METADATA.create_all(self.engine)
-            found = {column["name"] for column in inspect(self.engine).get_columns("events")}
-        except SQLAlchemyError as error:
-            raise SettingError(f"events {self._name} cannot be opened: {_reason(error)}") from None
-        if encoding != "UTF8":
-            raise SettingError(
-                f"events {self._name} has the encoding {encoding}, which lacks letters; "
-                "name one of UTF8: CREATE DATABASE shop ENCODING 'UTF8' TEMPLATE template0"
-            )
-        missing = set(EVENTS.columns.keys()) - found
-        if missing:
-            raise SettingError(
-                f"events {self._name} has a table events of other columns, without "
-                f"{', '.join(sorted(missing))}; name another file or database"
-            )
-        try:
             with self.engine.connect() as connection:
-                # Taken back by the end of the block: a view, for one, has the columns too.
-                connection.execute(self._insert, Event("foretaste", "user", "item", 0.0)._asdict())
-        except SQLAlchemyError as error:
+                # Taken back by the end of the block: of another table, a view or an encoding that
+                # lacks letters this fails.
+                connection.execute(self._insert, Event("foretaste", "user", "☕", 0.0)._asdict())
+        except (SQLAlchemyError, UnicodeError) as error:
             raise SettingError(
-                f"events {self._name} takes no events: {_reason(error)}; it needs a table events "
-                "with a unique event_id, as foretaste makes it; name another file or database"
+                f"events {self._name} cannot be kept there: {_reason(error)}; it needs a table "
+                "events as foretaste makes it, and UTF-8; name another file or database"
             ) from None
-
-    def _encoding(self) -> str:
-        if self.engine.name == "sqlite":
-            return "UTF8"
-        with self.engine.connect() as connection:
-            return str(connection.exec_driver_sql("SHOW server_encoding").scalar_one())
 
     def start(self) -> None:
         """Begin to write; called once, in the process that writes."""
@@ -296,7 +274,7 @@ def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
         raise events_unavailable() from error
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def _reason(error: Exception) -> str:
     """The database's own words."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return str(cause).partition("\n")[0]

@@ -100,7 +100,7 @@ ENDPOINTS = {
         schemas.RunQuery,
         errors=(422,),
     ),
-    "reload_requested": Endpoint(
+    "reload": Endpoint(
         "/v1/reload",
         "Load anew what the directories of the runs hold now",
         schemas.ModelsResponse,

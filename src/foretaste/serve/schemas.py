@@ -5,18 +5,22 @@ Ids are integers or strings, as in the dataset of the run.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
     StrictBool,
     StrictInt,
     StringConstraints,
     model_validator,
 )
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import custom_error_schema
 
 _MAX_ID = 1024
 """Characters of an id: reasons repeat ids that are unknown."""
@@ -32,28 +36,27 @@ MAX_USERS = 256
 
 _INT64 = 2**63
 
-AnyId = (
+
+def _as_one(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """One problem of an id, not one for each of its types."""
+    message = f"an id is an integer of 64 bits or text of at most {_MAX_ID:,} characters"
+    return custom_error_schema(handler(union), "id", custom_error_message=message)
+
+
+AnyId = Annotated[
     Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
-    | Annotated[str, StringConstraints(strict=True, max_length=_MAX_ID)]
-)
+    | Annotated[str, StringConstraints(strict=True, max_length=_MAX_ID)],
+    GetPydanticSchema(_as_one),
+]
 
 
-def _short(value: int | str) -> int | str:
-    if len(str(value).encode()) > _MAX_KEPT_BYTES:
-        raise ValueError(f"an id of an event has at most {_MAX_KEPT_BYTES} bytes of UTF-8")
+def _kept(value: int | str) -> int | str:
+    if not 0 < len(str(value).encode()) <= _MAX_KEPT_BYTES or "\0" in str(value):
+        raise ValueError(f"an id of an event has 1 to {_MAX_KEPT_BYTES:,} bytes, none of them 0")
     return value
 
 
-_KeptId = Annotated[
-    Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
-    | Annotated[
-        str,
-        StringConstraints(
-            strict=True, min_length=1, max_length=_MAX_KEPT_BYTES, pattern=r"^[^\x00]+$"
-        ),
-    ],
-    AfterValidator(_short),
-]
+_KeptId = Annotated[AnyId, AfterValidator(_kept)]
 _K = Annotated[StrictInt, Field(ge=1, le=MAX_K)]
 
 

@@ -52,10 +52,10 @@ def serve(
         import uvicorn
         from uvicorn.supervisors import Multiprocess
 
-        from foretaste.serve import worker
+        from foretaste.serve.app import app_of_worker
         from foretaste.serve.events import EventStore
         from foretaste.serve.models import ModelStore
-        from foretaste.serve.telemetry import MULTIPROCESS
+        from foretaste.serve.telemetry import MULTIPROCESS, log_by_lines
         from foretaste.serve.workers import Workers
     except ModuleNotFoundError as error:
         raise MissingExtraError(
@@ -72,7 +72,7 @@ def serve(
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-serve-")))
         served = uvicorn.Config(
-            partial(worker.app, store, config, directory),
+            partial(app_of_worker, store, config, directory),
             factory=True,
             workers=config.workers,
             http="httptools",
@@ -107,7 +107,7 @@ def serve(
                 metrics = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-")))
                 os.environ[MULTIPROCESS] = str(metrics)  # which workers inherit
                 stack.callback(os.environ.pop, MULTIPROCESS)
-                worker.log_by_lines(logging.INFO)  # says which workers died
+                log_by_lines(logging.INFO)  # says which workers died
                 Multiprocess(served, [listener]).run()
             else:
                 for number, handler in (

@@ -202,6 +202,13 @@ class LogLines(logging.Handler):
         log("log", level=record.levelname.lower(), logger=record.name, message=message)
 
 
+def log_by_lines(level: int) -> None:
+    """Write what Uvicorn logs at a level and above as the service writes its own log."""
+    logger = logging.getLogger("uvicorn")
+    logger.handlers, logger.propagate = [LogLines(level)], False
+    logger.setLevel(level)
+
+
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The id that a request brings, or a new one where that is none or not plain."""
     for name, value in headers:
