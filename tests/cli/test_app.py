@@ -61,7 +61,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (
             "ials",
             ["--factors", "--unobserved-weight", "--nu", "--epochs", "--patience", "--from"],
-            ["--batch-size", "--learning-rate", "--compile", "--negatives", "--precision"],
+            ["--batch-size", "--learning-rate", "--kernels", "--negatives", "--precision"],
         ),
         (
             "ease",

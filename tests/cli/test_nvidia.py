@@ -52,7 +52,7 @@ def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatc
             "bench train neumf --negative-samples 2 --no-neg-trick",
             "--negatives 2 --verified-negatives",
         ),
-        ("bench train neumf --xla --log-path log.json", "--compile --output log.json"),
+        ("bench train neumf --log-path log.json", "--output log.json"),
         ("bench train vae --train --batch_size_train 64", "--batch-size 64"),
         ("bench train vae --total_anneal_steps 5 --lam 0.1", "--anneal-steps 5 --l2 0.1"),
         ("bench train vae --data_dir .", "--shape SHAPE"),
@@ -180,7 +180,6 @@ def test_a_csv_file_without_times_is_left_one_out(foretaste: Foretaste) -> None:
             "--candidates and --valid-negative",
         ),
         ("train neumf data --topk 5 -k 7", "--topk and -k both say what --select-by is"),
-        ("train neumf data --xla --no-compile", "--no-compile and --xla both say"),
         ("train neumf data --data ratings.csv", "--data ratings.csv and data name two"),
         ("train neumf data --mode try", "--mode is 'try'; use train or test"),
         ("train neumf data --topk --amp", "--topk needs a value"),
@@ -513,7 +512,7 @@ def test_the_page_maps_every_option(heading: str, options: str) -> None:
 def test_every_option_is_tried() -> None:
     """Of theirs in a training that comes of it, in test_nvidia_options.py."""
     lines = " ".join(line for line, _ in TRAININGS.values())
-    lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark --xla"
+    lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark"
     tried = {part.partition("=")[0] for part in lines.split()}
     assert set((NCF_OPTIONS + VAE_OPTIONS).split()) <= tried
 

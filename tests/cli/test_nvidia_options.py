@@ -12,7 +12,6 @@ import pytest
 
 from foretaste.runs import Run
 from tests.cli.conftest import Done
-from tests.compiler import compiling
 
 Foretaste = Callable[..., Done]
 
@@ -108,7 +107,7 @@ TRAININGS: dict[str, tuple[str, dict[str, Check]]] = {
         "--valid-users-per-batch 7 --negative-samples 2 --learning-rate 0.0045 --topk 7 --seed 9 "
         "--amp --valid-negative 9 --beta1 0.25 --beta2 0.5 --eps 1e-7 --dropout 0.25 "
         "--checkpoint-dir ROOT/run --mode train --eval-after 1 --log-path ROOT/logs/copy.json "
-        "--no-neg-trick --verbose --device cpu",
+        "--no-neg-trick --verbose --xla --device cpu",
         {
             "--data": lambda t: t.run.config.dataset.name == "data",
             "--factors": of_model("factors", 4),
@@ -214,13 +213,6 @@ def test_options_of_training_act(name: str, train: Callable[[str], Trained]) -> 
     line, checks = TRAININGS[name]
     trained = train(line)
     assert [option for option, acted in checks.items() if not acted(trained)] == []
-
-
-@compiling
-def test_xla_compiles(train: Callable[[str], Trained]) -> None:
-    trained = train(f"{NEUMF} --xla")
-    assert trained.asked("compile") is True
-    assert trained.events("summary")[0]["compile_s"] > 0
 
 
 EVALUATIONS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], bool]]] = {

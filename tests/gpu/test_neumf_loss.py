@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
@@ -16,17 +15,15 @@ if not triton_support.is_installed():
     pytest.skip("needs Triton", allow_module_level=True)
 
 from foretaste.ops import neumf_loss
-from foretaste.ops.kernels import CHECKS, require_right
+from foretaste.ops.kernels import require_right
 from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
-from foretaste.ops.neumf_loss.triton import logits as triton_logits
 from foretaste.ops.neumf_loss.triton import loss as triton_loss
+from foretaste.ops.triton.checks import CASES
 from tests.ops.cases import rms
 from tests.ops.neumf_loss.test_chunked import Shape, moved
 from tests.ops.neumf_loss.triton_cases import *  # noqa: F403
 from tests.ops.neumf_loss.triton_cases import make, values
-from tests.ops.neumf_loss.triton_logits_cases import *  # noqa: F403
-from tests.ops.neumf_loss.triton_logits_cases import every_item
 
 NVIDIA = Shape(rows=5_000, candidates=5, items=2_000, factors=64, widths=(256, 128, 64))
 HALVES = [torch.bfloat16, torch.float16]
@@ -84,7 +81,7 @@ def test_a_step_never_waits_for_the_device(case: tuple[InteractionInputs, Sample
 def test_kernels_are_right_here() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     for dtype in (torch.float32, *HALVES):
-        require_right(dict.fromkeys(CHECKS, dtype), device)
+        require_right(dict.fromkeys(CASES, dtype), device)
 
 
 def test_the_kernel_is_taken_where_it_is_asked_for(
@@ -98,56 +95,3 @@ def test_the_kernel_is_taken_where_it_is_asked_for(
     found = neumf_loss.loss(inputs, samples, compute_dtype=half, implementation="triton")
     assert torch.equal(found, kernel)
     assert torch.equal(neumf_loss.loss(inputs, samples), chunked.loss(inputs, samples))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
-def test_logits_are_as_exact_as_in_chunks(
-    dtype: torch.dtype, case: tuple[InteractionInputs, Samples]
-) -> None:
-    """For candidates, and for the catalogue of enough rows that tiles span several."""
-    inputs, samples = case
-    index_BK = samples.item_index_BK
-    truth = reference.logits(moved(inputs, torch.float64), index_BK)
-    found = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
-    chunks = chunked.logits(inputs, index_BK, compute_dtype=dtype)
-    assert rms([found - truth]) <= 1.5 * rms([chunks - truth]) + 2e-7 * rms([truth])
-
-    few = moved(inputs, dtype)
-    few = replace(
-        few, user_product_BF=few.user_product_BF[:99], user_tower_BH=few.user_tower_BH[:99]
-    )
-    truth = reference.logits(moved(few, torch.float64), every_item(few))
-    found, chunks = triton_logits.catalogue_logits(few), chunked.catalogue_logits(few)
-    assert rms([found - truth]) <= 1.5 * rms([chunks - truth]) + 2e-7 * rms([truth])
-
-
-def test_scoring_takes_the_kernel(case: tuple[InteractionInputs, Samples]) -> None:
-    inputs, samples = case
-    index_BK = samples.item_index_BK
-    for dtype in (torch.float32, torch.float16):
-        kernel = triton_logits.logits(inputs, index_BK, compute_dtype=dtype)
-        found = neumf_loss.logits(inputs, index_BK, compute_dtype=dtype, implementation="triton")
-        assert torch.equal(found, kernel)
-    kernel = triton_logits.catalogue_logits(inputs)
-    assert torch.equal(neumf_loss.catalogue_logits(inputs, implementation="triton"), kernel)
-
-
-@pytest.mark.usefixtures("_no_waiting")
-def test_scoring_never_waits_for_the_device(case: tuple[InteractionInputs, Samples]) -> None:
-    inputs, samples = case
-    user_B = torch.arange(inputs.num_rows, device=inputs.device)
-    index_BK, bf16 = samples.item_index_BK, torch.bfloat16
-    neumf_loss.logits(inputs, index_BK, user_B, compute_dtype=bf16, implementation="triton")
-    neumf_loss.catalogue_logits(inputs, implementation="triton")
-
-
-def test_scoring_is_one_launch(case: tuple[InteractionInputs, Samples]) -> None:
-    inputs, samples = case
-    user_B = torch.arange(inputs.num_rows, device=inputs.device)
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        index_BK, bf16 = samples.item_index_BK, torch.bfloat16
-        neumf_loss.logits(inputs, index_BK, user_B, compute_dtype=bf16, implementation="triton")
-        torch.cuda.synchronize()
-    kernels = [event.name for event in profile.events() if event.device_type.name == "CUDA"]
-    assert kernels == ["interaction_logits"]

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.softmax_loss import Implementation, chunked, loss, reference
-from tests.compiler import compiling
 from tests.ops.allocations import LargestAllocation
 from tests.ops.cases import histories_of, random_histories, rms
 
@@ -46,22 +45,6 @@ def test_a_likelihood_worked_out_by_hand() -> None:
     for implementation in (reference.loss, chunked.loss):
         found = implementation(hidden_BD, weight_ID, bias_I, histories_of([{1, 2}], 3))
         torch.testing.assert_close(found, expected)
-
-
-@compiling
-@pytest.mark.parametrize("num_padding", [0, 3])
-def test_compiled_loss_and_gradients_are_the_plain_ones(
-    targets: HistoryTensors, generator: torch.Generator, num_padding: int
-) -> None:
-    layer = make_layer(len(targets), generator, dtype=torch.float32)
-    expected = loss(*layer, targets, implementation="reference", scale=0.25)
-    item_index = torch.nn.functional.pad(targets.item_index, (0, num_padding))
-    padded = HistoryTensors(targets.offsets, item_index, NUM_ITEMS)
-    found = loss(*layer, padded, implementation="compiled", scale=0.25)
-    torch.testing.assert_close(found, expected)
-    wanted, given = (torch.autograd.grad(value, layer) for value in (expected, found))
-    for one, other in zip(given, wanted, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("logits_at_once", [1, 3 * NUM_ITEMS, 4 * NUM_ITEMS + 5, 1 << 21])

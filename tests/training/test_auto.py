@@ -180,7 +180,6 @@ ASKED: dict[str, Any] = {
     "validation_users": 12,
     "candidates": "sampled-9",
     "loss_scale": 8.0,
-    "compile": True,
     "kernels": "chunked",
     "cuda_graphs": False,
     "checkpoint_every_s": 5.0,

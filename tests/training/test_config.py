@@ -23,7 +23,7 @@ from foretaste.training import TrainingConfig
             r"epochs is np.int64\(0\); it must be a whole number of at least",
         ),
         ({"epochs": np.True_}, r"epochs is np.True_; it must be a whole number of at least 1"),
-        ({"compile": "no"}, "compile is 'no'; it must be True or False"),
+        ({"cuda_graphs": "no"}, "cuda_graphs is 'no'; it must be True or False"),
         ({"beta1": "0.9"}, "beta1 is '0.9'; it must be a number of at least 0 and"),
         ({"epochs": True}, "epochs is True; it must be a whole number of at least 1"),
         ({"eps": [1]}, r"eps is \[1\]; it must be a number above 0"),

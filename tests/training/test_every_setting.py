@@ -66,7 +66,6 @@ ELSEWHERE = {
         "device",
         "loss_scale",
         "checkpoint_every_s",
-        "compile",
         "kernels",
         "cuda_graphs",
         "evaluation_batch",
@@ -74,8 +73,8 @@ ELSEWHERE = {
 }
 """``device`` decides where, and must not decide what; its errors are tested with `train`.
 ``loss_scale`` belongs to fp16 and is tested with the precisions, ``checkpoint_every_s`` changes
-no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``compile``,
-``kernels`` and ``cuda_graphs`` change no number but times and are tested with the step."""
+no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``kernels`` and
+``cuda_graphs`` change no number but times and are tested with the step."""
 
 LOSSES: dict[str, Any] = {
     "loss": "softmax",

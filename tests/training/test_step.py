@@ -23,17 +23,16 @@ from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.models.vae.recvae import RecVAE
-from foretaste.ops import kernels, segments
+from foretaste.ops import segments
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.triton import support as triton_support
+from foretaste.ops.triton import checks
 from foretaste.training.auto import resolve
 from foretaste.training.config import TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
 from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.step import Step, check_compiler
+from foretaste.training.step import Step
 from foretaste.training.strategy import ALONE
-from tests.compiler import compiling
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
 
@@ -237,23 +236,6 @@ def test_no_step_waits_for_the_device(
         assert loss.shape == ()
 
 
-@compiling
-@pytest.mark.parametrize("name", ["neumf", "vae"])
-def test_compiled_steps_learn_the_same(name: str, histories: HistoryTensors) -> None:
-    found = {}
-    for compiled in (False, True):
-        model = make_model(name)
-        plan = make_plan(compile=compiled, batch_size=200 if name == "neumf" else 7)
-        batches = ALONE.batches(model, histories, plan)
-        step = ALONE.step(model, batches, plan)
-        weights = [parameter.detach().clone() for parameter in model.parameters()]
-        assert (step.compile(batches) > 0.0) == compiled
-        for one, other in zip(model.parameters(), weights, strict=True):
-            assert torch.equal(one, other)
-        found[compiled] = losses(step, batches)
-    assert found[True] == pytest.approx(found[False], rel=1e-4)
-
-
 def test_compiling_changes_nothing_of_a_saved_state(
     histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,8 +247,8 @@ def test_compiling_changes_nothing_of_a_saved_state(
     step(next(iter(batches.epoch(0))))
     before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
     assert any(name.startswith("kept.") for name in before)
-    # As on a GPU, where the first step compiles kernels.
-    monkeypatch.setattr(model, "implementation", "compiled")
+    monkeypatch.setattr(Step, "begins_cold", True)  # as on a GPU
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(model, "_likelihood_loss", lambda latent_BL, *_, **__: latent_BL.sum())
     assert step.compile(batches) > 0.0
     after = step.state_dict()
@@ -275,30 +257,16 @@ def test_compiling_changes_nothing_of_a_saved_state(
         assert torch.equal(after[name], tensor), name
 
 
-def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(UnsupportedError, match="on a CPU and found none"):
-        check_compiler(CPU)
-    monkeypatch.setattr(triton_support, "is_installed", lambda: False)
-    with pytest.raises(UnsupportedError, match="needs Triton on a GPU"):
-        check_compiler(torch.device("cuda"))
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_kernels_are_checked_before_the_first_step(
     name: str, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "_problem", lambda *of: "it does not run")
+    monkeypatch.setattr(checks, "problem_of", lambda *of: "it does not run")
     model = make_model(name)
     plan = make_plan(kernels="triton", batch_size=7)
     batches = ALONE.batches(model, histories, plan)
     with pytest.raises(UnsupportedError, match=r"on cpu the kernel of .* it does not run"):
         ALONE.step(model, batches, plan)
-
-
-def test_kernels_and_compile_are_not_both_chosen() -> None:
-    with pytest.raises(SettingError, match="kernels is chunked and compile is on"):
-        TrainingConfig(kernels="chunked", compile=True)
 
 
 def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:

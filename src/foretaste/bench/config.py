@@ -62,9 +62,6 @@ class TrainBench(BenchConfig):
     steps: Count | None = None
     """Updates in a measurement, on as much of the data as they need; a whole epoch unless given."""
 
-    compile: bool = False
-    """Hand our loss to torch.compile, as ``train --compile`` does."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceBench(BenchConfig):

@@ -26,8 +26,8 @@ from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.evaluation.ranking import scoring, to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.model import NeuMF
-from foretaste.ops import neumf_loss
-from foretaste.ops.neumf_loss.inputs import InteractionInputs
+from foretaste.ops.neumf_loss import chunked
+from foretaste.ops.neumf_loss.inputs import InteractionInputs, with_users
 from foretaste.ops.precision_flags import float32_products
 from foretaste.training.precision import PrecisionPolicy
 
@@ -285,9 +285,10 @@ class PairScorer:
     def _logits(
         self, inputs: InteractionInputs, item_B: Tensor, user_B: Tensor | None = None
     ) -> Tensor:
-        logits_B1 = neumf_loss.logits(
-            inputs, item_B[:, None], user_B, compute_dtype=self.compute_dtype
-        )
+        if user_B is not None:
+            users = (inputs.user_product_BF, inputs.user_tower_BH)
+            inputs = with_users(inputs, *(table.index_select(0, user_B) for table in users))
+        logits_B1 = chunked.logits(inputs, item_B[:, None], compute_dtype=self.compute_dtype)
         return logits_B1.squeeze(1)
 
 

@@ -97,8 +97,7 @@ def _training_case(
 ) -> Case:
     part = needed_part(session, histories, batch_size, options.steps)
     epochs = options.warmup + options.repeats
-    settings: dict[str, Any] = {"compile": options.compile}
-    return part, session.plan(precision, batch_size, epochs, **settings)
+    return part, session.plan(precision, batch_size, epochs)
 
 
 def default_batch_size(session: Session) -> int:
@@ -230,7 +229,6 @@ def measure_training(
         "precision": plan.precision,
         "batch_size": plan.batch_size,
         "updates": batches.num_batches,
-        **({"compiled": True} if plan.compile else {}),
     }
     return case, epochs
 

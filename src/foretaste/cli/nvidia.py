@@ -97,7 +97,7 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--target -t": Row(),
         "--warm-up-epochs": Row(bench_train="--warmup {}"),
         "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
-        "--xla": Row("--compile", bench_train="--compile"),
+        "--xla": Row(idle),
         "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
         "--load-checkpoint-path": Row(None, ("RUN {}", paths.run)),
         "--data": _alike(None, ("--dataset {}", paths.dataset), ("--shape {}", paths.shape)),
@@ -321,6 +321,7 @@ _ACTS_HERE = {
 """Our options that do what the scripts' of the same meaning did not."""
 
 _IDLE = {
+    "train": "changes nothing here: the loss has one form, which is not compiled",
     "evaluate": "said of training, which is over; ranking is always computed in fp32",
     "bench train": "changes nothing about what is measured",
     "bench inference": "changes nothing about what is measured; answers are computed in fp32",

@@ -14,7 +14,7 @@ _FLAGS = frozenset(
     {
         *("--amp", "--fp16", "--xla", "--no-neg-trick", "--verbose", "--trace"),
         *("--train", "--test", "--inference-benchmark"),
-        *("--compile", "--tensorboard", "--overwrite", "--verified-negatives", "--cuda-graphs"),
+        *("--tensorboard", "--overwrite", "--verified-negatives", "--cuda-graphs"),
         *("--quiet", "-q"),
     }
 )

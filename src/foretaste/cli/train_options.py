@@ -42,8 +42,7 @@ RAW_FILES = Group.create_ordered("Raw files")
 _TRAINING_GROUPS = {
     EVALUATION: "eval_every eval_after select_by candidates validation_users evaluation_batch",
     OPTIMIZER: "schedule_epochs beta1 beta2 eps ema",
-    MACHINE: "device precision loss_scale compile kernels cuda_graphs checkpoint_every_s "
-    "warm_up_epochs",
+    MACHINE: "device precision loss_scale kernels cuda_graphs checkpoint_every_s warm_up_epochs",
 }
 """Groups of the training settings that are not in the first one."""
 

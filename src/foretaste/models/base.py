@@ -26,7 +26,7 @@ from foretaste.ops.histories import HistoryTensors
 if TYPE_CHECKING:
     from foretaste.models.scorer import Scorer
 
-Implementation = Literal["chunked", "compiled", "triton"]
+Implementation = Literal["chunked", "triton"]
 """Of the operations in `foretaste.ops` that have several."""
 
 FitProgress = Callable[[str, int, int], None]
@@ -218,7 +218,7 @@ class IterativeModel(RecommenderModel):
     """A model fitted epoch by epoch, evaluated between epochs and resumed within them."""
 
     implementation: Implementation = "chunked"
-    """Of the operations, in training and in the scores between epochs."""
+    """Of the operations, in training."""
 
     part_of: Callable[[int], range] = range
     """Of so many users of a batch, those that are here."""

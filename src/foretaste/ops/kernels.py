@@ -3,32 +3,21 @@
 Each operation has a reference, its definition, and a chunked form, which runs anywhere; some have a
 kernel for NVIDIA GPUs. ``auto`` is the chunked form on every device: no GPU has measured yet where
 a kernel is faster. A kernel that compiles may still be wrong on an architecture that nobody tried,
-so one that is asked for must first pass the check that its operation brings.
+so one that is asked for must first pass its check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Literal
 
 import torch
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.ops.embedding_bag import check as embedding_bag
-from foretaste.ops.neumf_loss import check as neumf_loss
-from foretaste.ops.softmax_loss import check as softmax_loss
+from foretaste.ops.triton import checks
 from foretaste.ops.triton import support as triton_support
 
 Form = Literal["chunked", "triton"]
-
-CHECKS = {
-    "embedding_bag": embedding_bag.problem,
-    "neumf_logits": neumf_loss.logits_problem,
-    "neumf_loss": neumf_loss.loss_problem,
-    "softmax_loss": softmax_loss.problem,
-}
-"""What is wrong with the kernel of an operation in a dtype on a device, or None, by its name."""
 
 
 def chosen(kernels: Literal["auto", "chunked", "triton"], device: str) -> Form:
@@ -44,7 +33,7 @@ def chosen(kernels: Literal["auto", "chunked", "triton"], device: str) -> Form:
 def require_right(dtypes: Mapping[str, torch.dtype], device: torch.device) -> None:
     """UnsupportedError where a kernel is wrong on ``device``, or does not run there.
 
-    ``dtypes`` has the dtype of each operation, by its name in `CHECKS`.
+    ``dtypes`` has the dtype of each operation, by its name in `checks.CASES`.
     """
     if device.type == "cuda" and not triton_support.can_run(device):
         raise UnsupportedError(
@@ -52,16 +41,9 @@ def require_right(dtypes: Mapping[str, torch.dtype], device: torch.device) -> No
             "newer; leave it out"
         )
     for operation, dtype in dtypes.items():
-        if (problem := _problem(operation, dtype, device)) is not None:
+        if (problem := checks.problem_of(operation, dtype, device)) is not None:
             gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
             raise UnsupportedError(
                 f"kernels is triton, and on {gpu} the kernel of {operation} in {dtype} is not "
                 f"right: {problem}; leave it out"
             )
-
-
-@cache
-def _problem(operation: str, dtype: torch.dtype, device: torch.device) -> str | None:
-    """That of `CHECKS`, found once: the process has one PyTorch and one Triton as long as it
-    lives."""
-    return CHECKS[operation](dtype, device)

@@ -43,7 +43,7 @@ class TrainingPlan(TrainingConfig):
     kernels: Form
 
     def __post_init__(self) -> None:
-        # Not the checks of what is asked for: `resolve` itself chooses kernels, with compile too.
+        # Not the checks of what is asked for: `resolve` itself chooses.
         check_settings(self)
 
     def evaluates(self, epoch: int) -> bool:

@@ -61,10 +61,6 @@ class TrainingConfig:
     loss_scale: LossScale = None
     """Fixed scale of the loss, for fp16 only; it adapts to the gradients unless given."""
 
-    compile: bool = False
-    """Hand the loss to torch.compile, once, before the first epoch. Takes a C++ compiler on a CPU,
-    where the built-in form is faster."""
-
     kernels: Kernels = "auto"
     """Operations on an NVIDIA GPU: auto and chunked are PyTorch alone; triton takes Triton's
     kernels once each was seen to be right there. On a CPU only chunked ones exist."""
@@ -114,10 +110,6 @@ class TrainingConfig:
                 f"schedule_epochs is {self.schedule_epochs}, and a constant learning rate has no "
                 "schedule; leave it out, or use --learning-rate-schedule cosine"
             )
-        if self.compile and self.kernels != "auto":
-            raise SettingError(
-                f"kernels is {self.kernels} and compile is on; leave out one or the other"
-            )
 
     def _check_schedule(self) -> None:
         if self.epochs == "auto":
@@ -143,7 +135,7 @@ _NEEDS = {
         (
             *("batch_size", "learning_rate", "learning_rate_schedule", "schedule_epochs"),
             *("beta1", "beta2", "eps", "ema"),
-            *("compile", "kernels", "cuda_graphs"),
+            *("kernels", "cuda_graphs"),
         ),
         "has_steps",
     ),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,12 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from foretaste.errors import UnsupportedError
-from foretaste.models.base import Implementation, IterativeModel, NeuralModel, SweepModel
+from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.kernels import require_right
 from foretaste.ops.spans import span
-from foretaste.ops.triton import support as triton_support
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.optimizer import (
     GroupOptimizer,
@@ -26,21 +22,6 @@ from foretaste.training.optimizer import (
     parameters_of,
 )
 from foretaste.training.precision import PrecisionPolicy
-
-
-def check_compiler(device: torch.device) -> None:
-    """UnsupportedError where torch.compile would not find what it needs."""
-    compilers = (os.environ.get("CXX"), "g++", "clang++", "cl")
-    if device.type == "cpu" and not any(name and shutil.which(name) for name in compilers):
-        raise UnsupportedError(
-            "compile is on, but torch.compile needs a C++ compiler on a CPU and found none; "
-            "install g++ or clang++, or leave out --compile"
-        )
-    if device.type == "cuda" and not triton_support.is_installed():
-        raise UnsupportedError(
-            "compile is on, but torch.compile needs Triton on a GPU and found none; "
-            "pip install triton, or leave out --compile"
-        )
 
 
 class Step:
@@ -151,11 +132,8 @@ class Step:
             optimizer_of[parameter].state[parameter][kind] = moment
 
     def compile(self, batches: Batches) -> float:
-        """Compile what a step compiles, without an update; returns the seconds it took.
-
-        That is kernels on a GPU, and the loss where torch.compile has it; else nothing.
-        """
-        if self.model.implementation != "compiled" and self.model.device.type != "cuda":
+        """Compile a GPU's kernels as a step meets them, without an update; returns the seconds."""
+        if not self.begins_cold:
             return 0.0
         assert isinstance(self.model, NeuralModel)
         batch, kept = next(iter(batches.epoch(0))), self.model.kept
@@ -163,8 +141,7 @@ class Step:
         self._add_gradients(batch)
         self.model.zero_grad(set_to_none=True)
         self.model.kept = kept  # an epoch's first batch replaces it, and the epoch may be half done
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
+        torch.cuda.synchronize(self.model.device)
         return time.perf_counter() - since
 
     def _add_gradients(self, batch: Batch) -> Tensor:
@@ -208,13 +185,11 @@ def make_step(
     precision = PrecisionPolicy(
         precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
     )
-    if plan.compile:
-        check_compiler(model.device)
     model.reset_parameters(plan.seed)
     if not isinstance(model, NeuralModel):
         return sweep(model, (), precision)
     model.compute_dtype = precision.compute_dtype
-    model.implementation = _implementation(plan)
+    model.implementation = plan.kernels
     if model.implementation == "triton":
         require_right(model.kernel_dtypes(), model.device)
     optimizers, average = optimizers_of(model, plan), average_of(model, plan)
@@ -232,12 +207,8 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
         return False
     # With several optimizers, equal shapes may be steps of different ones.
     return len(model.parameter_groups()) == 1 and not model.waits_for_device(
-        num_samples, _implementation(plan)
+        num_samples, plan.kernels
     )
-
-
-def _implementation(plan: TrainingPlan) -> Implementation:
-    return "compiled" if plan.compile else plan.kernels
 
 
 def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

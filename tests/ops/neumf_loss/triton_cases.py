@@ -12,7 +12,6 @@ import pytest
 import torch
 import triton.language as tl
 
-from foretaste.ops import neumf_loss
 from foretaste.ops.dropout import drop_threshold, keep_mask
 from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, layer_keys
@@ -39,7 +38,7 @@ SHAPES = {
     "gmf": Shape(rows=30, candidates=5, items=9, factors=33, widths=(0,)),
     "mlp": Shape(rows=30, candidates=5, items=9, factors=0, widths=(24, 16)),
 }
-SEEDS = range(6)
+SEEDS = range(4)
 DTYPES = [torch.float32, torch.float16]
 if not is_interpreted():  # whose products of bfloat16 are wrong
     DTYPES.append(torch.bfloat16)
@@ -90,8 +89,10 @@ def write_masks(
     tl.store(masks + place_SC, mask_SC.to(tl.int8))
 
 
-@pytest.mark.parametrize("key", [0, 77, -1, -(1 << 63), (1 << 63) - 1])
-@pytest.mark.parametrize(("width", "first", "columns"), [(1, 0, 16), (130, 64, 64), (256, 0, 128)])
+@pytest.mark.parametrize(
+    ("key", "width", "first", "columns"),
+    [(77, 1, 0, 16), (-(1 << 63), 130, 64, 64), ((1 << 63) - 1, 256, 0, 128)],
+)
 def test_masks_are_the_plain_ones_bit_for_bit(
     key: int, width: int, first: int, columns: int, device: torch.device
 ) -> None:
@@ -113,8 +114,8 @@ def test_masks_are_the_plain_ones_bit_for_bit(
     assert torch.equal(masks[:, :shown].bool(), expected[:, first : first + shown])
 
 
-@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.5, 0), (0.2, 5 << 20)])
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.2, 5 << 20)])
 def test_loss_and_gradients_are_the_plain_ones(
     name: str, rate: float, first_sample: int, device: torch.device
 ) -> None:
@@ -125,8 +126,7 @@ def test_loss_and_gradients_are_the_plain_ones(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-@pytest.mark.parametrize("name", ["neumf", "shuffled"])
+@pytest.mark.parametrize(("name", "rate"), [("neumf", 0.5), ("shuffled", 0.0)])
 def test_loss_and_gradients_are_as_accurate_as_plain_ones(
     name: str, rate: float, dtype: torch.dtype, device: torch.device
 ) -> None:
@@ -157,20 +157,13 @@ def test_small_weights_lose_nothing(device: torch.device) -> None:
         assert torch.equal(one * 2.0**23, other)
 
 
-@pytest.mark.parametrize("broadcast", ["neither", "labels", "weights", "both", "by row"])
-def test_labels_and_weights_broadcast(broadcast: str, device: torch.device) -> None:
+def test_labels_and_weights_broadcast(device: torch.device) -> None:
     inputs, samples = make(SHAPES["neumf"], device)
     labels, weights = samples.label_BK, samples.weight_BK
-    if broadcast in ("labels", "both"):
-        labels = labels[:1]
-    if broadcast in ("weights", "both"):
-        weights = weights[:1, :1]
-    if broadcast == "by row":
-        labels, weights = labels[:, :1], weights[:, :1]
-    given = Samples(samples.item_index_BK, labels, weights)
-    expected = values(reference.loss(inputs, given), inputs)
-    found = values(triton_loss.loss(inputs, given), inputs)
-    assert_agree(found, expected)
+    for short in ((labels[:1], weights[:1, :1]), (labels[:, :1], weights[:, :1])):
+        given = Samples(samples.item_index_BK, *short)
+        expected = values(reference.loss(inputs, given), inputs)
+        assert_agree(values(triton_loss.loss(inputs, given), inputs), expected)
 
 
 def test_inputs_may_lie_anyhow(device: torch.device) -> None:
@@ -200,9 +193,8 @@ def test_weightless_samples_leave_no_gradient(device: torch.device) -> None:
     assert all(value.eq(0.0).all() for value in values(triton_loss.loss(inputs, nothing), inputs))
 
 
-@pytest.mark.parametrize("scale", [50.0, 1000.0])
-def test_large_logits_stay_finite(scale: float, device: torch.device) -> None:
-    inputs, samples = make(SHAPES["neumf"], device, scale=scale)
+def test_large_logits_stay_finite(device: torch.device) -> None:
+    inputs, samples = make(SHAPES["neumf"], device, scale=1000.0)
     found, expected = triton_loss.loss(inputs, samples), reference.loss(inputs, samples)
     torch.testing.assert_close(found, expected)
     assert all(value.isfinite().all() for value in values(found, inputs))
@@ -243,12 +235,6 @@ def test_what_it_supports(device: torch.device) -> None:
     assert not triton_loss.supports(*make(many, device), torch.float16)
     wide = Shape(rows=3, candidates=5, items=4, factors=16, widths=(1024, 16))
     assert not triton_loss.supports(*make(wide, device), torch.float16)
-
-
-def test_asked_for_by_name(device: torch.device) -> None:
-    inputs, samples = make(SHAPES["neumf"], device)
-    found = neumf_loss.loss(inputs, samples, implementation="triton")
-    assert torch.equal(found, triton_loss.loss(inputs, samples))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

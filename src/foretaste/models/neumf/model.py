@@ -23,6 +23,7 @@ from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import ALL_HERE, Reductions, UserPrior, fit_users
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import (
     InteractionInputs,
     Objective,
@@ -173,7 +174,7 @@ class NeuMF(NeuralModel):
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
         table_dtype = self.output.weight.dtype
-        return {"neumf_loss": self.compute_dtype or table_dtype, "neumf_logits": table_dtype}
+        return {"neumf_loss": self.compute_dtype or table_dtype}
 
     def touched_items(self, batch: Batch) -> Tensor | None:
         assert isinstance(batch, InteractionBatch)
@@ -280,12 +281,10 @@ class NeuMF(NeuralModel):
         return self._user_prior
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        inputs = self._state_inputs(state)
-        return neumf_loss.catalogue_logits(inputs, implementation=self.implementation)
+        return chunked.catalogue_logits(self._state_inputs(state))
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        inputs = self._state_inputs(state)
-        return neumf_loss.logits(inputs, item_index_BK, implementation=self.implementation)
+        return chunked.logits(self._state_inputs(state), item_index_BK)
 
     @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:

@@ -17,7 +17,7 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.softmax_loss import chunked, reference
 
-Implementation = Literal["reference", "chunked", "compiled", "triton"]
+Implementation = Literal["reference", "chunked", "triton"]
 
 
 def loss(
@@ -41,17 +41,13 @@ def loss(
             reference knows only the weights'.
         buffers: where to keep large memory from one call to the next.
         implementation: ``reference`` keeps the [B, I] logits; ``chunked`` works through chunks of
-            users and is differentiable once; ``compiled`` is what torch.compile makes of the
-            reference; ``triton`` is chunked with one kernel between the products, for CUDA
-            tensors.
+            users and is differentiable once; ``triton`` is that with one kernel between the
+            products, for CUDA tensors.
     """
     assert weight_ID.shape == (targets.num_items, hidden_BD.shape[1]), "one row per item"
     assert len(hidden_BD) == len(targets), "one hidden row per user"
-    dtype = compute_dtype or weight_ID.dtype
     if implementation == "reference":
         return scale * reference.loss(hidden_BD.to(weight_ID.dtype), weight_ID, bias_I, targets)
-    if implementation == "compiled":
-        return scale * reference.compiled_loss(hidden_BD, weight_ID, bias_I, targets, dtype)
     return chunked.loss(
         hidden_BD,
         weight_ID,
