@@ -120,7 +120,7 @@ FAULTS = [
     ),
     Fault(
         "metrics",
-        "evaluation/compare.py",
+        "evaluation/result.py",
         "difference = second - first",
         "difference = first - second",
     ),

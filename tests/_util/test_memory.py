@@ -78,23 +78,6 @@ def test_memory_that_the_system_refuses_is_known_by_its_errors() -> None:
     assert not was_refused(SettingError("k is 0"))
 
 
-@pytest.mark.parametrize(
-    ("text", "free"),
-    [
-        ("MemTotal: 9 kB\nMemFree: 4 kB\nCached: 2 kB\nSwapFree: 1 kB\n", 7 * 1024),
-        ("MemTotal: 9 kB\n", sys.maxsize),
-    ],
-)
-def test_systems_that_do_not_say_what_is_available(
-    text: str, free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "meminfo").write_text(text)
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(memory, "address_space_left", lambda: sys.maxsize)
-    assert free_bytes() == free
-
-
 def test_the_peak_of_the_process_begins_anew() -> None:
     large = bytearray(96 << 20)
     del large

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.compare import compare_evaluations, paired_difference
 from foretaste.evaluation.config import (
     LIST_METRICS,
     METRICS,
@@ -19,7 +18,9 @@ from foretaste.evaluation.config import (
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import (
     Evaluation,
+    compare_evaluations,
     mean_interval,
+    paired_difference,
     wilson_interval,
 )
 from tests.evaluation.worlds import TableModel, held_out

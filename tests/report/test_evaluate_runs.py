@@ -13,7 +13,7 @@ from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
-from foretaste.evaluation.compare import Difference
+from foretaste.evaluation.result import Difference
 from foretaste.report import Comparison, compare_runs, evaluate_run
 from tests.ranks import run_ranks
 from tests.report.test_tables import evaluation

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from foretaste.evaluation.compare import Difference
-from foretaste.evaluation.result import Evaluation, Group, Metric
+from foretaste.evaluation.result import Difference, Evaluation, Group, Metric
 from foretaste.report.tables import (
     comparison_grid,
     difference_grid,

@@ -20,8 +20,7 @@ from foretaste.errors import (
     SettingError,
     UnsupportedError,
 )
-from foretaste.evaluation.compare import Difference
-from foretaste.evaluation.result import Evaluation, Metric
+from foretaste.evaluation.result import Difference, Evaluation, Metric
 from foretaste.models.baselines.ease import Ease
 from foretaste.report import compare_runs
 from foretaste.runs import Run

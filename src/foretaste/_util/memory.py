@@ -16,7 +16,6 @@ _SIGNS_OF_REFUSAL = (
 """Words of PyTorch, DuckDB, the C++ library, Python, Arrow and the linker in other errors."""
 
 _MEMINFO = Path("/proc/meminfo")
-_FREE = (("MemAvailable:",), ("MemFree:", "Buffers:", "Cached:"))
 _CGROUPS = Path("/sys/fs/cgroup")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
@@ -63,9 +62,8 @@ def free_bytes() -> int:
     """
     free = sys.maxsize
     kibibytes = _numbers(_MEMINFO) if _MEMINFO.is_file() else {}
-    # WSL 1 and old kernels do not say what is available.
-    if names := next((names for names in _FREE if names[0] in kibibytes), None):
-        free = 1024 * sum(kibibytes.get(name, 0) for name in (*names, "SwapFree:"))
+    if "MemAvailable:" in kibibytes:
+        free = 1024 * (kibibytes["MemAvailable:"] + kibibytes.get("SwapFree:", 0))
     left = [free, address_space_left()]
     for limit, used in (
         ("memory.max", "anon"),

@@ -1,11 +1,11 @@
-from .compare import Difference as Difference
-from .compare import compare_evaluations as compare_evaluations
-from .compare import paired_difference as paired_difference
 from .config import CandidateRule as CandidateRule
 from .config import EvaluationConfig as EvaluationConfig
 from .config import metric_name as metric_name
 from .config import parse_metric as parse_metric
 from .evaluator import evaluate as evaluate
+from .result import Difference as Difference
 from .result import Evaluation as Evaluation
 from .result import Group as Group
 from .result import Metric as Metric
+from .result import compare_evaluations as compare_evaluations
+from .result import paired_difference as paired_difference

@@ -13,8 +13,8 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, wrong
 from foretaste.data.dataset import Dataset, Split, open_dataset
 from foretaste.errors import SettingError
-from foretaste.evaluation.compare import Difference, compare_evaluations
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
 from foretaste.runs.run import Run, dataset_of
 

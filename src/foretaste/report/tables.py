@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from foretaste.evaluation.compare import Difference
-    from foretaste.evaluation.result import Evaluation, Group, Metric
+    from foretaste.evaluation.result import Difference, Evaluation, Group, Metric
 
 GROUP_HEADINGS = {
     "activity": "Users by the number of items in their history:",

@@ -16,14 +16,13 @@ from foretaste._util.settings import Range, changed, checked, wrong
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
-from foretaste.evaluation.compare import compare_evaluations
 from foretaste.evaluation.config import (
     EvaluationConfig,
     canonical_metrics,
     lengths_of,
     measures_lists,
 )
-from foretaste.evaluation.result import Evaluation
+from foretaste.evaluation.result import Evaluation, compare_evaluations
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.report.evaluate_runs import compare_runs
 from foretaste.report.tables import HEADLINE

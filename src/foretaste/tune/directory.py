@@ -63,27 +63,13 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
         raise RunError(f"{path / SETTINGS} is torn or was changed: {error}") from error
     begun = json.loads(text)
     begun.pop(SHA256)
-    ranges = {**asked.get("space", {}), **begun.get("space", {})}
-    for name in dict.fromkeys([*asked, *begun, *ranges]):
-        ours, theirs = (
-            ("searched", one["space"][name]) if name in one.get("space", {}) else one.get(name)
-            for one in (asked, begun)
-        )
-        if ours != theirs and name != "space":
+    for name in dict.fromkeys([*asked, *begun]):
+        if asked.get(name) != begun.get(name):
             raise SettingError(
-                f"{path} was begun with {name} {_said(theirs)}, and now it is {_said(ours)}; ask "
-                "for the same to go on there, or name another directory with --output "
-                "(output=... in Python)"
+                f"{path} was begun with {name} {shown(begun.get(name))}, and now it is "
+                f"{shown(asked.get(name))}; ask for the same to go on there, or name another "
+                "directory with --output (output=... in Python)"
             )
-
-
-def _said(value: Any) -> str:
-    match value:
-        case ("searched", {"low": low, "high": high}):
-            return f"searched from {low} to {high}"
-        case ("searched", choices):
-            return f"searched among {shown(choices)}"
-    return shown(value)
 
 
 def finished_run(

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import compact, memory, option_words
-from foretaste.evaluation.compare import Difference
-from foretaste.evaluation.result import Evaluation
+from foretaste.evaluation.result import Difference, Evaluation
 from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
 from foretaste.tune.directory import flattery
 

@@ -106,12 +106,12 @@ def tune_model(
         why = "every setting worth it is given" if kind.search_space else f"of {', '.join(able)}"
         raise SettingError(f"{model} has no settings to search: {why}")
     ranges = {
-        name: {"low": values.low, "high": values.high, "log": values.log}
+        name: f"searched from {values.low} to {values.high}"
         if isinstance(values, Between)
-        else values
+        else f"searched among {values}"
         for name, values in space.items()
     }
-    about = {"model": model, "dataset": data.manifest.digest, **task.values(), "space": ranges}
+    about = {"model": model, "dataset": data.manifest.digest, **task.values(), **ranges}
 
     # Without Optuna nothing is written.
     from foretaste.tune.study import open_study
