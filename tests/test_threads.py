@@ -18,7 +18,7 @@ from tests.training.trainings import run_of, weights_of
 
 BACKENDS: Any = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 MODELS = ("neumf", "vae", "ease")
-NUM_SERIES = 12
+NUM_SERIES = 4
 
 
 @pytest.fixture(scope="module")

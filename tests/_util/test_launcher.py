@@ -71,21 +71,6 @@ def test_another_launcher_is_refused_by_its_first_process(
         assert (command in errors) == (rank == 0)
 
 
-def test_a_process_that_was_silent_prints_its_next_error(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    variables = OTHERS["mpirun of MPICH"]
-    set_variables(monkeypatch, variables, 3)
-    with pytest.raises(SystemExit):
-        main(["runs"])
-    assert capfd.readouterr().err == ""
-    for name in variables:
-        monkeypatch.delenv(name)
-    with pytest.raises(SystemExit):
-        main(["runs", "nowhere"])
-    assert capfd.readouterr().err.startswith("error: ")
-
-
 def test_several_machines_get_the_command_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/foretaste", "train"])
     set_variables(monkeypatch, OTHERS["mpirun of Open MPI"])

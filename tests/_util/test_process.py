@@ -54,20 +54,3 @@ def test_what_libraries_make_of_an_interrupt_is_one(capsys: pytest.CaptureFixtur
         run_command(work)
     assert ended.value.code == 128 + signal.SIGTERM
     assert capsys.readouterr().err == "interrupted\n"
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_a_command_started_to_ignore_a_signal_goes_on(number: int) -> None:
-    """As nohup starts one."""
-    before = signal.signal(number, signal.SIG_IGN)
-    done: list[bool] = []
-
-    def work() -> None:
-        os.kill(os.getpid(), number)
-        done.append(True)
-
-    try:
-        run_command(work)
-    finally:
-        signal.signal(number, before)
-    assert done

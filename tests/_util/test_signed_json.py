@@ -28,9 +28,8 @@ def test_an_older_digest_is_replaced() -> None:
     assert signed_text(json.loads(signed_text(DOCUMENT))) == signed_text(DOCUMENT)
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-def test_every_bit_that_was_flipped_is_noticed(indent: int | None) -> None:
-    sound = signed_text(DOCUMENT, indent=indent).encode()
+def test_every_bit_that_was_flipped_is_noticed() -> None:
+    sound = signed_text(DOCUMENT, indent=2).encode()
     for bit in range(8 * len(sound)):
         changed = bytearray(sound)
         changed[bit // 8] ^= 1 << bit % 8

@@ -9,7 +9,7 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from foretaste._util.terminal import SPIN_COUNT, print_data, printable, printable_lines, share_cores
+from foretaste._util.terminal import SPIN_COUNT, print_data, printable, share_cores
 from foretaste.errors import ForetasteError
 
 HOSTILE = [
@@ -34,10 +34,6 @@ def test_what_would_command_a_terminal_is_escaped(text: str, shown: str) -> None
 @pytest.mark.parametrize("text", ["Amélie (2001)", "七人の侍", "שלום", "🏴‍☠️ x", r"C:\new\u", ""])
 def test_other_text_is_shown_as_it_is(text: str) -> None:
     assert printable(text) == text
-
-
-def test_lines_stay_lines() -> None:
-    assert printable_lines("one\x1b\ntwo\r\n") == "one\\u001b\ntwo\\u000d\n"
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +79,3 @@ def test_data_that_a_terminal_cannot_show_are_refused(monkeypatch: pytest.Monkey
     with pytest.raises(ForetasteError, match=r"'\\u4e03' cannot be printed .* latin-1"):
         print_data("七人")
     assert "?" not in written.getvalue().decode("latin-1")
-
-
-def test_names_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdout("utf-8", is_terminal=False, monkeypatch=monkeypatch)
-    with pytest.raises(ForetasteError, match="cannot be printed"):
-        print_data("\udcff")

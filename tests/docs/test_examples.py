@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.execution import matches, run_page
+from tests.docs.execution import run_page
 from tests.docs.pages import Page, page, pages
 
 QUICKSTART = "quickstart.md"
@@ -48,20 +48,3 @@ def test_an_example_that_prints_something_else_is_found(tmp_path: Path) -> None:
         check("```console\n$ foretaste --version\nfour\n```\n", tmp_path)
     with pytest.raises(AssertionError, match=r"compare needs two runs or more"):
         check("```console\n$ foretaste compare runs/one\n```\n", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed", "expected"),
-    [
-        ("a\n...\n  c", "a \nb\nc", True),
-        ("a\n...\nd", "a\nb\nc", False),
-        ("took 1.25 s, 3 k/s", "took 17 s, 2.44 k/s", True),
-        ("took 1.25 s", "took ages", False),
-        ("ndcg 0.2453", "ndcg 0.2481", True),
-        ("ndcg 0.2453", "ndcg 0.3453", False),
-        ("12 users", "13 users", False),
-        ("1,562,600 parameters", "1,562,600 parameters", True),
-    ],
-)
-def test_what_a_page_may_leave_open(shown: str, printed: str, expected: bool) -> None:
-    assert matches(shown, printed) == expected

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.docs.pages import DOCS, ROOT, Page, pages, slug
+from tests.docs.pages import DOCS, ROOT, Page, pages
 
 ALL = [Page(ROOT / "README.md"), *pages()]
 
@@ -31,20 +31,6 @@ def test_every_page_can_be_reached() -> None:
         for link in found.links
     }
     assert {found.path for found in pages()} <= linked | {DOCS / "index.md"}
-
-
-@pytest.mark.parametrize(
-    ("heading", "expected"),
-    [
-        ("Splits brought along", "splits-brought-along"),
-        ("metrics.jsonl", "metricsjsonl"),
-        ("NeuMF, GMF and MLP", "neumf-gmf-and-mlp"),
-        ("An id is empty – why?", "an-id-is-empty-why"),
-        ("`--filters reference`", "-filters-reference"),
-    ],
-)
-def test_anchors(heading: str, expected: str) -> None:
-    assert slug(heading) == expected
 
 
 def test_what_pages_make_is_in_the_makefile() -> None:

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, prepare
-from foretaste.data.dataset import HeldOut
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation import Evaluation
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.report import compare_runs, evaluate_run
-from foretaste.report.another_dataset import _RowsInRun, match
+from foretaste.report.another_dataset import match
 from foretaste.runs import Run, load_model
 from tests.runs.tiny import make_dataset, make_run
 
@@ -44,8 +43,7 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("model", SETTINGS)
-@pytest.mark.parametrize("candidates", ["full", "sampled-5"])
-@pytest.mark.parametrize("split", ["test", "validation"])
+@pytest.mark.parametrize(("candidates", "split"), [("full", "test"), ("sampled-5", "validation")])
 def test_matching_a_run_with_its_own_dataset_changes_no_bit(
     own: Dataset, model: str, candidates: str, split: Any, tmp_path: Path
 ) -> None:
@@ -127,13 +125,6 @@ def by_user(found: Evaluation, dataset: Dataset, name: str) -> dict[int, float]:
     return dict(zip(users, found.per_user[name].tolist(), strict=True))
 
 
-def test_a_run_remembers_what_it_was_trained_on(own: Dataset, tmp_path: Path) -> None:
-    run = Run.open(make_run(tmp_path / "run", own).path)
-    found, expected = run.trained_pairs, own.train
-    assert found.offsets[: len(expected.offsets)].tolist() == expected.offsets.tolist()
-    assert found.item_index.tolist() == expected.item_index.tolist()
-
-
 @pytest.mark.parametrize("spell", ["{}", "0{}"])
 def test_metrics_on_other_data_are_those_of_their_definition(spell: str, tmp_path: Path) -> None:
     old = shop(tmp_path / "old", [(spell.format(u), spell.format(i)) for u, i in PAIRS])
@@ -169,22 +160,6 @@ def test_every_model_is_measured_on_other_data(model: str, tmp_path: Path) -> No
         assert 0 < found["hr@10"] <= 1
         again = evaluate_run(run, new, candidates=candidates, device="cpu", evaluation_batch=3)
         assert again["hr@10"] == pytest.approx(found["hr@10"])
-
-
-def test_what_runs_were_trained_on_is_looked_up_once_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new = shop(tmp_path / "old", PAIRS), week(tmp_path / "new")
-    runs = [make_run(tmp_path / name, old) for name in ("a", "b", "c")]
-    looked_up, look_up = [], _RowsInRun.of
-
-    def counted(run: Run, dataset: Dataset, heldout: HeldOut) -> _RowsInRun:
-        looked_up.append(run)
-        return look_up(run, dataset, heldout)
-
-    monkeypatch.setattr(_RowsInRun, "of", counted)
-    compare_runs(runs, dataset=new, device="cpu")
-    assert looked_up == runs
 
 
 def test_runs_of_different_data_compare_on_what_none_was_trained_on(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.distributed.collectives import ALONE, Ranks
-from foretaste.errors import DatasetError, SettingError
+from foretaste.errors import SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
 from foretaste.evaluation.result import Difference
 from foretaste.report import Comparison, compare_runs, evaluate_run
@@ -20,26 +19,6 @@ from tests.report.test_tables import evaluation
 from tests.runs.tiny import make_run
 
 FOUND = evaluation(hr_10=0.6, ndcg_10=0.3)
-
-
-def notes(*labels: str) -> list[str]:
-    comparison = Comparison(
-        evaluations=dict.fromkeys(labels, FOUND),
-        differences={},
-        paths={label: Path("runs") / label for label in labels},
-        models=dict.fromkeys(labels, "gmf"),
-    )
-    return comparison.notes(["ndcg@10"])
-
-
-def test_the_run_behind_each_label_is_named() -> None:
-    assert notes("vae", "ease")[:2] == ["vae: gmf, runs/vae", "ease: gmf, runs/ease"]
-
-
-def test_only_the_metrics_shown_are_explained_and_once() -> None:
-    lines = notes("vae", "ease")
-    assert sum(line.startswith("ndcg@k: ") for line in lines) == 1
-    assert not any(line.startswith("hr@k: ") for line in lines)
 
 
 def test_a_notebook_shows_runs_and_their_differences() -> None:
@@ -78,15 +57,6 @@ def test_numbers_of_different_datasets_do_not_compare(tmp_path: Path) -> None:
         compare_evaluations(first, second)
 
 
-def test_other_data_in_the_place_of_its_own_is_refused_unless_named(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", shop(tmp_path / "own", 1))
-    shutil.rmtree(tmp_path / "own")
-    other = shop(tmp_path / "own", 2)
-    with pytest.raises(DatasetError, match=r"own does not hold what .*run was trained on"):
-        evaluate_run(run)
-    assert evaluate_run(run, other).matching is not None
-
-
 def test_a_run_and_its_dataset_may_be_named_by_their_paths(tmp_path: Path) -> None:
     dataset = shop(tmp_path / "shop", 1)
     run = make_run(tmp_path / "run", dataset)
@@ -122,13 +92,3 @@ def test_ranks_measure_and_compare_runs_as_one_process_does(tmp_path: Path) -> N
     assert first == second
     assert first[0] == differences
     assert first[1] == alone
-
-
-def test_runs_to_compare_may_be_named_by_their_paths(tmp_path: Path) -> None:
-    dataset = shop(tmp_path / "shop", 1)
-    runs = [make_run(tmp_path / name, dataset) for name in ("a", "b")]
-    found = compare_runs([str(runs[0].path), runs[1].path], candidates="sampled-3", k=2)
-    config = EvaluationConfig(candidates="sampled-3", k=(2,))
-    assert found.rows() == compare_runs(runs, config).rows()
-    with pytest.raises(SettingError, match=r"runs is \[\]; it must be a list of one run or more"):
-        compare_runs([])

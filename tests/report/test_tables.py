@@ -52,10 +52,6 @@ def test_one_evaluation_in_markdown() -> None:
     ]
 
 
-def test_only_the_lengths_asked_for() -> None:
-    assert evaluation_grid(FOUND, [10, 100]).headings == ("metric", "@10")
-
-
 def test_comparison_in_markdown() -> None:
     grid = comparison_grid({"a": FOUND, "b": evaluation(hr_10=1.0)}, ["hr@10", "ndcg@5"])
     assert grid.to_markdown().splitlines()[2:] == [
@@ -133,22 +129,6 @@ def test_groups_of_one_evaluation() -> None:
     assert group_grids({"a": FOUND}) == []
     ((_, grid),) = group_grids({"a": grouped(head=5)}, ["novelty@10"])
     assert [label for label, _ in grid.rows] == ["users", "hr@5", "hr@10"]
-
-
-def test_groups_of_two_evaluations_stand_metric_by_metric() -> None:
-    def rows(second: Evaluation) -> list[tuple[str, ...]]:
-        ((_, grid),) = group_grids({"a": grouped(head=5, tail=2), "b": second}, ["hr@10"])
-        return [(label, *(cell.value for cell in cells)) for label, cells in grid.rows]
-
-    both = [("hr@10 a", "0.5000", "0.2000"), ("hr@10 b", "0.5000", "0.2000")]
-    assert rows(grouped(head=5, tail=2)) == [("users", "5", "2"), *both]
-    # On other data each run may have other groups.
-    assert rows(grouped(head=6)) == [
-        ("users a", "5", "2"),
-        ("users b", "6", "-"),
-        ("hr@10 a", "0.5000", "0.2000"),
-        ("hr@10 b", "0.6000", "-"),
-    ]
 
 
 def test_rows_have_every_group() -> None:

@@ -114,14 +114,6 @@ def test_the_quick_ones_are_first_and_the_rest_is_forecast(
     assert sorted(entry.model for entry in board.entries) == sorted(models)
 
 
-def test_metrics_of_lists_may_be_shown(dataset: Dataset, board: Leaderboard) -> None:
-    metrics = ["novelty@10"]
-    again = compete(dataset, models=MODELS, output=board.path, epochs=3, metrics=metrics)
-    assert again.metrics == ("ndcg@10", "novelty@10")
-    assert {len(cells) for _, cells in again.grid().rows} == {6}
-    assert all(row["novelty@10"] > 0 for row in again.rows())
-
-
 def test_an_interrupted_competition_goes_on(dataset: Dataset, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"models": MODELS[::-1], "output": tmp_path / "it", "epochs": 3}
     with pytest.raises(Interrupted, match="it, and the same command goes on with it"):
@@ -156,20 +148,6 @@ def test_a_model_that_cannot_be_trained_is_a_row_with_its_reason(
         compete(dataset, models=["ease"], output=tmp_path / "it", callback=Callback())
 
 
-def test_a_full_disk_ends_the_competition(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise RunError("it/ease/best.safetensors cannot be written: no space left on device")
-
-    monkeypatch.setattr(Ease, "fit", refuse)
-    arguments: dict[str, Any] = {"models": ["ease", "popularity"], "callback": Callback()}
-    with pytest.raises(RunError, match="no space left"):
-        compete(dataset, output=tmp_path / "it", **arguments)
-    monkeypatch.undo()
-    assert len(compete(dataset, output=tmp_path / "it", **arguments).entries) == 2
-
-
 def test_the_table_says_which_epochs_the_test_part_chose(table_file: Path, tmp_path: Path) -> None:
     data = prepare(table_file, tmp_path / "data", protocol="leave-one-out", validation="none")
     arguments: dict[str, Any] = {"models": ["popularity", "ials"], "callback": Callback()}
@@ -182,33 +160,6 @@ def test_the_table_says_which_epochs_the_test_part_chose(table_file: Path, tmp_p
     with pytest.raises(SettingError, match="has no validation part to choose settings by"):
         compete(data, tune=2, output=tmp_path / "tuned", **arguments)
     assert not (tmp_path / "tuned").exists()
-
-
-def test_a_precision_is_for_the_models_that_compute_in_it(dataset: Dataset, tmp_path: Path) -> None:
-    board = compete(
-        dataset,
-        models=["ease", "gmf", "dae"],
-        output=tmp_path / "it",
-        epochs=1,
-        precision="bf16",
-        callback=Callback(),
-    )
-    found = {entry.model: entry for entry in board.entries}
-    assert {entry.reason for entry in board.entries} == {None}
-    asked = {name: Run.open(str(found[name].run)).config.asked for name in found}
-    assert {name: each["precision"] for name, each in asked.items()} == {
-        "ease": "fp32",
-        "gmf": "fp32",
-        "dae": "bf16",
-    }
-
-
-def test_a_fault_of_ours_ends_the_competition(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Ease, "fit", lambda *_: [][0])
-    with pytest.raises(IndexError):
-        compete(dataset, models=["popularity", "ease"], output=tmp_path, callback=Callback())
 
 
 def test_a_directory_keeps_its_settings(
