@@ -21,13 +21,12 @@ def popularity(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Re
     return load(run.path, "cpu")
 
 
-@pytest.fixture(scope="session", params=["ease", "vae", "gmf", "ials"])
+@pytest.fixture(scope="session", params=["ease", "vae", "gmf"])
 def personal(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, dataset: Dataset
 ) -> Recommender:
     """Answers that differ by user: folded in by one pass, and by fitting a row."""
     settings: dict[str, dict[str, object]] = {"ease": {}, "vae": dict(VAE), "gmf": {"factors": 8}}
-    settings["ials"] = {"factors": 8}
     path = tmp_path_factory.mktemp("runs") / request.param
     return load(make_run(path, dataset, request.param, **settings[request.param]).path, "cpu")
 

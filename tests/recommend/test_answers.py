@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from foretaste.errors import MissingExtraError
-from foretaste.recommend import Answer, Answers, Recommender, ScoredItem, to_table
+from foretaste.recommend import Answer, Answers, Recommender, to_table
 
 KNOWN = Answer(id=42, item_ids=[7, 110], scores=[1.5, 0.25], titles=["Seven", None])
 SHORT = Answer(id=43, item_ids=[], scores=[], reason="only 0 of 2: 0 candidates in the catalogue")
@@ -26,12 +25,6 @@ def test_a_title_of_several_lines_is_shown_on_one() -> None:
         "   1.  7     1.0000  One two",
         "   2.  8     0.5000  Three",
     ]
-
-
-def test_an_answer_item_by_item() -> None:
-    assert KNOWN.items == [ScoredItem(7, 1.5, "Seven"), ScoredItem(110, 0.25)]
-    assert KNOWN.items[0].title == "Seven"
-    assert SHORT.items == []
 
 
 def test_a_table_has_one_row_per_item() -> None:
@@ -58,31 +51,8 @@ def test_a_table_of_histories_counts_them() -> None:
     assert to_table([answer], first=5).column("history").to_pylist() == [5]
 
 
-def test_titles_have_a_column_where_the_run_has_any() -> None:
-    answer = Answer(id=1, item_ids=[7], scores=[1.0], titles=[None])
-    assert to_table([answer]).column("title").to_pylist() == [None]
-
-
-def test_a_table_of_similar_items_names_what_they_are_similar_to() -> None:
-    answer = Answer(id="b", item_ids=["a"], scores=[1.0], kind="item")
-    assert to_table([answer]).column_names == ["similar_to", "rank", "item_id", "score"]
-
-
-def test_an_answer_names_its_column() -> None:
-    columns = [
-        Answer(id=1, item_ids=[], scores=[], kind=kind).column
-        for kind in ("user", "history", "item")
-    ]
-    assert columns == ["user_id", "history", "similar_to"]
-
-
 def test_no_answers_make_an_empty_table() -> None:
     assert to_table([]).num_rows == 0
-
-
-def test_kinds_do_not_mix() -> None:
-    with pytest.raises(AssertionError, match="one kind"):
-        to_table([KNOWN, Answer(id="b", item_ids=[], scores=[], kind="item")])
 
 
 def test_a_notebook_shows_answers_as_tables_of_escaped_text(popularity: Recommender) -> None:
@@ -101,9 +71,7 @@ def test_a_notebook_shows_answers_as_tables_of_escaped_text(popularity: Recommen
 
 
 @pytest.mark.parametrize("method", ["to_pandas", "to_polars"])
-def test_answers_are_frames_in_one_call(
-    method: str, popularity: Recommender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_frames_in_one_call(method: str, popularity: Recommender) -> None:
     answers = popularity.recommend_for([[], [3]], k=2)
     for some, kept in ((answers, [0, 1]), (answers[1], [1]), (Answers(answers[:1]), [0])):
         frame = getattr(some, method)()
@@ -111,6 +79,3 @@ def test_answers_are_frames_in_one_call(
         assert list(frame.columns) == table.column_names
         assert frame["item_id"].to_list() == table["item_id"].to_pylist()
         assert some.to_arrow() == table
-    monkeypatch.setattr("foretaste.recommend.answers.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="use to_arrow"):
-        getattr(answers, method)()

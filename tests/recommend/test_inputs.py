@@ -28,9 +28,7 @@ USERS = IdTable.from_ids("user", [1, 2, 3])
         ("ids.csv", b'\xef\xbb\xbfitem_id,title\r\n"a,b",x\r\n\r\nc,y\r\n', ["a,b", "c"]),
         ("ids.csv", b'item_id,title\n5,"two\nlines"\n6,\n', ["5", "6"]),
         ("ids.tsv", b"item_id\ttitle\n5\ta,b\n", ["5"]),
-        ("IDS.CSV", b"item_id\n5\n", ["5"]),
         ("ids.csv", b"stock,movieId\n1,5\n3,6\n", ["5", "6"]),
-        ("ids.csv", b"stock;user_id;movieId\n1;3;5\n", ["5"]),
         ("ids.csv", b"id,title\n5,x\n", ["5"]),
         ("ids.csv", b"whatever\n5\n", ["5"]),
         ("ids.csv.gz", gzip.compress(b"stock,item\n1,5\n", mtime=0), ["5"]),
@@ -46,7 +44,6 @@ def test_ids_come_in_order(tmp_path: Path, name: str, content: bytes, ids: list[
     [
         ("lager.csv", "Platz;Artikel\n7;5\n8;6é\n", {"item_column": "Artikel"}),
         ("lager.csv", "item_id;Platz\n5;7\n6é;8\n", {"item_column": "Artikel"}),
-        ("lager.csv", "7~5\n8~6é\n", {"columns": ("Platz", "item_id"), "delimiter": "~"}),
         ("lager.csv", '7;5\n8;"6é"\n', {"columns": ("Platz", "Artikel"), "item_column": "Artikel"}),
         ("lager.txt", "5\n6é\n", {}),
     ],
@@ -69,39 +66,26 @@ def test_the_column_of_parquet_can_be_named(tmp_path: Path) -> None:
     assert read_ids(path, ITEMS, PairsConfig(item_column="Artikel")) == [5, 6]
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([3, 1], pa.int32()),
-        pa.array(["b", "a"]),
-        pa.array(["b", "a"], pa.large_string()),
-        pa.array(["b", "a"]).dictionary_encode(),
-    ],
-)
-def test_parquet_gives_the_column_of_ids(tmp_path: Path, column: pa.Array) -> None:
+@pytest.mark.parametrize("values", [pa.array([3, 1]), pa.array(["b", "a"]).dictionary_encode()])
+def test_parquet_gives_the_column_of_ids(tmp_path: Path, values: pa.Array) -> None:
     path = tmp_path / "ids.parquet"
-    pq.write_table(pa.table({"stock": [7, 7], "item_id": column, "other": [1.5, 2.5]}), path)
-    assert read_ids(path, ITEMS) == column.to_pylist()
+    pq.write_table(pa.table({"stock": [7, 7], "item_id": values, "other": [1.5, 2.5]}), path)
+    assert read_ids(path, ITEMS) == values.to_pylist()
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("ids.txt", b"", "holds no ids"),
-        ("ids.txt", b"\n \n", "holds no ids"),
         ("ids.csv", b"", "ids.csv: is empty"),
-        ("ids.csv", b"item_id\n", "holds no ids"),
         ("ids.csv", b"17\n18\n", "line 1: a header belongs here, found the id '17'"),
         ("ids.csv", b"item_id,t\n5,x\n,y\n", "line 3: the id is empty"),
         ("ids.csv", b'item_id\n"5', "below line 1: unexpected end of data"),
         ("ids.csv", b"b\n5\n", "line 1: a header belongs here, found the id 'b'"),
         ("ids.csv", b"stock,price\n5,1\n", "none of its columns looks like item_id: 'stock', 'pri"),
-        ("ids.csv", b"user_id\n5\n", "none of its columns looks like item_id: 'user_id'"),
         ("ids.csv", b"item_id,itemId\n5,1\n", "could both be item_id; rename one"),
         ("ids.csv", b"item_id\n\xff\n", "line 2: is not UTF-8 text"),
         ("ids.csv", b"item_id\n8\n9\n", "knows none of its 2 item ids: '8', '9'; the run's item"),
-        ("ids.txt", b"8\n8\n9\n8\n", "knows none of its 4 item ids: '8', '9'; the run's item"),
-        ("ids.txt", b"5,1\n", "knows none of its 1 item id: '5,1'"),
         ("ids.txt", b"\xff\xfe1\x00", "is not UTF-8 text"),
         ("ids.parquet", b"PAR1", "is not readable Parquet"),
     ],
@@ -114,23 +98,10 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, messa
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("/dev/null", "/dev/null: is a directory, a pipe or a device; name a file that holds ids"),
-        ("/", "/: is a directory, a pipe or a device"),
-        ("/nope.txt", "/nope.txt: there is no such file"),
-    ],
-)
-def test_what_is_no_file_is_called_what_it_is(path: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_ids(path, ITEMS)
-
-
-@pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1.0, 2.0]), "column 'item_id' is double; ids are integers or text"),
-        (pa.array([1, None]), "row 2: the id is missing"),
+        (pa.array([1.0, 2.0]), "column 'item_id': 1.0 at position 0 is no integer but a float"),
+        (pa.array([1, None]), "column 'item_id': None at position 1 is missing"),
         (pa.array([], pa.int64()), "holds no ids"),
     ],
 )
@@ -140,9 +111,11 @@ def test_what_is_wrong_in_parquet_is_named(tmp_path: Path, column: pa.Array, mes
         read_ids(tmp_path / "ids.parquet", ITEMS)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_what_is_no_file_of_ids_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\.txt: there is no such file"):
         read_ids(tmp_path / "nothing.txt", ITEMS)
+    with pytest.raises(InputError, match=r"cannot be read: .*directory"):
+        read_ids(tmp_path, ITEMS)
 
 
 def test_each_kind_has_its_column(tmp_path: Path) -> None:

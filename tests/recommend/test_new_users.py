@@ -26,13 +26,6 @@ def test_a_history_is_answered_without_its_items(personal: Recommender) -> None:
     assert answer.reason is None
 
 
-def test_order_and_repeats_in_a_history_change_nothing(personal: Recommender) -> None:
-    history = popularity_order(personal)[:4]
-    (answer,) = personal.recommend_for([history], k=5)
-    (again,) = personal.recommend_for([[*history[::-1], *history]], k=5)
-    assert again == answer
-
-
 def test_one_by_one_equals_all_at_once(personal: Recommender) -> None:
     order = popularity_order(personal)
     histories = [order[:1], [], order[3:9], ["nothing"], order[2:4]]
@@ -88,16 +81,9 @@ def test_histories_that_are_none_say_what_is_wanted(given: Any, popularity: Reco
         popularity.recommend_for(given)
 
 
-@pytest.mark.parametrize("names", [("ana", 7), (1.5,), (None, "ana"), (("a", 1),)])
-def test_names_that_are_no_ids_of_one_kind_are_refused(
-    names: tuple[object, ...], popularity: Recommender
-) -> None:
-    with pytest.raises(SettingError, match=r"all by integers or all by text, got (.*)") as error:
-        popularity.recommend_for({name: [1] for name in names})  # type: ignore[misc]
-    assert all(repr(name) in str(error.value) for name in names)
-
-
-def test_names_may_be_numbers_of_numpy(popularity: Recommender) -> None:
+def test_names_are_ids_of_one_kind(popularity: Recommender) -> None:
+    with pytest.raises(SettingError, match="all by integers or all by text, got 'ana', 7"):
+        popularity.recommend_for({"ana": [1], 7: [1]})
     (answer,) = popularity.recommend_for({np.int64(7): [1]}, k=1)
     assert answer.id == 7
 
@@ -113,19 +99,13 @@ def test_reasons_add_up(popularity: Recommender) -> None:
     )
 
 
-def test_text_histories(text: Recommender) -> None:
-    (answer,) = text.recommend_for([["000", "001"]], k=3)
-    assert answer.reason is None
-    assert not {"000", "001"} & set(answer.item_ids)
-
-
-@pytest.mark.parametrize("container", [list, tuple, np.array, pa.array, pd.Series])
+@pytest.mark.parametrize("container", [list, np.array, pd.Series])
 def test_one_history_is_as_good_as_a_list_of_one(personal: Recommender, container: Any) -> None:
     history = popularity_order(personal)[:3]
     assert personal.recommend_for(container(history), k=4) == personal.recommend_for([history], k=4)
 
 
-@pytest.mark.parametrize("histories", [[[1], 2], [2, [1]], {"ana": 2}])
+@pytest.mark.parametrize("histories", [[[1], 2], {"ana": 2}])
 def test_an_id_among_histories_is_refused(popularity: Recommender, histories: list[object]) -> None:
     with pytest.raises(SettingError, match=r"each history is .*; it must be a list of ids; wri"):
         popularity.recommend_for(histories)  # type: ignore[arg-type]

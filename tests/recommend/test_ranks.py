@@ -15,7 +15,7 @@ import torch
 from foretaste.distributed.collectives import Ranks
 from foretaste.errors import SettingError
 from foretaste.evaluation import ranking
-from foretaste.recommend import Export, Recommender, histories_in_turn, load
+from foretaste.recommend import Export, Recommender, load, recommender
 from tests.ranks import run_ranks
 from tests.recommend.shop import HISTORIES
 
@@ -25,18 +25,18 @@ READERS = {".parquet": pq.read_table, ".csv": pa_csv.read_csv, ".jsonl": pa_json
 def write(ranks: Ranks, run: Path, output: str, users_at_once: int, options: Any) -> Export:
     """Lists of four for everyone, on one thread, so many users at a time."""
     usual, num_threads = ranking._SCORE_BYTES, torch.get_num_threads()
-    recommender = load(run, "cpu")
-    ranking._SCORE_BYTES = {"cpu": 4 * users_at_once * recommender.model.num_items}
-    histories_in_turn._USERS_AT_ONCE = 9
+    opened = load(run, "cpu")
+    ranking._SCORE_BYTES = {"cpu": 4 * users_at_once * opened.model.num_items}
+    recommender._USERS_AT_ONCE = 9
     torch.set_num_threads(1)
     done: list[tuple[int, int]] = []
     try:
-        export = recommender.recommend_all(
+        export = opened.recommend_all(
             output, k=4, progress=lambda now, all: done.append((now, all)), **options
         )
     finally:
         ranking._SCORE_BYTES = usual
-        histories_in_turn._USERS_AT_ONCE = 1 << 16
+        recommender._USERS_AT_ONCE = 1 << 16
         torch.set_num_threads(num_threads)
     assert done == sorted(done)
     assert done[-1:] in ([], [(export.num_users, export.num_users)])
@@ -47,8 +47,7 @@ def described(export: Export) -> dict[str, Any]:
     return vars(export) | {"path": None, "elapsed_s": None, "num_processes": None}
 
 
-@pytest.mark.parametrize("ending", READERS)
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize(("num_ranks", "ending"), [(1, ".csv"), (2, ".jsonl"), (3, ".parquet")])
 def test_part_files_are_together_what_one_process_writes(
     tmp_path: Path, personal: Recommender, num_ranks: int, ending: str
 ) -> None:

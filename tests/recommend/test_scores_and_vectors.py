@@ -32,13 +32,6 @@ def test_scores_of_histories_are_those_of_their_lists(personal: Recommender) -> 
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_one_user_history_and_item_may_be_scored(personal: Recommender) -> None:
-    user, item = trained_users(personal)[0], popularity_order(personal)[0]
-    assert personal.score(user, item).shape == (1, 1)
-    assert personal.score_for([item], [item]).shape == (1, 1)
-    assert personal.score([], [item, item]).shape == (0, 2)
-
-
 def test_what_has_no_score_is_named(personal: Recommender) -> None:
     user, unseen = trained_users(personal)[0], unseen_item(personal)
     with pytest.raises(UnknownIdError, match=r"1 of 1 items were never seen .* no score") as caught:

@@ -52,14 +52,6 @@ def test_the_file_of_all_has_what_each_answer_has(personal: Recommender, tmp_pat
         assert table.column(name).to_pylist() == expected.column(name).to_pylist()
 
 
-def test_a_short_list_is_counted(personal: Recommender, tmp_path: Path) -> None:
-    export = personal.similar_all(
-        tmp_path / "some.jsonl", k=10_000, item_ids=popularity_order(personal)[:2]
-    )
-    assert (export.num_users, export.num_short_lists) == (2, 2)
-    assert export.num_popularity_lists == 0
-
-
 def test_the_order_is_that_of_the_model(personal: Recommender) -> None:
     ids = personal.run.items.ids()
     similarity_I = personal.model.similarity(torch.tensor([2]))[0]
@@ -92,7 +84,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return prepare(table, directory, PrepareConfig(protocol="none"))
 
 
-@pytest.mark.parametrize("model", ["itemknn", "rp3beta", "ease", "blend"])
+@pytest.mark.parametrize("model", ["itemknn", "ease", "blend"])
 def test_no_relation_is_not_shown_as_one(tiny: Dataset, model: str, tmp_path: Path) -> None:
     if model == "blend":
         members = [

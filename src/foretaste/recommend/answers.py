@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +13,6 @@ import pyarrow as pa
 from foretaste._util.formatting import html_table
 from foretaste._util.terminal import printable
 from foretaste.data.ids import Id, id_array
-from foretaste.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -37,15 +35,11 @@ class Tabular:
         return to_table(self._answers())
 
     def to_pandas(self) -> Any:
-        """A DataFrame; MissingExtraError where pandas is not there."""
-        if find_spec("pandas") is None:
-            raise MissingExtraError("pandas is not installed; use to_arrow, or pip install pandas")
+        """A pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """A DataFrame; MissingExtraError where Polars is not there."""
-        if find_spec("polars") is None:
-            raise MissingExtraError("polars is not installed; use to_arrow, or pip install polars")
+        """A Polars DataFrame."""
         import polars
 
         return polars.from_arrow(self.to_arrow())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
@@ -235,11 +234,8 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
 
     path = checked("path", path, Path)
     config = given_or_default("config", config, PairsConfig)
-    # Unlike Path's, these raise nothing, however odd or long a name is.
-    if not os.path.exists(path):  # noqa: PTH110
+    if not path.exists():
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
-    if not os.path.isfile(path):  # noqa: PTH113
-        raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
     ids: Sequence[Id]
     if name.endswith(PARQUET_SUFFIXES):
@@ -312,26 +308,14 @@ def _from_parquet(path: Path, table: IdTable, config: PairsConfig) -> list[Id]:
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(path).names
         content = pq.read_table(path)
-        content.validate(full=True)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
-    column = _column_of_ids(path, names, table, config)
-    values = content.column(names.index(column))
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not (
-        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    ):
-        raise InputError(
-            f"{path}: column {shown(column)} is {kind!s:.200}; ids are integers or text"
-        )
-    ids: list[Id | None] = values.to_pylist()
-    if None in ids:
-        raise InputError(f"{path}, row {ids.index(None) + 1}: the id is missing")
-    return [value for value in ids if value is not None]
+    column = _column_of_ids(path, content.column_names, table, config)
+    try:
+        return as_ids(f"column {shown(column)}", content[column])
+    except SettingError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _text(path: Path, encoding: str) -> str:
@@ -343,4 +327,4 @@ def _text(path: Path, encoding: str) -> str:
             f"{path}: is not {encoding.upper()} text: {error}; give its encoding with --encoding"
         ) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise InputError(f"{path}: cannot be read: {error}") from error

@@ -20,7 +20,6 @@ from foretaste.models.base import RecommenderModel, UserState
 from foretaste.recommend.answers import COLUMNS, Answers, SimilarUsers, make_answers
 from foretaste.recommend.config import Unknown
 from foretaste.recommend.export import Export, Output, write_lists
-from foretaste.recommend.histories_in_turn import HistoriesInTurn
 from foretaste.recommend.inputs import (
     EMPTY_HISTORY,
     NOTHING_KNOWN,
@@ -44,6 +43,26 @@ from foretaste.recommend.top_k import (
     similar_rows,
 )
 from foretaste.runs.run import Run, load_model
+
+_USERS_AT_ONCE = 1 << 16
+"""Of an `_InTurn`: the file of histories has row groups of a million pairs."""
+
+
+class _InTurn:
+    """The histories of a run's users in order; those of some consecutive ones are held."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._users = range(0)
+
+    def rows(self, index: NDArray[np.integer]) -> Histories:
+        """The histories of ascending users; RunError where the file does not fit."""
+        first, end = int(index[0]), int(index[-1]) + 1
+        if not self._users.start <= first < end <= self._users.stop:
+            num_users = self._run.config.dataset.num_users
+            self._users = range(first, max(end, min(first + _USERS_AT_ONCE, num_users)))
+            self._held = self._run.histories_of(self._users)
+        return self._held.rows(index - self._users.start)
 
 
 class Recommender:
@@ -263,7 +282,7 @@ class Recommender:
         column, in_turn = self.users.table.column("id"), None
         if user_ids is None:
             users = AskedUsers(ids=None, user_index=np.arange(len(self.users)))
-            in_turn = HistoriesInTurn(self.run) if self.run else None
+            in_turn = _InTurn(self.run) if self.run else None
         else:
             users = AskedUsers.known(self.users, user_ids, unknown)
             is_foreign = (users.user_index == len(self.users)).any()
@@ -350,7 +369,7 @@ class Recommender:
         return make_answers(users.kind, users.ids, top, self.items)
 
     def _look_up(
-        self, asked: AskedUsers, rows: slice = slice(None), in_turn: HistoriesInTurn | None = None
+        self, asked: AskedUsers, rows: slice = slice(None), in_turn: _InTurn | None = None
     ) -> UserHistories:
         """The users, or some of them, with what the run has of each and what is given: all users
         of the run ``in_turn``, say."""

@@ -28,10 +28,10 @@ from foretaste._util.files import followed, open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.histories import Histories
+from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import buffer_of, pairs_in, read_table
+from foretaste.data.part_files import buffer_of, integers
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.checkpoint_files import (
@@ -172,13 +172,19 @@ class Run:
 
     @cached_property
     def _histories(self) -> tuple[Histories, NDArray[np.bool_]]:
-        reference = self.config.dataset
-        return read_histories(
-            self.path / HISTORIES,
-            self._content(HISTORIES),
-            num_users=reference.num_users,
-            num_items=reference.num_all_items,
-        )
+        content = pa.BufferReader(self._content(HISTORIES))
+        return self._read_histories(content, range(self.config.dataset.num_users))
+
+    def histories_of(self, users: range) -> Histories:
+        """The histories of consecutive users, numbered from the first; of the file, only the row
+        groups that have some of theirs are read, and no digest is taken."""
+        return self._read_histories(real_path(self.path / HISTORIES), users)[0]
+
+    def _read_histories(
+        self, source: str | pa.BufferReader, users: range
+    ) -> tuple[Histories, NDArray[np.bool_]]:
+        path, num_items = self.path / HISTORIES, self.config.dataset.num_all_items
+        return read_histories(path, source, users, num_items=num_items)
 
     @property
     def metrics(self) -> Evaluation | None:
@@ -533,21 +539,39 @@ def write_histories(path: Path, dataset: Dataset) -> None:
 
 
 def read_histories(
-    path: Path, content: pa.Buffer, *, num_users: int, num_items: int
+    path: Path, source: str | pa.BufferReader, users: range, *, num_items: int
 ) -> tuple[Histories, NDArray[np.bool_]]:
-    """The histories of these bytes, which ``path`` has; RunError where they do not fit the given
-    numbers."""
+    """The histories of these users, numbered from the first, and whether each pair was trained on.
+
+    RunError where the pairs of ``source``, which is the file at ``path`` or its bytes, do not fit.
+    """
+    none = np.empty(0, dtype=np.int32)
+    user_index, item_index, in_training = [none], [none], [np.zeros(0, dtype=np.uint8)]
     try:
-        table = read_table(path, content)
-    except DatasetError as error:
-        raise RunError(str(error)) from error
-    try:
-        histories = pairs_in(table, num_users=num_users, num_items=num_items, where="its pairs")
+        with pq.ParquetFile(source) as file:
+            for number in range(file.num_row_groups):
+                found = file.metadata.row_group(number).column(0).statistics
+                if found is not None and (found.max < users.start or found.min >= users.stop):
+                    continue
+                table = file.read_row_group(number)
+                of_group = integers(table["user_index"])
+                rows = slice(*np.searchsorted(of_group, (users.start, users.stop)))
+                user_index.append(of_group[rows] - np.int32(users.start))
+                item_index.append(integers(table["item_index"])[rows])
+                # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.
+                for chunk in table["in_training"].slice(rows.start, len(of_group[rows])).chunks:
+                    bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)
+                    bits = np.unpackbits(bytes_of, bitorder="little")
+                    in_training.append(bits[chunk.offset : chunk.offset + len(chunk)])
+        histories = sorted_pairs(
+            np.concatenate(user_index),
+            np.concatenate(item_index),
+            num_users=len(users),
+            num_items=num_items,
+            where="its pairs",
+        )
     except DatasetError as error:
         raise RunError(f"{path} does not fit config.json: {error}") from error
-    in_training = [np.zeros(0, dtype=np.uint8)]
-    for chunk in table["in_training"].chunks:
-        # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.
-        bits = np.unpackbits(np.frombuffer(chunk.buffers()[1], dtype=np.uint8), bitorder="little")
-        in_training.append(bits[chunk.offset : chunk.offset + len(chunk)])
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
     return histories, np.concatenate(in_training).astype(bool)
