@@ -115,8 +115,8 @@ FAULTS = [
     Fault(
         "metrics",
         "evaluation/evaluator.py",
-        "counted = requested.rows(np.flatnonzero(requested.target.lengths()))",
-        "counted = requested.rows(np.flatnonzero(requested.target.lengths() >= 0))",
+        "counted = heldout.rows(np.flatnonzero(heldout.target.lengths()))",
+        "counted = heldout.rows(np.flatnonzero(heldout.target.lengths() >= 0))",
     ),
     Fault(
         "metrics",
@@ -179,8 +179,8 @@ FAULTS = [
     Fault(
         "candidates",
         "evaluation/evaluator.py",
-        "excluded = to_device(known.union(target), device)",
-        "excluded = to_device(known, device)",
+        "excluded = to_device(batch.known.union(target), device)",
+        "excluded = to_device(batch.known, device)",
     ),
     Fault(
         "candidates",

@@ -1,14 +1,13 @@
-"""Bytes, memory and time of trainings among ranks, by formula.
+"""Bytes and memory of trainings among ranks, by formula.
 
-``python -m benchmarks.scaling_model`` prints the tables of docs/scaling.md. Bytes and memory are
-exact, and a test holds them against the counters of real ranks. Times are no measurements: they
-follow from the assumptions below.
+``python -m benchmarks.scaling_model`` prints the two tables of docs/scaling.md. They are exact, and
+a test holds them against the counters of real ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,28 +19,6 @@ from foretaste.models.registry import build_model, config_class
 
 BYTES_PER_PARAMETER = 16
 """Weight, gradient and Adam's two moments in float32."""
-
-ADAM_TRAFFIC = 28
-"""Bytes that an update of one parameter reads and writes."""
-
-GPUS_PER_NODE = 8
-MEMORY_BYTES_PER_S = 4.3e12
-"""Assumption: memory of one GPU, of H200's class."""
-NVLINK_BYTES_PER_S = 0.8 * 450e9
-"""Assumption: 900 GB/s of both directions together, of which collectives reach 80 %."""
-NETWORK_BYTES_PER_S = 0.8 * 50e9
-"""Assumption: 400 Gb/s for each node of eight GPUs, of which collectives reach 80 %."""
-LATENCY_S = {"box": 20e-6, "network": 60e-6}
-"""Assumption: of one collective."""
-HOST_S = 1.2e-3
-"""Assumption: to start the some 200 operations of a step, which are no CUDA graph among ranks."""
-
-SAMPLES_PER_S = {
-    "neumf": {"today": 125e6, "floor": 1_048_576 / 1.25e-3},
-    "vae": {"today": 2.5e6, "floor": 24_576 / 3.9e-3},
-}
-"""Assumption: of one GPU at the reference's sizes. The floor is what the GPU's arithmetic and
-memory allow (tower or logits, gathers, Adam); today is what kernels of this kind usually reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +32,6 @@ class Training:
     batch_size: int
     """Samples or users, of all ranks together."""
     negatives: int = 4
-    precision: str = "fp32"
     config: Any = None
     """Settings of the model, its defaults for None."""
 
@@ -142,55 +118,12 @@ class Training:
         return self.state_bytes(users), self.data_bytes(users, interactions)
 
 
-def all_reduce_s(num_bytes: float, ranks: int) -> float:
-    """Seconds of a sum over ranks: within a box, then of each box's share over the network."""
-    if ranks == 1:
-        return 0.0
-    inside = min(ranks, GPUS_PER_NODE)
-    seconds = LATENCY_S["box"] + 2 * (inside - 1) / inside * num_bytes / NVLINK_BYTES_PER_S
-    nodes = ranks // GPUS_PER_NODE
-    if nodes > 1:
-        over = 2 * (nodes - 1) / nodes * num_bytes
-        seconds += LATENCY_S["network"] + over / NETWORK_BYTES_PER_S
-    return seconds
-
-
-def update_s(training: Training, ranks: int, speed: str) -> tuple[float, float]:
-    """Seconds of an update, and those of them in which ranks only wait for each other."""
-    users, items, rest = training.parameters
-    kind = "vae" if training.model in ("vae", "dae") else "neumf"
-    alone_s = training.batch_size / SAMPLES_PER_S[kind][speed]
-    if kind == "vae":
-        alone_s *= training.num_items / VAE.num_items
-    adam_s = ADAM_TRAFFIC / MEMORY_BYTES_PER_S
-    if training.parallel == "users":
-        same_s = adam_s * (items + rest)
-        hidden_s = adam_s * users / ranks
-        waits_s = max(0.0, all_reduce_s(training.update_bytes(), ranks) - hidden_s)
-    else:
-        same_s = adam_s * (users + items + rest)
-        waits_s = all_reduce_s(training.update_bytes(), ranks)
-    if ranks == 1:
-        return alone_s, 0.0
-    return max(HOST_S, (alone_s - same_s) / ranks + same_s + waits_s), waits_s
-
-
-def speedup(training: Training, ranks: int, speed: str, *, weak: bool = False) -> float:
-    """Times the rate of one GPU; ``weak`` gives each rank a batch of the whole's size."""
-    alone_s, _ = update_s(training, 1, speed)
-    if weak:
-        grown = replace(training, batch_size=ranks * training.batch_size)
-        return ranks * alone_s / update_s(grown, ranks, speed)[0]
-    return alone_s / update_s(training, ranks, speed)[0]
-
-
 NEUMF = Training(
     model="neumf",
     num_users=138_493,
     num_items=26_744,
     num_interactions=20_000_263,
     batch_size=1_048_576,
-    precision="bf16",
 )
 VAE = Training(
     model="vae",
@@ -198,24 +131,16 @@ VAE = Training(
     num_items=20_108,
     num_interactions=8_528_759,
     batch_size=24_576,
-    precision="bf16",
 )
 CASES = {
     "NeuMF, users": NEUMF,
     "Mult-VAE, data": VAE,
 }
-LARGE = {
-    "Mult-VAE, data, 500,000 items": replace(VAE, num_items=500_000),
-}
-HUGE = {
-    "NeuMF, users": replace(NEUMF, num_users=10**9, num_items=10**7, num_interactions=5 * 10**10),
-    "Mult-VAE, data": replace(VAE, num_users=10**9, num_items=10**7, num_interactions=5 * 10**10),
-}
 
 
 def tables() -> list[str]:
     """The tables of docs/scaling.md, in their order."""
-    return [bytes_table(), memory_table(), efficiency_table(), huge_table()]
+    return [bytes_table(), memory_table()]
 
 
 def bytes_table() -> str:
@@ -237,44 +162,6 @@ def memory_table() -> str:
     return _table(("shared out", "1 rank", *(f"{n} ranks" for n in sizes[1:])), rows)
 
 
-def efficiency_table() -> str:
-    rows = []
-    for name, case in (CASES | LARGE).items():
-        for speed in ("today", "floor"):
-            times = {n: update_s(case, n, speed) for n in (1, 8, 64)}
-            rows.append(
-                (
-                    name,
-                    speed,
-                    _ms(times[1][0]),
-                    f"{_ms(times[8][0])} ({_ms(times[8][1])})",
-                    f"{speedup(case, 8, speed):.1f}",
-                    f"{speedup(case, 8, speed, weak=True):.1f}",
-                    f"{speedup(case, 64, speed):.0f}",
-                    f"{speedup(case, 64, speed, weak=True):.0f}",
-                )
-            )
-    headings = ["shared out", "one GPU", "its update", "of 8 (waiting)"]
-    headings += ["8, strong", "8, weak", "64, strong", "64, weak"]
-    return _table(headings, rows)
-
-
-def huge_table() -> str:
-    rows = []
-    for name, case in HUGE.items():
-        update_bytes = case.update_bytes()
-        rows.append(
-            (
-                name,
-                *map(_gb, case.rank_bytes(64)),
-                _mb(update_bytes),
-                _ms(all_reduce_s(update_bytes, 64)),
-            )
-        )
-    headings = ("shared out over 64", "tables and state", "data", "an update", "takes")
-    return _table(headings, rows)
-
-
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["---", *("---:" for _ in headings[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *rows))
@@ -286,10 +173,6 @@ def _mb(number: float) -> str:
 
 def _gb(number: float) -> str:
     return f"{number / 1e9:,.0f} GB"
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f} ms"
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def counted(ranks: Ranks, case: Training) -> Counted:
         shape=f"{case.num_users}x{case.num_items}x{case.num_interactions}", device="cpu"
     )
     session = Session("train", case.config, options, ranks=ranks)
-    plan = session.plan(case.precision, case.batch_size, 2)
+    plan = session.plan("fp32", case.batch_size, 2)
     before = sum(ranks.num_bytes.values())
     shape = shape_of(case.num_users, case.num_items, case.num_interactions)
     training = bench_train.Training(session, load_histories(shape), plan, ranks)

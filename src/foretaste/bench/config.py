@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
-from foretaste._util.settings import Count, Range, Seed, Threads, check_settings, wrong
+from foretaste._util.settings import Count, Range, Seed, Threads, check_settings
 from foretaste.training.config import Precision
 
 Counts = Annotated[tuple[int, ...], Range(at_least=1)]
@@ -43,9 +43,6 @@ class BenchConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        precisions = getattr(self, "precision", None)
-        if precisions == ():
-            raise wrong("precision", precisions, " or ".join(get_args(Precision)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,6 @@ HEADINGS = {
     "users_per_s": "users/s",
     "pairs_per_s": "pairs/s",
     "times_plain": "× plain",
-    "times_one": "× one rank",
     "strong_scaling": "strong scaling",
     "weak_scaling": "weak scaling",
     "epoch_s": "epoch",

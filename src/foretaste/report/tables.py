@@ -113,19 +113,13 @@ def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None
 def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> Grid:
     """Evaluations by label: a row each, a column per metric name."""
     metrics = {label: evaluation.metrics for label, evaluation in evaluations.items()}
-    return _labelled_grid(metrics, names)
+    return difference_grid(metrics, names)
 
 
 def difference_grid(
-    differences: Mapping[str, Mapping[str, Difference]], names: Sequence[str]
-) -> Grid:
-    """Paired differences by label and metric name; a star marks intervals without zero."""
-    return _labelled_grid(differences, names)
-
-
-def _labelled_grid(
     numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
 ) -> Grid:
+    """Paired differences by label and metric name; a star marks intervals without zero."""
     rows = [
         (label, tuple(metric_cell(found.get(name)) for name in names))
         for label, found in numbers.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from foretaste._util.formatting import duration
 from foretaste._util.keywords import routed
 from foretaste._util.memory import was_refused
 from foretaste._util.settings import Range, changed, checked, wrong
+from foretaste._util.terminal import print_error
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
@@ -108,7 +108,9 @@ def compete(
             )
             return Run.open(search.best.run)
 
-        runs, reasons = _trained(names, run_of, announced(callback))
+        # A callback is in the place of all that is shown.
+        announce = print_error if callback is None else lambda line: None
+        runs, reasons = _trained(names, run_of, announce)
         evaluation = EvaluationConfig(
             candidates=config.candidates,
             k=lengths_of(columns),
@@ -159,17 +161,6 @@ def _trained(
     if not runs:
         raise errors[0]
     return {name: runs[name] for name in names if name in runs}, reasons
-
-
-def announced(callback: Callback | None) -> Callable[[str], None]:
-    """A function that prints a line where the display of a training goes; nothing if ``callback``
-    is in its place."""
-    if callback is not None:
-        return lambda line: None
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False, emoji=False)
-    return partial(console.print, style="bold", markup=False, soft_wrap=True)
 
 
 def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
