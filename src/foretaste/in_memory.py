@@ -153,12 +153,12 @@ def fit(
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
             found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
-            here.any(False)  # waits for the one of several processes that writes the run
+            here.barrier()  # waits for the one of several processes that writes the run
             arguments = rerun_settings(found)
         run = train(dataset=dataset, run=root / "run", callback=callback, **arguments)
-        here.any(False)
+        here.barrier()
         fitted = FittedRecommender(run, here.device(config.device), dataset.manifest)
-        here.any(False)  # waits for those that read it, in the directory of that one
+        here.barrier()  # waits for those that read it, in the directory of that one
         return fitted
 
 

@@ -12,7 +12,6 @@ import torch
 
 from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.interruption import SharedInterruption
-from foretaste.distributed.strategy import strategy_of
 from foretaste.errors import Interrupted
 from foretaste.training.interruption import Interruption
 from foretaste.training.state import TrainingState
@@ -70,7 +69,7 @@ def losses_of_parts(ranks: Ranks) -> list[list[float]]:
         num_steps_per_epoch=50,
         num_samples=1,
         device=CPU,
-        total=strategy_of(ranks).total,
+        total=ranks.total,
     )
     for loss in torch.rand(50, generator=torch.Generator().manual_seed(ranks.rank)):
         state.count(loss, 1)

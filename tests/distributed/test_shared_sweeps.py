@@ -70,11 +70,10 @@ def swept(ranks: Ranks) -> tuple[dict[str, Tensor], float, int, int]:
     model = IALS(config, NUM_USERS, NUM_ITEMS, users if ranks.size > 1 else None)
     histories = random_histories(np.random.default_rng(5), NUM_USERS, NUM_ITEMS)
     own = histories[users.start : users.stop]
-    strategy.count_items(model, own)
+    model.count_items(own, ranks)
     plan = make_plan(seed=3)
-    batch = strategy.batches(model, own, plan)
+    batch, step = strategy.batches_and_step(model, own, plan)
     assert isinstance(batch, BothSides)
-    step = strategy.step(model, batch, plan)
     step(batch)
     before = ranks.num_bytes.total()
     loss = step(batch)
@@ -113,9 +112,8 @@ def unsolved(ranks: Ranks) -> str:
     model = IALS(IALSConfig(factors=FACTORS), NUM_USERS, NUM_ITEMS, users)
     histories = random_histories(np.random.default_rng(5), NUM_USERS, NUM_ITEMS)
     own, plan = histories[users.start : users.stop], make_plan()
-    strategy.count_items(model, own)
-    batch = strategy.batches(model, own, plan)
-    step = strategy.step(model, batch, plan)
+    model.count_items(own, ranks)
+    batch, step = strategy.batches_and_step(model, own, plan)
     if ranks.rank == ranks.size - 1:
         model.item_factors.data.fill_(torch.nan)
     with pytest.raises(TrainingError) as caught:

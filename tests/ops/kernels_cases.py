@@ -85,8 +85,7 @@ def test_a_training_by_kernels_learns_the_same(name: str) -> None:
         model = make_model(name)
         histories = random_histories(np.random.default_rng(1), NUM_USERS, NUM_ITEMS, share=0.03)
         plan = make_plan(kernels=form, batch_size=40 if name == "neumf" else 7)
-        batches = ALONE.batches(model, histories, plan)
-        step = ALONE.step(model, batches, plan)
+        batches, step = ALONE.batches_and_step(model, histories, plan)
         assert model.implementation == form
         found[form] = losses(step, batches, num_epochs=1)
     assert found["triton"] == pytest.approx(found["chunked"], rel=1e-4)

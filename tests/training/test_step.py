@@ -111,7 +111,9 @@ def step_of(
     if recorder is None:
         return Step(model, optimizers, policy, average)
     num_samples = 200 if name in ("neumf", "gmf") else 7
-    return RecordedStep(model, optimizers, policy, recorder, num_samples, average)
+    return RecordedStep(
+        model, optimizers, policy, average, recorder=recorder, num_samples=num_samples
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -242,8 +244,7 @@ def test_compiling_changes_nothing_of_a_saved_state(
     """RecVAE keeps the encoder of the epoch's start, and may go on in the middle of one."""
     model = RecVAE(RecVAEConfig(latent=4), NUM_USERS, NUM_ITEMS).train()
     plan = make_plan(batch_size=7)
-    batches = ALONE.batches(model, histories, plan)
-    step = ALONE.step(model, batches, plan)
+    batches, step = ALONE.batches_and_step(model, histories, plan)
     step(next(iter(batches.epoch(0))))
     before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
     assert any(name.startswith("kept.") for name in before)
@@ -264,9 +265,8 @@ def test_kernels_are_checked_before_the_first_step(
     monkeypatch.setattr(checks, "problem_of", lambda *of: "it does not run")
     model = make_model(name)
     plan = make_plan(kernels="triton", batch_size=7)
-    batches = ALONE.batches(model, histories, plan)
     with pytest.raises(UnsupportedError, match=r"on cpu the kernel of .* it does not run"):
-        ALONE.step(model, batches, plan)
+        ALONE.batches_and_step(model, histories, plan)
 
 
 def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:

@@ -20,6 +20,7 @@ from foretaste.models.base import (
 )
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -108,7 +109,7 @@ class ToyVectors(ToyScores):
 
     def own_users(self, histories: HistoryTensors) -> HistoryTensors:
         """Those that are here."""
-        users = self.part_of(len(histories))
+        users = self.parts.part_of(len(histories))
         return histories[users.start : users.stop]
 
     def error(self, histories: HistoryTensors) -> Tensor:
@@ -123,7 +124,10 @@ class ToySteps(ToyVectors, NeuralModel):
 
     name = "toy-steps"
 
-    def make_batches(self, histories: HistoryTensors, **settings: Any) -> Batches:
+    def make_batches(
+        self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
+    ) -> Batches:
+        self.parts = parts
         return WholeData(histories)
 
     def forward(self, batch: WholeData) -> Tensor:
@@ -156,7 +160,10 @@ class ToyPhases(ToySteps):
 
     name = "toy-phases"
 
-    def make_batches(self, histories: HistoryTensors, **settings: Any) -> Batches:
+    def make_batches(
+        self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
+    ) -> Batches:
+        self.parts = parts
         return Alternating(histories)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

@@ -254,10 +254,9 @@ class Training:
         part = histories if users is None else histories[users.start : users.stop]
         self.model = session.build(part, users, num_users)
         tensors = to_device(part, session.device)
-        strategy.count_items(self.model, tensors)
-        self.batches = strategy.batches(self.model, tensors, plan)
-        self.step = strategy.step(self.model, self.batches, plan)
-        self.total = strategy.total
+        self.model.count_items(tensors, ranks)
+        self.batches, self.step = strategy.batches_and_step(self.model, tensors, plan)
+        self.total = ranks.total
 
     def run(
         self,

@@ -19,7 +19,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from foretaste._util.process import CaughtSignals
-from foretaste.errors import Interrupted, RankError, Report, SettingError, with_report
+from foretaste.errors import (
+    Interrupted,
+    RankError,
+    Report,
+    SettingError,
+    TrainingError,
+    with_report,
+)
+from foretaste.models.parts import Parts, T
 from foretaste.ops.device import resolve_device
 
 if TYPE_CHECKING:
@@ -53,7 +61,7 @@ class Pending:
         self._works, self._bucket = (), None
 
 
-class Ranks:
+class Ranks(Parts):
     """One process among ``size``, numbered ``rank``; every collective is called by all of them.
 
     It is ``local_rank`` of the ``local_size`` on its machine. ``num_bytes`` counts the payload of
@@ -85,8 +93,37 @@ class Ranks:
         return self.rank == 0
 
     def part_of(self, size: int) -> range:
-        """The contiguous part of ``size`` things that is this rank's: equal parts but for one."""
+        """The consecutive ones of ``size`` things that are this rank's: equal parts but for one."""
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
+
+    def part_by_weight(self, weight_N: Tensor) -> range:
+        total_N = weight_N.double().cumsum(0)
+        share_R = torch.arange(1, self.size, device=weight_N.device).double() / self.size
+        inner = torch.searchsorted(total_N, total_N[-1] * share_R, right=True)
+        bounds = [0, *inner.tolist(), len(weight_N)]
+        return range(bounds[self.rank], bounds[self.rank + 1])
+
+    def total(self, tensor: Tensor) -> Tensor:
+        self.sum_(tensor := tensor.clone())
+        return tensor
+
+    def largest(self, tensor: Tensor) -> Tensor:
+        return self.max_(tensor.clone())
+
+    def before(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self.gathered(tensor[None]))[: self.rank].sum(0)[0]
+
+    def each_or_none(self, solve: Callable[[], T]) -> T:
+        found: list[T] = []
+        message = None
+        try:
+            found.append(solve())
+        except TrainingError as error:
+            message = str(error)
+        for said in self.on_each(lambda: message):
+            if said is not None:
+                raise TrainingError(said)
+        return found[0]
 
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks, the same bits on each of them."""

@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretaste.distributed.collectives import Ranks
-from foretaste.distributed.share import own_batches
 from foretaste.evaluation.evaluator import Ranking
-from foretaste.models.neumf.fold_in import Reductions
-from foretaste.models.neumf.model import NeuMF
 
 
 class SharedRanking(Ranking):
@@ -28,15 +25,29 @@ class SharedRanking(Ranking):
         self._ranks = ranks
 
     def begin(self) -> None:
-        if isinstance(self._model, NeuMF) and self._model.is_part:
-            self._model.learn_prior(Reductions(self.total, self._ranks.max_))
+        self._model.learn_of_parts(self._ranks)
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
-        return list(own_batches(self._ranks, self._model, self._heldout, self._at_once))
+        """Whole batches, the same as a single process: so sums within them are the same to the bit.
+
+        They are shared out in contiguous parts. But where the model is a part, one of known users
+        is for each rank that has rows of any of them.
+        """
+        whole, own = super().batches(), []
+        model, user_index = self._model, self._heldout.user_index
+        if model.is_part:
+            is_known = [user_index[rows[0]] < self._heldout.num_train_users for rows, _ in whole]
+            num_known = sum(is_known)
+            for rows, _ in whole[:num_known]:
+                bounds = (model.users.start, model.users.stop)
+                start, stop = np.searchsorted(user_index[rows], bounds).tolist()
+                if start < stop:
+                    own.append((rows, slice(start, stop)))
+            whole = whole[num_known:]
+        return own + [whole[number] for number in self._ranks.part_of(len(whole))]
 
     def total(self, tensor: Tensor) -> Tensor:
-        self._ranks.sum_(tensor := tensor.clone())
-        return tensor
+        return self._ranks.total(tensor)
 
     def least(self, tensor: Tensor) -> Tensor:
         return self._ranks.min_(tensor)

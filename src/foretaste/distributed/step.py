@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from foretaste.distributed.collectives import Ranks, union_bytes
-from foretaste.errors import TrainingError
 from foretaste.models.base import NeuralModel
-from foretaste.models.baselines.ials import IALS, BothSides
 from foretaste.models.batches import Batch
-from foretaste.ops.least_squares import FixedVectors, gramian
 from foretaste.ops.spans import span
 from foretaste.training.optimizer import GroupOptimizer, LossScaler, parameters_of
-from foretaste.training.step import Step, SweepStep
+from foretaste.training.step import Step
 
 
 class SharedStep(Step):
@@ -97,50 +94,3 @@ class SharedStep(Step):
                 table.index_copy_(0, index, some)
 
         return wait
-
-
-class SharedSweepStep(SweepStep):
-    """A sweep of iALS by ranks.
-
-    Each has the vectors of its users and solves for them, and for consecutive items of about as
-    many interactions. It has the vectors of all items, and of all users while it solves for its
-    items.
-    """
-
-    def __init__(self, *settings: Any, ranks: Ranks) -> None:
-        super().__init__(*settings)
-        self.ranks = ranks
-
-    @torch.no_grad()
-    def __call__(self, batch: Batch) -> Tensor:
-        model = self.model
-        assert isinstance(model, IALS)
-        assert isinstance(batch, BothSides)
-        with self.precision.products():
-            penalty = self._by_all(lambda: model.solve_users(batch))
-            users = self._vectors_of_all(model.user_factors)
-            items_ID, loss_I = self._by_all(lambda: model.solve_items(users, batch))
-            for place, piece_ID in self.ranks.gathered_in_pieces(items_ID):
-                model.item_factors[place] = piece_ID
-            return model.mean_loss(batch, loss_I, penalty)
-
-    def _vectors_of_all(self, vector_ND: Tensor) -> FixedVectors:
-        """The vectors of all ranks, each of which has consecutive ones, for rows to be solved."""
-        # Summed in the order of the ranks, to the same bits on each.
-        gramian_DD = torch.cat(self.ranks.gathered(gramian(vector_ND)[None])).sum(0)
-        num_vectors = torch.tensor(len(vector_ND), device=vector_ND.device)
-        self.ranks.sum_(num_vectors)
-        pieces = self.ranks.gathered_in_pieces(vector_ND)
-        return FixedVectors.of_pieces(gramian_DD, pieces, int(num_vectors), vector_ND.dtype)
-
-    def _by_all(self, solve: Callable[[], Any]) -> Any:
-        """What ``solve`` gives here; TrainingError on all ranks where it raises one on any."""
-        found, message = None, None
-        try:
-            found = solve()
-        except TrainingError as error:
-            message = str(error)
-        for said in self.ranks.on_each(lambda: message):
-            if said is not None:
-                raise TrainingError(said)
-        return found

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from foretaste._util.files import file_sha256
 from foretaste.data.dataset import Dataset
@@ -19,10 +18,9 @@ from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.interruption import SharedInterruption
 from foretaste.distributed.launch import joined
 from foretaste.distributed.ranking import SharedRanking
-from foretaste.distributed.share import batches_of
-from foretaste.distributed.step import SharedStep, SharedSweepStep
+from foretaste.distributed.step import SharedStep
 from foretaste.errors import RankError
-from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.base import IterativeModel
 from foretaste.models.batches import Batches
 from foretaste.models.config import Sharing
 from foretaste.ops.histories import HistoryTensors
@@ -113,7 +111,7 @@ class Shared(Strategy):
     """
 
     def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
+        self.ranks = self.parts = ranks
         self.hardware = {"num_ranks": ranks.size}
         self.ranking = partial(SharedRanking, ranks)
         self.writes = ranks.is_first
@@ -144,31 +142,16 @@ class Shared(Strategy):
         starts = bounds(self.ranks.size)
         return range(starts[self.ranks.rank], starts[self.ranks.rank + 1])
 
-    def count_items(self, model: RecommenderModel, histories: HistoryTensors) -> None:
-        model.count_items(histories)
-        if model.is_part:
-            self.ranks.sum_(model.item_count_I)
-
-    def batches(
+    def batches_and_step(
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
-    ) -> Batches:
-        return batches_of(self.ranks, model, histories, plan)
-
-    def step(self, model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:
-        return make_step(
-            model,
-            plan,
-            batches.samples_per_batch,
-            neural=partial(SharedStep, ranks=self.ranks),
-            sweep=partial(SharedSweepStep, ranks=self.ranks),
+    ) -> tuple[Batches, Step]:
+        batches = model.make_batches(
+            histories, batch_size=plan.batch_size, seed=plan.seed, parts=self.ranks
         )
+        return batches, make_step(model, plan, partial(SharedStep, ranks=self.ranks))
 
-    def total(self, tensor: Tensor) -> Tensor:
-        self.ranks.sum_(tensor := tensor.clone())
-        return tensor
-
-    def any(self, flag: bool) -> bool:
-        return self.ranks.any(flag)
+    def barrier(self) -> None:
+        self.ranks.barrier()
 
     def agreed(self, value: float) -> float:
         return float(self.ranks.agreed(value))

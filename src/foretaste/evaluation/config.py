@@ -120,6 +120,11 @@ def checked_lengths(
     return tuple(sorted(set(lengths)))
 
 
+def default_metric(protocol: str) -> str:
+    """The metric that chooses the best epoch unless another is asked for."""
+    return "ndcg@100" if protocol == "held-out-users" else "ndcg@10"
+
+
 def metric_name(kind: str, k: int) -> str:
     """The name of a metric at a list length: ``ndcg@10``."""
     return f"{kind}@{k}"

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
@@ -134,9 +135,16 @@ class RecommenderModel(nn.Module, ABC):
         """Memory that training it takes on a device, but for its batches."""
         return self.weight_bytes()
 
-    def count_items(self, histories: HistoryTensors) -> None:
-        """Learn how many training users have each item: the order for users without a history."""
-        self.item_count_I[:] = torch.bincount(histories.item_index, minlength=self.num_items)
+    def count_items(self, histories: HistoryTensors, parts: Parts = WHOLE) -> None:
+        """Learn how many training users have each item: the order for users without a history.
+
+        ``histories`` are of ``users``; ``parts`` brings in the others, if this is a part.
+        """
+        count_I = torch.bincount(histories.item_index, minlength=self.num_items)
+        self.item_count_I[:] = parts.total(count_I) if self.is_part else count_I
+
+    def learn_of_parts(self, parts: Parts) -> None:
+        """Learn of the other parts what answers to new users need; before users are scored."""
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
@@ -220,9 +228,6 @@ class IterativeModel(RecommenderModel):
     implementation: Implementation = "chunked"
     """Of the operations, in training."""
 
-    part_of: Callable[[int], range] = range
-    """Of so many users of a batch, those that are here."""
-
     @classmethod
     @abstractmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
@@ -237,10 +242,15 @@ class IterativeModel(RecommenderModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
+        parts: Parts = WHOLE,
     ) -> Batches:
-        """The batches that it learns from.
+        """The batches that it learns from, or its part of each of them.
 
-        ``padded`` brings every full batch to one size, for a step recorded as a CUDA graph.
+        Args:
+            histories: of ``users``, by whom batches are shared out; where it has the rows of all,
+                each part takes some users of a batch.
+            padded: bring every full batch to one size, for a step recorded as a CUDA graph.
+            parts: those that the model is trained in.
         """
 
     @abstractmethod

@@ -16,7 +16,12 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import Range, checked
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import MissingExtraError, SettingError
-from foretaste.evaluation.config import EvaluationConfig, canonical_metrics, lengths_of
+from foretaste.evaluation.config import (
+    EvaluationConfig,
+    canonical_metrics,
+    default_metric,
+    lengths_of,
+)
 from foretaste.report.evaluate_runs import (
     Comparison,
     Measured,
@@ -70,7 +75,7 @@ class RunsReport:
     @property
     def focus(self) -> str:
         """The metric of the plots by group and epoch: that of training's choice of an epoch."""
-        return "ndcg@100" if self.dataset.manifest.protocol == "held-out-users" else "ndcg@10"
+        return default_metric(self.dataset.manifest.protocol)
 
     def write(self, output: Path | str, *, overwrite: bool = False) -> Path:
         """Write the report to a ``.html`` that is all in one file, or to a ``.md``.

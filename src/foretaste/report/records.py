@@ -11,6 +11,7 @@ from foretaste._util.formatting import compact
 from foretaste.report import plots
 from foretaste.report.blocks import Figure, Section, Table, figure
 from foretaste.report.tables import Cell, Grid
+from foretaste.runs.log import summary_of
 from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run, model_config
 
@@ -125,7 +126,7 @@ def seconds(run: Run) -> dict[str, float]:
     The rest is known where it was never interrupted.
     """
     events = run.log.read()
-    summary = _last(events, "summary")
+    summary = summary_of(events) or {}
     trained = sum(event["train_s"] for event in events if event["event"] == "epoch")
     evaluated = sum(
         event["evaluation"]["elapsed_s"] for event in events if event["event"] == "evaluation"
@@ -148,7 +149,7 @@ def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation
     headings = ("", "epochs", "best epoch", *(f"{part}, s" for part in TIME_PARTS))
     rows = []
     for label, run in runs.items():
-        summary = _last(run.log.read(), "summary")
+        summary = run.log.summary or {}
         spent, found = seconds(run), evaluations[label]
         cells = [
             _value(summary.get("num_epochs") if summary.get("best_epoch") else None),

@@ -11,8 +11,9 @@ from typing import Any
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.errors import RunError
+from foretaste.evaluation.config import default_metric
 from foretaste.runs.config import RunConfig, read_run_config
-from foretaste.runs.log import MetricsLog
+from foretaste.runs.log import MetricsLog, summary_of
 from foretaste.runs.paths import CONFIG, METRICS, lock_holder
 
 
@@ -74,7 +75,7 @@ def _listed(path: Path) -> ListedRun:
     try:
         config = read_run_config(path / CONFIG)
         events = MetricsLog(path / METRICS).read()
-        is_finished = events[-1]["event"] == "summary"
+        is_finished = summary_of(events) is not None
         found = _results(config, *events[-2:]) if is_finished else {}
     except RunError as error:
         return ListedRun(path=path, state=f"damaged: {error}", is_damaged=True)
@@ -96,9 +97,8 @@ def _listed(path: Path) -> ListedRun:
 
 def _results(config: RunConfig, *events: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a finished training, whose log ends with the test part and the summary."""
-    default = "ndcg@100" if config.dataset.protocol == "held-out-users" else "ndcg@10"
     summary, evaluation = events[-1], events[0].get("evaluation")
-    metric = summary.get("select_by") or default
+    metric = summary.get("select_by") or default_metric(config.dataset.protocol)
     test = None
     if isinstance(evaluation, Mapping) and evaluation.get("split") == "test":
         test = evaluation["metrics"].get(metric)

@@ -209,9 +209,9 @@ class MetricsLog:
         return [event for _, event in self._read()]
 
     @property
-    def is_finished(self) -> bool:
-        """True where a training came to its end."""
-        return any(event["event"] == "summary" for event in self.read())
+    def summary(self) -> dict[str, Any] | None:
+        """The last event, once a training came to its end; None before."""
+        return summary_of(self.read())
 
     def _read(self) -> Iterator[tuple[str, dict[str, Any]]]:
         with reading(self.path), open_regular(self.path) as file:
@@ -298,13 +298,18 @@ class RunHistory(Sequence[dict[str, Any]]):
         return self.to_arrow().to_pandas()
 
 
-def final_evaluation(events: Sequence[Mapping[str, Any]]) -> Evaluation | None:
+def summary_of(events: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The last event of a finished training; None of another."""
+    return events[-1] if events and events[-1]["event"] == "summary" else None
+
+
+def final_evaluation(events: Sequence[dict[str, Any]]) -> Evaluation | None:
     """The evaluation of a finished training's kept weights, on the test part where there is one."""
     from foretaste.evaluation.result import Evaluation
 
-    summary = events[-1] if events else {}
+    summary = summary_of(events)
     evaluations = [event for event in events if event["event"] == "evaluation"]
-    if summary.get("event") != "summary" or not evaluations:
+    if summary is None or not evaluations:
         return None
     of_best = [event for event in evaluations if event["epoch"] == summary["best_epoch"]]
     return Evaluation.from_dict((of_best or evaluations)[-1]["evaluation"])

@@ -223,7 +223,7 @@ class Run:
     @property
     def is_finished(self) -> bool:
         """True where its training came to its end."""
-        return self.log.is_finished
+        return self.log.summary is not None
 
     @property
     def training_process(self) -> str | None:
@@ -483,7 +483,7 @@ def place_to_take(path: Path) -> Path | None:
 def _unfinished(path: Path) -> Iterator[None]:
     """Keep trainings out of a run that is not finished; RunError where it is, or is trained."""
     with training_lock(path):
-        if MetricsLog(path / METRICS).is_finished:
+        if MetricsLog(path / METRICS).summary is not None:
             raise RunError(
                 f"{path} is finished and waits to take the place of {place_to_take(path)}; put it "
                 f"there with {resume_command(path)}, or remove it"

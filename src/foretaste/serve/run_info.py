@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from foretaste.runs.log import final_evaluation
+from foretaste.runs.log import final_evaluation, summary_of
 from foretaste.runs.run import Run
 from foretaste.serve.schemas import FromModel
 
@@ -89,12 +89,12 @@ class RunResponse(FromModel):
 def run_info(run: Run) -> dict[str, Any]:
     """The fields of a `RunResponse`, from the directory of a run; RunError where it is torn."""
     config, events = run.config, run.log.read()
-    by_kind: dict[str, list[Mapping[str, Any]]] = {"epoch": [], "evaluation": [], "summary": []}
+    by_kind: dict[str, list[Mapping[str, Any]]] = {"epoch": [], "evaluation": []}
     for event in events:
         by_kind.get(event["event"], []).append(event)
     final = final_evaluation(events)
     evaluations = [_evaluation(one["epoch"], one["evaluation"]) for one in by_kind["evaluation"]]
-    summary = by_kind["summary"][-1] if by_kind["summary"] else None
+    summary = summary_of(events)
     best_epoch = summary["best_epoch"] if summary else None
     return {
         "kind": config.model,

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from foretaste._util.settings import Count, check_settings, fields_of
+from foretaste._util.settings import Count, fields_of
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import RunError, SettingError
-from foretaste.evaluation.config import LIST_METRICS, metric_name, parse_metric
+from foretaste.evaluation.config import LIST_METRICS, default_metric, metric_name, parse_metric
 from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import (
     PRIOR_WEIGHT,
@@ -41,10 +41,6 @@ class TrainingPlan(TrainingConfig):
     eval_every: Count
     patience: int
     kernels: Form
-
-    def __post_init__(self) -> None:
-        # Not the checks of what is asked for: `resolve` itself chooses.
-        check_settings(self)
 
     def evaluates(self, epoch: int) -> bool:
         """True of an epoch, counted from 1, that ends with an evaluation."""
@@ -84,7 +80,7 @@ def resolve(
 def selected_metric(config: TrainingConfig, protocol: str) -> str:
     """The metric that chooses the best epoch: that of ``config``, else by the protocol."""
     if config.select_by == "auto":
-        return "ndcg@100" if protocol == "held-out-users" else "ndcg@10"
+        return default_metric(protocol)
     kind, length = parse_metric(config.select_by)
     if kind in LIST_METRICS:
         raise SettingError(
@@ -188,15 +184,14 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
     chosen = fields_of(TrainingConfig, settings)
     chosen |= {name: asked[name] for name in ("device", "kernels")}
-    summaries = [event for event in run.log.read() if event["event"] == "summary"]
-    if not summaries:
+    if (summary := run.log.summary) is None:
         raise RunError(
             f"{run.path} was never finished, so its best epoch is not known; "
             "name a run that was trained to the end"
         )
-    best_epoch = summaries[-1]["best_epoch"]
+    best_epoch = summary["best_epoch"]
     model_config = recorded_model_config(run.config, path)
-    if (prior_weight := summaries[-1].get(PRIOR_WEIGHT)) is not None:
+    if (prior_weight := summary.get(PRIOR_WEIGHT)) is not None:
         model_config = replace(model_config, **{PRIOR_WEIGHT: prior_weight})
     if best_epoch is not None:
         if chosen.get("learning_rate_schedule") == "cosine":

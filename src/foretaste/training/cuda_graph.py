@@ -72,9 +72,10 @@ class RecordedStep(Step):
         model: NeuralModel,
         optimizers: Sequence[GroupOptimizer],
         precision: PrecisionPolicy,
+        average: WeightAverage | None = None,
+        *,
         recorder: Recorder,
         num_samples: int,
-        average: WeightAverage | None = None,
     ) -> None:
         super().__init__(model, optimizers, precision, average)
         self.num_samples = num_samples

@@ -168,37 +168,24 @@ class SweepStep(Step):
 
 
 def make_step(
-    model: IterativeModel,
-    plan: TrainingPlan,
-    num_samples: int,
-    *,
-    neural: Callable[..., Step] | None = None,
-    sweep: Callable[..., Step] = SweepStep,
+    model: IterativeModel, plan: TrainingPlan, neural: Callable[..., Step] = Step
 ) -> Step:
     """Give ``model`` its first weights and the dtype of its products; returns its step.
 
-    Args:
-        num_samples: of a full batch.
-        neural: makes the step of a `NeuralModel`; by default a `Step`, recorded where that can be.
-        sweep: makes that of a `SweepModel`.
+    ``neural`` makes that of a `NeuralModel`.
     """
     precision = PrecisionPolicy(
         precision=plan.precision, device=model.device, loss_scale=plan.loss_scale
     )
     model.reset_parameters(plan.seed)
     if not isinstance(model, NeuralModel):
-        return sweep(model, (), precision)
+        return SweepStep(model, (), precision)
     model.compute_dtype = precision.compute_dtype
     model.implementation = plan.kernels
     if model.implementation == "triton":
         require_right(model.kernel_dtypes(), model.device)
     optimizers, average = optimizers_of(model, plan), average_of(model, plan)
-    if neural is None and is_recorded(model, plan, num_samples):
-        from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
-
-        recorder = CudaGraphRecorder(model.device)
-        return RecordedStep(model, optimizers, precision, recorder, num_samples, average)
-    return (neural or Step)(model, optimizers, precision, average)
+    return neural(model, optimizers, precision, average)
 
 
 def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from foretaste.data.dataset import Dataset
 from foretaste.evaluation.evaluator import Ranking
-from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.base import IterativeModel
 from foretaste.models.batches import Batches
 from foretaste.models.config import Sharing
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.checkpoint import Checkpoints
+from foretaste.training.cuda_graph import CudaGraphRecorder, RecordedStep
 from foretaste.training.interruption import Interruption
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step, is_recorded, make_step
@@ -36,6 +38,9 @@ class Strategy:
 
     hardware: Mapping[str, Any] = {}
     """What a run records beside the device."""
+
+    parts: Parts = WHOLE
+    """Those that the model is trained in."""
 
     ranking: Callable[..., Ranking] = Ranking
     """Ranks the held-out users."""
@@ -76,30 +81,23 @@ class Strategy:
         """
         return None
 
-    def count_items(self, model: RecommenderModel, histories: HistoryTensors) -> None:
-        """Have a model count the items over all users; ``histories`` has those held here."""
-        model.count_items(histories)
-
-    def batches(
+    def batches_and_step(
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
-    ) -> Batches:
-        """The batches of a plan."""
+    ) -> tuple[Batches, Step]:
+        """The batches of a plan, and the update by one; gives ``model`` its first weights."""
         padded = is_recorded(model, plan, plan.batch_size)
-        return model.make_batches(
+        batches = model.make_batches(
             histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded
         )
+        num_samples = batches.samples_per_batch  # fewer, where there are not so many
+        if not is_recorded(model, plan, num_samples):
+            return batches, make_step(model, plan)
+        recorder = CudaGraphRecorder(model.device)
+        recorded = partial(RecordedStep, recorder=recorder, num_samples=num_samples)
+        return batches, make_step(model, plan, recorded)
 
-    def step(self, model: IterativeModel, batches: Batches, plan: TrainingPlan) -> Step:
-        """The update by one batch; gives ``model`` its first weights."""
-        return make_step(model, plan, batches.samples_per_batch)
-
-    def total(self, tensor: Tensor) -> Tensor:
-        """A new tensor: the sum over those who train."""
-        return tensor.clone()
-
-    def any(self, flag: bool) -> bool:
-        """True where it is for one of those who train."""
-        return flag
+    def barrier(self) -> None:
+        """Wait until all who train have come here."""
 
     def agreed(self, value: float) -> float:
         """The value that all who train decide by."""

@@ -77,7 +77,7 @@ class Trainer:
             num_processes=strategy.num_processes_here,
         )
         self.model = build_model(*made_of, users).to(device)
-        strategy.count_items(self.model, self.histories)
+        self.model.count_items(self.histories, strategy.parts)
         self.hardware = {**hardware_of(device), **strategy.hardware}
         check_evaluation_fits(self.model, dataset, config)
         self.has_begun = False
@@ -85,14 +85,13 @@ class Trainer:
         """Origin of the first weights, as logged; empty for weights by seed."""
         if isinstance(self.model, IterativeModel):
             assert isinstance(config, TrainingPlan)
-            self.batches = strategy.batches(self.model, self.histories, config)
-            self.step = strategy.step(self.model, self.batches, config)
+            self.batches, self.step = strategy.batches_and_step(self.model, self.histories, config)
             self.state = TrainingState.begin(
                 config,
                 num_steps_per_epoch=self.batches.num_batches,
                 num_samples=self.batches.num_samples,
                 device=device,
-                total=strategy.total,
+                total=strategy.parts.total,
             )
         if isinstance(self.model, ComposedModel):
             runs = [Run.open(path) for path in self.model.run_paths()]

@@ -136,7 +136,7 @@ class Validation:
             return False
         users = self._validation_part
         is_new = users.user_index >= users.num_train_users
-        return self.strategy.any(bool((users.history.lengths()[is_new] > 0).any()))
+        return bool((users.history.lengths()[is_new] > 0).any())
 
     @cached_property
     def _validation_part(self) -> HeldOut:

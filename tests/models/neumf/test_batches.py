@@ -14,6 +14,7 @@ import torch
 from foretaste.models.neumf import batches as neumf_batches
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import MLPConfig
+from foretaste.models.parts import Parts
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key
@@ -253,23 +254,24 @@ def in_parts(
     histories: HistoryTensors, bounds: list[int], batch_size: int, layout: str
 ) -> list[list[InteractionBatch]]:
     """The batches of an epoch that each part of the users has, beginning with a batch's first."""
-    num_before: list[torch.Tensor] = []
+    seen: dict[torch.Size, torch.Tensor] = {}
 
-    def rows_before(num_rows: torch.Tensor) -> torch.Tensor:
-        num_before.append(num_rows)
-        return sum(num_before[:-1], start=torch.zeros_like(num_rows))
+    class InTurn(Parts):
+        """One after another: each knows what those before it said."""
+
+        def total(self, tensor: torch.Tensor) -> torch.Tensor:
+            return torch.tensor(histories.item_index.numel())
+
+        def before(self, tensor: torch.Tensor) -> torch.Tensor:
+            before = seen.get(tensor.shape, torch.zeros_like(tensor))
+            seen[tensor.shape] = before + tensor
+            return before
 
     config = MLPConfig(negatives=4, batch_layout=layout)  # type: ignore[arg-type]
     return [
         list(
             InteractionBatches(
-                histories[start:stop],
-                config,
-                batch_size,
-                3,
-                first_interaction=int(histories.offsets[start]),
-                num_interactions=histories.item_index.numel(),
-                rows_before=rows_before,
+                histories[start:stop], config, batch_size, seed=3, parts=InTurn()
             ).epoch(1)
         )
         for start, stop in pairwise(bounds)

@@ -15,7 +15,7 @@ from torch import Tensor
 from foretaste.distributed.collectives import Pending, Ranks
 from foretaste.distributed.strategy import strategy_of
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.neumf.fold_in import Reductions, UserPrior
+from foretaste.models.neumf.fold_in import UserPrior
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import build_model
 from foretaste.ops.dropout import keep_mask
@@ -104,10 +104,9 @@ def updates(
     model = model_of(ranks, case)
     users = model.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
-    strategy_of(ranks).count_items(model, histories)
+    model.count_items(histories, ranks)
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
-    batches = strategy_of(ranks).batches(model, histories, plan)
-    step = strategy_of(ranks).step(model.train(), batches, plan)
+    batches, step = strategy_of(ranks).batches_and_step(model.train(), histories, plan)
     found = []
     last = batches.num_batches - 1
     for batch in (*islice(batches.epoch(0), 3), *batches.epoch(1, last)):
@@ -208,9 +207,7 @@ def test_fewer_users_than_ranks(layout: str) -> None:
 
 def prior(ranks: Ranks, case: Case) -> list[Tensor]:
     model = model_of(ranks, case).eval()
-    prior = UserPrior.of(model._user_tables())
-    if ranks.size > 1:
-        prior = model.learn_prior(Reductions(strategy_of(ranks).total, ranks.max_))
+    prior = UserPrior.of(model._user_tables(), case.num_users, parts=ranks)
     return [*prior.means, *prior.deviations]
 
 
@@ -258,8 +255,8 @@ def overflowing(ranks: Ranks) -> tuple[float, bool]:
     model = model_of(ranks, Case())
     users = model.users
     plan = make_plan(batch_size=300, precision="fp16")
-    batches = strategy_of(ranks).batches(model, whole_histories()[users.start : users.stop], plan)
-    step = strategy_of(ranks).step(model.train(), batches, plan)
+    histories = whole_histories()[users.start : users.stop]
+    batches, step = strategy_of(ranks).batches_and_step(model.train(), histories, plan)
     if ranks.rank == ranks.size - 1:
         with torch.no_grad():
             model.user_factors.fill_(1e38)
@@ -283,8 +280,7 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
     users = model.users
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
     histories = whole_histories()[users.start : users.stop]
-    batches = strategy_of(ranks).batches(model, histories, plan)
-    step = strategy_of(ranks).step(model.train(), batches, plan)
+    batches, step = strategy_of(ranks).batches_and_step(model.train(), histories, plan)
     wait, events, num_bytes = Pending.wait, [], []
 
     def noted(pending: Pending) -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from foretaste.distributed.collectives import Ranks
-from foretaste.distributed.strategy import strategy_of
 from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultDAE, MultVAE
@@ -21,7 +20,6 @@ from foretaste.ops.random import from_row
 from foretaste.ops.softmax_loss import chunked
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
-from tests.training.plans import make_plan
 
 SIZES = [2, 3]
 VAE = VAEConfig(hidden=(9,), latent=4, anneal_cap=0.7, anneal_steps=3)
@@ -55,8 +53,9 @@ class Case:
 
     def batches(self, model: MultVAE, ranks: Ranks) -> list[HistoryBatch]:
         """Two epochs of them, with this rank's part of each."""
-        plan = make_plan(batch_size=self.batch_size, seed=5)
-        batches: Any = strategy_of(ranks).batches(model, self.histories(), plan)
+        batches: Any = model.make_batches(
+            self.histories(), batch_size=self.batch_size, seed=5, parts=ranks
+        )
         return [*batches.epoch(0), *batches.epoch(1)]
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
+from foretaste.models.parts import WHOLE
 from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultDAE, MultVAE
@@ -61,6 +62,7 @@ def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
         noise_key=torch.tensor(-5 * update),
         first_row=torch.tensor(0),
         num_samples=len(histories),
+        parts=WHOLE,
     )
 
 

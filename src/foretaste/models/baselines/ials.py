@@ -17,10 +17,11 @@ from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.baselines.ials_scorer import FoldInScorer, VectorScorer
 from foretaste.models.batches import WholeData
 from foretaste.models.config import TrainingSize
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.scorer import Scorer
 from foretaste.ops.dense import candidate_products, linear
-from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.least_squares import FixedVectors, solve_rows
+from foretaste.ops.histories import HistoryTensors, offsets_of
+from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
 from foretaste.ops.random import Purpose, fill_normal_, stream_key
 
 _START_STD = 0.1
@@ -41,6 +42,8 @@ class BothSides(WholeData):
     """The users who have each item."""
     num_interactions: int
     """Of all users."""
+    parts: Parts
+    """Those that users and items are in."""
 
     @property
     def num_samples(self) -> int:
@@ -81,8 +84,14 @@ class IALS(SweepModel):
         # Of steps, which a sweep has none of.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
-    def make_batches(self, histories: HistoryTensors, **settings: Any) -> BothSides:
-        return BothSides(histories, histories.transposed(), histories.item_index.numel())
+    def make_batches(
+        self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
+    ) -> BothSides:
+        whole = histories
+        if self.is_part:
+            whole = _users_of_items(histories, parts.part_by_weight(self.item_count_I), parts)
+        num_here = torch.tensor(histories.item_index.numel(), device=histories.device)
+        return BothSides(histories, whole.transposed(), int(parts.total(num_here)), parts)
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
@@ -141,14 +150,25 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
-        """Solve for the users, then for the items; returns the loss for each interaction."""
-        assert isinstance(batch, BothSides)
-        penalty = self.solve_users(batch)
-        items_ID, loss_I = self.solve_items(FixedVectors.of(self.user_factors), batch)
-        self.item_factors.copy_(items_ID)
-        return self.mean_loss(batch, loss_I, penalty)
+        """Solve for the users, then for the items; returns the loss for each interaction.
 
-    def solve_users(self, batch: BothSides) -> Tensor:
+        A part has the vectors of its users and of all items, and solves for its users and for
+        consecutive items of about as many interactions as any part's. It has the vectors of all
+        users while it solves for its items.
+        """
+        assert isinstance(batch, BothSides)
+        parts = batch.parts
+        penalty = parts.each_or_none(lambda: self._solve_users(batch))
+        # Summed in the order of the parts: to the same bits in each.
+        gramian_DD = torch.cat(parts.gathered(gramian(self.user_factors)[None])).sum(0)
+        pieces, dtype = parts.gathered_in_pieces(self.user_factors), self.user_factors.dtype
+        users = FixedVectors.of_pieces(gramian_DD, pieces, self.num_users, dtype)
+        items_ID, loss_I = parts.each_or_none(lambda: self._solve_items(users, batch))
+        for place, piece_ID in parts.gathered_in_pieces(items_ID):
+            self.item_factors[place] = piece_ID
+        return ((loss_I.sum(dtype=torch.float64) + penalty) / batch.num_samples).float()
+
+    def _solve_users(self, batch: BothSides) -> Tensor:
         """Set the users' vectors to the best ones for the items' as they stand; returns what their
         squared vectors add to the loss."""
         weight = self.unobserved_weight
@@ -161,15 +181,11 @@ class IALS(SweepModel):
         ).sum()
         return penalty
 
-    def solve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
+    def _solve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
         """The best vectors of the items of a batch for all ``users``, and the loss of each item."""
         weight = self.unobserved_weight
         ridge_I = self._ridges(batch.of_items, weight, self.ridge)
         return solve_rows(users, batch.of_items, weight, ridge_I)
-
-    def mean_loss(self, batch: BothSides, loss_I: Tensor, penalty: Tensor) -> Tensor:
-        """The loss for each interaction, from its terms of these items and users."""
-        return ((loss_I.sum(dtype=torch.float64) + penalty) / batch.num_samples).float()
 
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
@@ -218,3 +234,18 @@ class IALS(SweepModel):
 
     def forget(self) -> None:
         self._frozen = None
+
+
+def _users_of_items(histories: HistoryTensors, items: range, parts: Parts) -> HistoryTensors:
+    """The users of all parts with some items alone, which are numbered from the first of them."""
+    num_here = torch.tensor(len(histories), device=histories.device)
+    row_N = histories.row_index() + parts.before(num_here)
+    pair_N2 = torch.stack([row_N.int(), histories.item_index], 1)
+    found = []
+    for _, piece_N2 in parts.gathered_in_pieces(pair_N2):
+        item_N = piece_N2[:, 1]
+        found.append(piece_N2[(item_N >= items.start) & (item_N < items.stop)])
+    row_N, item_N = torch.cat(found).T
+    row_N, order_N = torch.sort(row_N, stable=True)
+    item_index = item_N[order_N] - items.start
+    return HistoryTensors(offsets_of(row_N, int(parts.total(num_here))), item_index, len(items))

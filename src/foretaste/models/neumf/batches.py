@@ -6,7 +6,7 @@ negatives, or one sample), K candidates per row, S samples, I items, D the width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from foretaste._util.memory import require_memory
 from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NegativesConfig
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import (
     ITEMS_PER_DRAW,
@@ -84,11 +85,9 @@ class InteractionBatches:
     consecutive users have consecutive rows of it.
 
     Args:
-        histories: of all users, or of consecutive ones; then these are their parts of the batches.
-        first_interaction: number of the first interaction here among those of all users.
-        num_interactions: interactions of all users; None means those of ``histories``.
-        rows_before: from the rows of each batch here, int64 [num_batches], the rows that the users
-            before have of each.
+        histories: of all users, or of the consecutive ones of a part: then these are its rows of
+            the batches.
+        parts: those that the users are in.
     """
 
     def __init__(
@@ -97,16 +96,14 @@ class InteractionBatches:
         config: NegativesConfig,
         batch_size: int,
         seed: int,
-        *,
-        first_interaction: int = 0,
-        num_interactions: int | None = None,
-        rows_before: Callable[[Tensor], Tensor] = torch.zeros_like,
+        parts: Parts = WHOLE,
     ) -> None:
-        num_here, num_negatives = histories.item_index.numel(), config.num_negatives
+        num_negatives = config.num_negatives
+        num_here = torch.tensor(histories.item_index.numel(), device=histories.device)
         self.config = config
         self.seed = seed
-        self.first_interaction = first_interaction
-        self.rows_before = rows_before
+        self.parts = parts
+        self.first_interaction = int(parts.before(num_here))
         self.histories = histories
         self.item_index_N = histories.item_index
         self.user_index_N = histories.row_index().int()
@@ -116,9 +113,7 @@ class InteractionBatches:
         is_small = histories.num_items <= ITEMS_PER_DRAW * num_negatives
         self.draws_items = is_small and num_negatives >= _MANY_NEGATIVES
         self.group_size = 1 + num_negatives
-        if num_interactions is None:
-            num_interactions = num_here
-        self.num_samples = num_interactions * self.group_size
+        self.num_samples = int(parts.total(num_here)) * self.group_size
         self.samples_per_row = self.group_size if config.batch_layout == "grouped" else 1
         self.num_rows = self.num_samples // self.samples_per_row
         self.rows_per_batch = max(1, batch_size // self.samples_per_row)
@@ -139,7 +134,7 @@ class InteractionBatches:
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[InteractionBatch]:
         row_N, num_rows = self._rows(number)
-        first_rows = self.rows_before(num_rows)
+        first_rows = self.parts.before(num_rows)
         rows = torch.split(row_N, num_rows.tolist())  # sync: once per epoch
         key = stream_key(self.seed, Purpose.NEGATIVES, number)
         first_update = number * self.num_batches

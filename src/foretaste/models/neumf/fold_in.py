@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
@@ -42,21 +42,6 @@ Project = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
 """Rows of the user tables to the users' sides of the product and of the tower."""
 
 
-class Reductions(NamedTuple):
-    """The sum and the maximum of a tensor over all parts of a model."""
-
-    total: Callable[[Tensor], Tensor]
-    maximum: Callable[[Tensor], Tensor]
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-ALL_HERE = Reductions(_as_it_is, _as_it_is)
-"""Of a model in one part."""
-
-
 @dataclass(frozen=True, eq=False)
 class UserPrior:
     """Mean row [1, width] of trained users, the deviation from it, table by table, and a weight."""
@@ -72,7 +57,7 @@ class UserPrior:
         user_tables: Sequence[Tensor],
         num_users: int | None = None,
         weight: float = 1.0,
-        reduced: Reductions = ALL_HERE,
+        parts: Parts = WHOLE,
     ) -> UserPrior:
         """The mean and deviation of each table's rows.
 
@@ -81,8 +66,8 @@ class UserPrior:
         means, deviations = [], []
         for table_UD in (table.detach() for table in user_tables):
             num_rows = len(table_UD) if num_users is None else num_users
-            mean_D = _mean_of_rows(table_UD, num_rows, reduced)
-            square_D = _mean_of_rows(table_UD, num_rows, reduced, squared_from=mean_D)
+            mean_D = _mean_of_rows(table_UD, num_rows, parts)
+            square_D = _mean_of_rows(table_UD, num_rows, parts, squared_from=mean_D)
             means.append(mean_D.to(table_UD.dtype)[None])
             deviations.append(square_D.mean().sqrt_().clamp_(min=1e-6).to(table_UD.dtype))
         return cls(means, deviations, weight)
@@ -96,7 +81,7 @@ class UserPrior:
 
 
 def _mean_of_rows(
-    table_UD: Tensor, num_rows: int, reduced: Reductions, squared_from: Tensor | None = None
+    table_UD: Tensor, num_rows: int, parts: Parts, squared_from: Tensor | None = None
 ) -> Tensor:
     """The mean of all ``num_rows`` rows, or of their squared distances: float64 [D].
 
@@ -112,13 +97,13 @@ def _mean_of_rows(
     for term in terms():
         if term.numel():
             largest = torch.maximum(largest, term.abs().amax())
-    total = num_rows * reduced.maximum(largest).item()
+    total = num_rows * parts.largest(largest).item()
     # total < 2**e by frexp, and scale = 2**(62 - e): no sum of int64 exceeds 2**62.
     scale = math.ldexp(1.0, _MOST_BITS - math.frexp(total)[1])
     sum_D = torch.zeros(table_UD.shape[1], dtype=torch.int64, device=table_UD.device)
     for term in terms():
         sum_D += (term * scale).round_().long().sum(0)
-    return reduced.total(sum_D).double() / (scale * num_rows)
+    return parts.total(sum_D).double() / (scale * num_rows)
 
 
 def fit_users(

@@ -20,7 +20,8 @@ from foretaste.models.batches import Batch, power_of_two
 from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.neumf.fold_in import ALL_HERE, Reductions, UserPrior, fit_users
+from foretaste.models.neumf.fold_in import UserPrior, fit_users
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss import chunked
@@ -112,8 +113,9 @@ class NeuMF(NeuralModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
+        parts: Parts = WHOLE,
     ) -> InteractionBatches:
-        return InteractionBatches(histories, self.config, batch_size, seed)
+        return InteractionBatches(histories, self.config, batch_size, seed, parts)
 
     @torch.no_grad()
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
@@ -267,17 +269,17 @@ class NeuMF(NeuralModel):
         """The prior of new users from the trained rows; kept as `_frozen` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
-            assert not self.is_part, "the prior is of all users: see `learn_prior`"
-            prior = self.learn_prior()
+            assert not self.is_part, "the prior is of all users: see `learn_of_parts`"
+            prior = self._learn_prior(WHOLE)
         return prior
 
-    def learn_prior(self, reduced: Reductions = ALL_HERE) -> UserPrior:
-        """The prior as the weights stand, kept until the mode is set or weights are loaded.
+    def learn_of_parts(self, parts: Parts) -> None:
+        if self.is_part:
+            self._learn_prior(parts)
 
-        ``reduced`` brings the other users in, where this is a part of a model.
-        """
+    def _learn_prior(self, parts: Parts) -> UserPrior:
         tables, weight = self._user_tables(), self.get_buffer(PRIOR_WEIGHT).item()
-        self._user_prior = UserPrior.of(tables, self.num_users, weight, reduced)
+        self._user_prior = UserPrior.of(tables, self.num_users, weight, parts)
         return self._user_prior
 
     def _score_catalogue(self, state: UserState) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batches
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.scorer import Scorer
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
 from foretaste.ops import embedding_bag, softmax_loss
@@ -44,10 +45,6 @@ class HistoryAutoencoder(NeuralModel):
     encoder_table: nn.Parameter
     output: nn.Linear
 
-    items_of_batch: Callable[[Tensor], Tensor] | None = None
-    """Where a part of a batch is here: from the distinct items of its users, ascending, to those of
-    the whole batch."""
-
     def make_batches(
         self,
         histories: HistoryTensors,
@@ -55,14 +52,9 @@ class HistoryAutoencoder(NeuralModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
+        parts: Parts = WHOLE,
     ) -> Batches:
-        return self._whole_batches(histories, batch_size, seed, padded=padded)
-
-    def _whole_batches(
-        self, histories: HistoryTensors, batch_size: int, seed: int, *, padded: bool
-    ) -> HistoryBatches:
-        """Batches of passes over all users."""
-        return HistoryBatches(histories, batch_size, seed, padded=padded, part_of=self.part_of)
+        return HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
         """True without the Triton kernels, which alone take batches padded to one size."""
@@ -141,7 +133,7 @@ class HistoryAutoencoder(NeuralModel):
                 sampled_loss,
                 num_samples=self.config.sampled_softmax,
                 key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
-                all_items=self.items_of_batch,
+                all_items=partial(batch.parts.union, size=self.num_items, at_most=self.num_items),
             )
         weight_ID, bias_I = self.output.weight, self.output.bias
         return likelihood(

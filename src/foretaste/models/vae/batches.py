@@ -6,7 +6,7 @@ Shape suffixes: U users of the training part, B users of a batch, N their intera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
@@ -43,6 +44,9 @@ class HistoryBatch:
 
     num_samples: int
     """Users of the whole batch, of which a slice or a part has some."""
+
+    parts: Parts
+    """Those of the batch."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
@@ -75,7 +79,7 @@ class HistoryBatches:
     How many interactions a batch has is known on the host before the batch is cut, so that
     nothing waits for the device within an epoch. With ``padded``, entries beyond the last offset
     bring every full batch to one size: what a CUDA graph of the step needs, and what only kernels
-    that go by the offsets can take. Of so many users of a batch, those of ``part_of`` are here.
+    that go by the offsets can take. Each of the ``parts`` has some users of a batch.
     """
 
     def __init__(
@@ -85,19 +89,19 @@ class HistoryBatches:
         seed: int,
         *,
         padded: bool = False,
-        part_of: Callable[[int], range] = range,
+        parts: Parts = WHOLE,
     ) -> None:
         self.histories = histories
         self.batch_size = batch_size
         self.seed = seed
-        self.part_of = part_of
+        self.parts = parts
         self.num_samples = len(histories)
         self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
         self.num_entries = 0
         """Entries of a padded batch, which shuffled users all but never exceed."""
         if padded:
-            lengths, num_users = self.length_U.double(), len(part_of(batch_size))
+            lengths, num_users = self.length_U.double(), len(parts.part_of(batch_size))
             deviation = float(lengths.std(correction=0)) * math.sqrt(num_users)
             room = num_users * float(lengths.mean()) + _DEVIATIONS * deviation
             self.num_entries = min(math.ceil(room), int(self.length_U.sum()))
@@ -110,12 +114,12 @@ class HistoryBatches:
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
         order_U = Permutation.keyed(key, self.num_samples, "cpu").values()
         batches = torch.split(order_U, self.batch_size)
-        parts = [self.part_of(len(user_B)) for user_B in batches]
-        own = [user_B[part.start : part.stop] for user_B, part in zip(batches, parts, strict=True)]
+        rows = [self.parts.part_of(len(user_B)) for user_B in batches]
+        own = [user_B[part.start : part.stop] for user_B, part in zip(batches, rows, strict=True)]
         totals = [int(self.length_U[user_B].sum()) for user_B in own]
         user_U = torch.cat(own).to(self.histories.device)
-        user_BU = torch.split(user_U, [len(part) for part in parts])
-        first_rows = torch.tensor([part.start for part in parts]).to(user_U.device)
+        user_BU = torch.split(user_U, [len(part) for part in rows])
+        first_rows = torch.tensor([part.start for part in rows]).to(user_U.device)
         first_update, num_batches = number * self.num_batches, self.num_batches
         updates = torch.arange(first_update, first_update + num_batches, device=user_U.device)
         dropout_keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
@@ -131,6 +135,7 @@ class HistoryBatches:
                 noise_key=noise_keys[batch_number],
                 first_row=first_rows[batch_number],
                 num_samples=num_samples,
+                parts=self.parts,
             )
 
     def _rows(self, user_B: Tensor, num_entries: int, is_full: bool) -> HistoryTensors:

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 from foretaste.models.batches import Batch, Batches, power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
-from foretaste.models.vae.batches import AlternatingBatches, PhaseBatch
+from foretaste.models.vae.batches import AlternatingBatches, HistoryBatches, PhaseBatch
 from foretaste.models.vae.config import RecVAEConfig
 from foretaste.ops.dense import dense
 from foretaste.ops.histories import HistoryTensors
@@ -75,8 +76,9 @@ class RecVAE(HistoryAutoencoder):
         batch_size: int,
         seed: int,
         padded: bool = False,
+        parts: Parts = WHOLE,
     ) -> Batches:
-        one_pass = self._whole_batches(histories, batch_size, seed, padded=padded)
+        one_pass = HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
         return AlternatingBatches(one_pass, self.config.encoder_passes)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

@@ -1,0 +1,65 @@
+"""The parts of a model in training: what the users of one part learn of those of the others.
+
+Several processes may train one model. Each has the rows of consecutive users, or sees some users of
+every batch. What a model needs of all of them, it asks its `Parts` for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class Parts:
+    """All users in one part: what they have together is what is here.
+
+    Of several parts, each calls the same methods in the same order.
+    """
+
+    def part_of(self, size: int) -> range:
+        """The consecutive ones of so many things that are this part's: about as many as any's."""
+        return range(size)
+
+    def part_by_weight(self, weight_N: Tensor) -> range:
+        """The consecutive ones of N things that are this part's: about as heavy as any's."""
+        return range(len(weight_N))
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """A new tensor: the sum over the parts, with the same bits in each."""
+        return tensor.clone()
+
+    def largest(self, tensor: Tensor) -> Tensor:
+        """A new tensor: the maximum over the parts."""
+        return tensor.clone()
+
+    def before(self, tensor: Tensor) -> Tensor:
+        """A new tensor: the sum over the parts of the users before this one's."""
+        return tensor.new_zeros(tensor.shape)
+
+    def gathered(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all parts in the order of their users; first sizes may differ."""
+        return [tensor]
+
+    def gathered_in_pieces(self, tensor: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the rows of all parts, a bounded piece at a time, each with its place.
+
+        First sizes may differ. All parts must exhaust it.
+        """
+        yield slice(0, len(tensor)), tensor
+
+    def union(self, index_U: Tensor, size: int, at_most: int) -> Tensor:
+        """The distinct numbers in [0, size) of all parts, ascending, int64; ``index_U`` are this
+        part's, distinct and ascending. Over all parts they are ``at_most`` so many."""
+        return index_U.long()
+
+    def each_or_none(self, solve: Callable[[], T]) -> T:
+        """What ``solve`` gives here; TrainingError in all parts where it raises one in any."""
+        return solve()
+
+
+WHOLE = Parts()
+"""Of a model that one process has."""
