@@ -25,7 +25,7 @@ from foretaste.data.manifest import RANDOM
 from foretaste.errors import SettingError
 from foretaste.models.registry import config_class
 from foretaste.report.tables import Cell, Grid, Tabular
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import Precision, TrainingConfig, acting

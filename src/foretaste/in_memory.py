@@ -22,17 +22,9 @@ from foretaste.data.preparation import prepare
 from foretaste.errors import DataWarning, ForetasteError, Interrupted, SettingError
 from foretaste.models.registry import config_class
 from foretaste.recommend.recommender import Recommender
-from foretaste.runs.paths import CONFIG, METRICS, new_run_directory
-from foretaste.runs.run import (
-    HISTORIES,
-    ITEMS,
-    USERS,
-    Run,
-    in_its_place,
-    load_model,
-    make_room,
-    place_to_train,
-)
+from foretaste.runs.files import CONFIG, HISTORIES, ITEMS, METRICS, USERS
+from foretaste.runs.places import in_its_place, make_room, new_run_directory, place_to_train
+from foretaste.runs.run import Run, load_model
 from foretaste.training.auto import check_settings_act, rerun_settings
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
@@ -85,7 +77,7 @@ class FittedRecommender(Recommender):
             for name, content in self._files.items():
                 (directory / name).write_bytes(content)
             Run(directory, self._config).save_weights(self.model.state_dict(), self._epoch)
-        return in_its_place(Run(place, self._config))
+        return Run(in_its_place(place), self._config)
 
 
 def fit(

@@ -13,12 +13,12 @@ import pytest
 
 from foretaste.errors import RunError
 from foretaste.runs import Run, verify
-from foretaste.runs.paths import LOCK, training_lock
+from foretaste.runs.places import LOCK, training_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from foretaste.runs.paths import training_lock
+from foretaste.runs.places import training_lock
 with training_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

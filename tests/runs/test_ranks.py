@@ -16,7 +16,7 @@ from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.strategy import of_first
 from foretaste.errors import RankError, RunError
 from foretaste.runs import Run
-from foretaste.runs.checkpoint_files import RowsOf, read_tensors, save_tensors
+from foretaste.runs.files import RowsOf, read_tensors, save_tensors
 from tests.ranks import run_ranks
 from tests.runs.tiny import make_run
 

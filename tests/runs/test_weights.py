@@ -17,7 +17,7 @@ from torch import Tensor
 from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import DatasetReference, Run, load_model, verify
-from foretaste.runs.checkpoint_files import read_tensors, save_tensors
+from foretaste.runs.files import read_tensors, save_tensors
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
 VAE = {"hidden": (8, 6), "latent": 4}
@@ -77,7 +77,7 @@ def test_a_loaded_model_keeps_what_was_checked_whatever_becomes_of_the_file(
 def test_a_file_that_does_not_fit_memory_can_be_verified_all_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.runs.checkpoint_files.free_bytes", lambda: 100)
+    monkeypatch.setattr("foretaste.runs.files.free_bytes", lambda: 100)
     assert verify(run.path).is_ok
     weights = run.path / "best.safetensors"
     content = bytearray(weights.read_bytes())

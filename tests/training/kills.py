@@ -30,7 +30,7 @@ import torch
 from foretaste.data import GenerateConfig, PrepareConfig, generate, open_dataset, prepare
 from foretaste.errors import RunError
 from foretaste.runs import Run
-from foretaste.runs.checkpoint_files import WEIGHTS
+from foretaste.runs.files import WEIGHTS
 from foretaste.training import resume
 from tests.training.trainings import numbers_of, run_of
 

@@ -81,7 +81,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 def test_no_room_for_the_log_is_one_message_too(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.runs.checkpoint_files.save_tensors", lambda *_, **__: None)
+    monkeypatch.setattr("foretaste.runs.files.save_tensors", lambda *_, **__: None)
     path = tmp_path / "run"
 
     class NoRoomForALine(Callback):

@@ -13,7 +13,7 @@ from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, RunError, SettingError
 from foretaste.runs import Run
 from foretaste.runs import run as runs_run
-from foretaste.runs.paths import training_lock
+from foretaste.runs.places import training_lock
 from foretaste.training import LogConfig, resume
 from foretaste.training.callbacks import Callback, EpochReport, TrainingSummary
 from foretaste.training.logs import Results

@@ -24,7 +24,7 @@ from foretaste.evaluation.result import Difference, Evaluation, Metric
 from foretaste.models.baselines.ease import Ease
 from foretaste.report import compare_runs
 from foretaste.runs import Run
-from foretaste.runs.paths import training_lock
+from foretaste.runs.places import training_lock
 from foretaste.training import Callback
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.tune import Entry, Leaderboard, compete

@@ -46,7 +46,7 @@ def blend(
     opened = [Run.open(path) for path in runs]
 
     from foretaste import training
-    from foretaste.runs.run import place_to_train
+    from foretaste.runs.places import place_to_train
 
     if run is not None:
         place_to_train(run, overwrite=overwrite)  # RunError before weights are looked for

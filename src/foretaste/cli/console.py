@@ -49,7 +49,7 @@ def note_if_unfinished(run: Run, *, quiet: bool = False) -> None:
     """Say that the training of a run whose weights were loaded has not come to its end."""
     if run.is_finished:
         return
-    from foretaste.runs.paths import resume_command
+    from foretaste.runs.places import resume_command
 
     text = f": the training is not finished; go on with: {resume_command(run.path)}"
     if process := run.training_process:

@@ -9,7 +9,7 @@ from pathlib import Path
 from foretaste.cli.nvidia_line import VAE_MODELS, Line
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.errors import RunError, SettingError
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.files import CONFIG
 
 DATA = Path("/data")
 """The scripts' own folder of data, mounted in their containers."""

@@ -197,7 +197,7 @@ def _train(
 
     # A name that is misspelled need not wait for torch.
     from foretaste.runs import Run
-    from foretaste.runs.paths import check_is_new
+    from foretaste.runs.places import check_is_new
 
     if place.run is not None and not place.overwrite and Run.unfinished(place.run) is None:
         check_is_new(place.run)

@@ -12,7 +12,7 @@ from torch import Tensor
 from foretaste.distributed.collectives import Ranks
 from foretaste.errors import RunError
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.checkpoint_files import STATE, WEIGHTS, RowsOf, SavedTensors
+from foretaste.runs.files import STATE, WEIGHTS, RowsOf, SavedTensors
 from foretaste.training.checkpoint import LOSSES, Checkpoints
 
 

@@ -24,7 +24,7 @@ from foretaste.models.base import IterativeModel
 from foretaste.models.batches import Batches
 from foretaste.models.config import Sharing
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.checkpoint import Checkpoints

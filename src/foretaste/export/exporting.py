@@ -20,7 +20,8 @@ from foretaste.export.formats import FILES, Format, check_format, load, write
 from foretaste.export.parity import NEAR, Parity, compare_lists
 from foretaste.export.program import NO_ITEM, OUTPUTS, ListProgram
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.run import ITEMS, USERS, Run, load_model
+from foretaste.runs.files import ITEMS, USERS
+from foretaste.runs.run import Run, load_model
 
 SIGNATURE = "export.json"
 _FORMAT, _FORMAT_VERSION = "foretaste export", 1

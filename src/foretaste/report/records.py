@@ -11,8 +11,8 @@ from foretaste._util.formatting import compact
 from foretaste.report import plots
 from foretaste.report.blocks import Figure, Section, Table, figure
 from foretaste.report.tables import Cell, Grid
+from foretaste.runs.files import CONFIG
 from foretaste.runs.log import summary_of
-from foretaste.runs.paths import CONFIG
 from foretaste.runs.run import Run, model_config
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, fields_of, from_document
 from foretaste._util.signed_json import check_signed, signed_text
 from foretaste.errors import RunError, SettingError
-from foretaste.runs.paths import reading
+from foretaste.runs.files import reading
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset

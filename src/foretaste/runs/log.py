@@ -18,7 +18,7 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_own, open_regular
 from foretaste._util.formatting import html_table
 from foretaste.errors import MissingExtraError, RunError
-from foretaste.runs.paths import reading, writing
+from foretaste.runs.files import reading, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa

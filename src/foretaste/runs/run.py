@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import (
-    is_empty_directory,
-    remove_leftovers,
-    replace_directory,
-)
-from foretaste._util.files import followed, open_regular, real_path
+from foretaste._util.atomic import remove_leftovers
+from foretaste._util.files import open_own, open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
@@ -32,28 +27,32 @@ from foretaste.data.histories import Histories, sorted_pairs
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import buffer_of, integers
+from foretaste.data.verification import Checks, Verification, verify_dataset
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
-from foretaste.runs.checkpoint_files import (
+from foretaste.runs.config import FORMAT_VERSION, RunConfig, WrittenFile, read_run_config
+from foretaste.runs.files import (
+    CONFIG,
+    HISTORIES,
+    ITEMS,
+    METRICS,
     STATE,
+    USERS,
     WEIGHTS,
     RowsOf,
     SavedTensors,
     read_tensors,
+    reading,
     save_tensors,
+    writing,
 )
-from foretaste.runs.config import FORMAT, RunConfig, WrittenFile, read_run_config
 from foretaste.runs.log import MetricsLog, RunHistory, final_evaluation
-from foretaste.runs.paths import (
-    CONFIG,
-    METRICS,
-    check_is_new,
+from foretaste.runs.places import (
+    LOCK,
     lock_holder,
     new_run_directory,
-    reading,
     resume_command,
     training_lock,
-    writing,
 )
 
 if TYPE_CHECKING:
@@ -62,16 +61,6 @@ if TYPE_CHECKING:
 
     from foretaste.evaluation.result import Evaluation
     from foretaste.models.base import RecommenderModel
-
-_MARK = f'"format": "{FORMAT}"'.encode()
-_MOST_LOOKED_AT = 1 << 24
-_BESIDE = re.compile(r"\.(.+)\.next")
-"""A run that replaces another is trained beside it, and put in its place once it is finished. Until
-then the earlier one stays as it is and answers. A killed training goes on like any other."""
-
-USERS = "users.parquet"
-ITEMS = "items.parquet"
-HISTORIES = "histories.parquet"
 
 _COLUMNS = pa.schema(
     [("user_index", pa.int32()), ("item_index", pa.int32()), ("in_training", pa.bool_())]
@@ -358,7 +347,7 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
         if dataset is None and not path.is_dir():
             raise DatasetError(
                 f"{run.path} was trained on {path}, which is not there any more; "
-                f"say where it is now with --dataset"
+                "say where it is now with --dataset"
             )
         dataset = open_dataset(path)
     if dataset.manifest.digest != reference.digest:
@@ -432,87 +421,6 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
             raise RunError(f"{path}: {name!r} holds numbers that are not finite")
 
 
-def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """The path to train the run at that is to be at ``path``: there, or beside the run it replaces.
-
-    Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
-    being trained into, or a finished run waits to be put there. Nothing is removed yet.
-    """
-    if path.is_symlink():
-        try:
-            path = followed(path)
-        except OSError as error:
-            raise RunError(
-                f"{path} cannot be written: {error.strerror}; name another directory"
-            ) from error
-    if place_to_take(path) is not None:
-        raise RunError(
-            f"{path} is named as what replaces {place_to_take(path)} in the end; name another"
-        )
-    remove_leftovers(path)
-    if not overwrite or not path.exists() or is_empty_directory(path):
-        check_is_new(path)
-        return path
-    _check_is_run(path)
-    with training_lock(path):
-        beside = path.with_name(f".{path.name}.next")
-    if beside.exists():
-        _check_is_run(beside)
-        with _unfinished(beside):
-            pass
-    return beside
-
-
-def make_room(path: Path) -> None:
-    """Remove what an earlier training to replace a run left unfinished where one is to be trained.
-
-    Raises RunError where it is being trained or finished: then it is about to take its place.
-    """
-    if place_to_take(path) is not None and path.exists():
-        with _unfinished(path), writing(path):
-            shutil.rmtree(path)
-
-
-def place_to_take(path: Path) -> Path | None:
-    """The place that a run trained at ``path`` takes in the end; None where it stays."""
-    found = _BESIDE.fullmatch(path.name)
-    return path.with_name(found[1]) if found else None
-
-
-@contextmanager
-def _unfinished(path: Path) -> Iterator[None]:
-    """Keep trainings out of a run that is not finished; RunError where it is, or is trained."""
-    with training_lock(path):
-        if MetricsLog(path / METRICS).summary is not None:
-            raise RunError(
-                f"{path} is finished and waits to take the place of {place_to_take(path)}; put it "
-                f"there with {resume_command(path)}, or remove it"
-            )
-        yield
-
-
-def in_its_place(run: Run) -> Run:
-    """A finished run where it belongs; the one it replaces is removed."""
-    place = place_to_take(run.path)
-    if place is None:
-        return run
-    if os.path.lexists(place) and not is_empty_directory(place):
-        _check_is_run(place)
-    with writing(place):
-        replace_directory(run.path, place)
-    return Run(place, run.config)
-
-
-def _check_is_run(path: Path) -> None:
-    """RunError for anything but a run: other programs have files called config.json too."""
-    with suppress(OSError), (path / CONFIG).open("rb") as file:
-        if _MARK in file.read(_MOST_LOOKED_AT):
-            return
-    raise RunError(
-        f"{path} is no run, and nothing else is replaced; choose another directory or remove it"
-    )
-
-
 def write_histories(path: Path, dataset: Dataset) -> None:
     """Write ``user_index`` and ``item_index``, int32, and ``in_training``, boolean, of everything.
 
@@ -575,3 +483,92 @@ def read_histories(
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
     return histories, np.concatenate(in_training).astype(bool)
+
+
+def verify(path: Path | str) -> Verification:
+    """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
+    path = checked("path", path, Path)
+    if os.path.lexists(path / FILE_NAME):
+        return verify_dataset(path)
+    if os.path.lexists(path / CONFIG):
+        return verify_run(path)
+    if path.is_file():
+        raise RunError(f"{path} is a file; name the directory of a dataset or run")
+    if not path.is_dir():
+        raise RunError(f"{path}: there is no such directory{did_you_mean(path)}")
+    raise RunError(
+        f"{path} is neither a dataset nor a run: it has neither {FILE_NAME} nor {CONFIG}"
+    )
+
+
+def verify_run(path: Path | str) -> Verification:
+    """Check every file of a run.
+
+    Of the config its digest, version and fields; of ids and histories their bytes, counts, order
+    and range; of the log that every line is an event and names what the first declares; of weights
+    and of a saved training state their digest and whose they are, of the weights also shapes, and
+    that they are finite. What is wrong is in the result, not raised.
+    """
+    path = checked("path", path, Path)
+    checks = Checks(path)
+
+    def check_config() -> str:
+        config = read_run_config(path / CONFIG)
+        dataset = f"{config.dataset.name} ({config.dataset.protocol})"
+        return f"format {FORMAT_VERSION}, {config.model} on {dataset}"
+
+    def check_state() -> str:
+        state = run.load_state()
+        assert state is not None
+        return f"{len(state.tensors):,} tensors: digest, owner, place in the log"
+
+    def check_lock() -> str:
+        if holder := lock_holder(path):
+            return f"{holder} is training it"
+        with reading(path / LOCK), open_own(path / LOCK, "rb"):
+            return "left by a training that was killed"
+
+    if checks.make(CONFIG, check_config):
+        run = Run(path, read_run_config(path / CONFIG))
+        for name in (USERS, ITEMS, HISTORIES):
+            checks.make(name, partial(_check_part, run, name))
+        if checks.make(METRICS, partial(_check_log, run)):
+            checks.make(WEIGHTS, partial(_check_weights, run))
+        for name, check in ((STATE, check_state), (LOCK, check_lock)):
+            if os.path.lexists(path / name):
+                checks.make(name, check)
+    return Verification(path=path, holds="run", checks=tuple(checks.outcomes))
+
+
+def _check_part(run: Run, name: str) -> str:
+    run.check_is_unchanged(name)
+    if name == HISTORIES:
+        return f"{run.histories.num_interactions:,} interactions: bytes, order, range"
+    ids = run.users if name == USERS else run.items
+    if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
+        raise RunError(f"{run.path / name}: an id is there more than once")
+    return f"{len(ids):,} rows: bytes, ids"
+
+
+def _check_log(run: Run) -> str:
+    declaration, *events = run.log.read()
+    for number, event in enumerate(events, start=2):
+        if not event.keys() <= declaration["units"].keys():
+            raise RunError(
+                f"{run.log.path}, line {number} is no event of this log: {str(event)[:80]}"
+            )
+    return f"{len(events) + 1:,} lines: names"
+
+
+def _check_weights(run: Run) -> str:
+    import torch
+
+    if not run.has_weights and not run.needs_weights:
+        return "not there: training was not finished"
+    weights = run.open_weights()
+    settings = model_config(run.config, run.path / CONFIG)
+    with torch.device("meta"):  # no memory of its own: it may be larger than this machine
+        model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
+    check_weights(run, model, weights)
+    num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())
+    return f"{num_numbers:,} numbers: digest, owner, names, shapes, finite"

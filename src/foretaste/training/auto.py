@@ -21,7 +21,7 @@ from foretaste.models.registry import config_class, model_class
 from foretaste.ops.kernels import Form
 from foretaste.ops.kernels import chosen as chosen_kernels
 from foretaste.runs.config import recorded
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.runs.run import model_config as recorded_model_config
 from foretaste.training.config import TrainingConfig, acting, acts

@@ -1,4 +1,4 @@
-"""Saving and loading weights and state of a training; formats are in `runs/checkpoint_files.py`."""
+"""Saving and loading weights and state of a training; formats are in `runs/files.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from foretaste.models.base import RecommenderModel
-from foretaste.runs.checkpoint_files import SavedTensors
 from foretaste.runs.config import installed_versions
+from foretaste.runs.files import SavedTensors
 from foretaste.runs.run import Run
 from foretaste.training.state import TrainingState
 from foretaste.training.step import Step

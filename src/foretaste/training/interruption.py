@@ -9,7 +9,7 @@ from pathlib import Path
 
 from foretaste._util.process import CaughtSignals
 from foretaste.errors import Interrupted, RankError, RunError, TrainingError
-from foretaste.runs.paths import resume_command
+from foretaste.runs.places import resume_command
 from foretaste.runs.run import Run
 
 

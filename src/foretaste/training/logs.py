@@ -17,9 +17,10 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.files import followed
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
+from foretaste.runs.files import writing
 from foretaste.runs.log import Follower, first_line, is_first_line, line_of
-from foretaste.runs.paths import resume_command, writing
-from foretaste.runs.run import Run, in_its_place, place_to_take
+from foretaste.runs.places import in_its_place, place_to_take, resume_command
+from foretaste.runs.run import Run
 from foretaste.training.callbacks import (
     Callback,
     Callbacks,
@@ -119,7 +120,7 @@ def replace_run(run: Run, logs: LogConfig) -> Run:
         raise RunError(
             f"{error}; the training is finished: once that is mended, go on with: {command}"
         ) from error
-    return in_its_place(run)
+    return Run(in_its_place(run.path), run.config)
 
 
 @contextmanager

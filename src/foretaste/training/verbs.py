@@ -23,8 +23,16 @@ from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.paths import CONFIG, default_run_name, resume_command, unused_run_path
-from foretaste.runs.run import Run, dataset_of, make_room, place_to_take, place_to_train
+from foretaste.runs.files import CONFIG
+from foretaste.runs.places import (
+    default_run_name,
+    make_room,
+    place_to_take,
+    place_to_train,
+    resume_command,
+    unused_run_path,
+)
+from foretaste.runs.run import Run, dataset_of
 from foretaste.runs.run import model_config as recorded_model_config
 from foretaste.training.auto import (
     asked_settings,

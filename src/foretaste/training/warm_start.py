@@ -22,7 +22,7 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODELS, config_class
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run, model_config
 from foretaste.training.config import PretrainingConfig
 

@@ -17,7 +17,8 @@ from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, RunError, SettingError
 from foretaste.report.tables import Grid
-from foretaste.runs.paths import CONFIG, reading, training_lock, writing
+from foretaste.runs.files import CONFIG, reading, writing
+from foretaste.runs.places import training_lock
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import Callback
 from foretaste.training.verbs import resume, train

@@ -20,7 +20,7 @@ from foretaste.models.config import Between, ModelConfig, SearchSpace
 from foretaste.models.registry import MODELS, config_class
 from foretaste.ops.device import resolve_device
 from foretaste.report.evaluate_runs import evaluate_run
-from foretaste.runs.paths import CONFIG
+from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import (
     check_settings_act,

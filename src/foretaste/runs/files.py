@@ -1,10 +1,11 @@
-"""Checkpoint files of a run: ``best.safetensors``, the weights of its best epoch, and
-``resume.safetensors``, the state of its training.
+"""The files of a run: their names, and the formats of those with tensors and histories.
 
-Each is a safetensors file with a note: what it holds, the digest of the run's config, and the
-sha256 of tensors and note. Equal runs have equal files.
+``best.safetensors`` has the weights of the best epoch, and ``resume.safetensors`` the state of the
+training. Each is a safetensors file with a note: what it holds, the digest of the run's config, and
+the sha256 of tensors and note. Equal runs have equal files.
 
-PyTorch is imported where tensors are read or written, so a run opens without it.
+PyTorch and Arrow are imported where tensors and histories are read or written, so a run opens
+without them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +23,15 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_regular
 from foretaste._util.memory import free_bytes
 from foretaste.errors import RunError
-from foretaste.runs.paths import reading, writing
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+USERS = "users.parquet"
+ITEMS = "items.parquet"
+HISTORIES = "histories.parquet"
 WEIGHTS = "best.safetensors"
 STATE = "resume.safetensors"
 
@@ -53,6 +58,26 @@ class SavedTensors:
     def digest(self) -> str:
         """Of all tensors, in whole, and the rest of the note."""
         return str(self.note[DIGEST])
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """RunError where ``path`` is missing, is no regular file or cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is missing: the run is not whole") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """RunError where ``path`` cannot be written, such as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
 
 
 def read_tensors(

@@ -1,0 +1,337 @@
+"""The places of runs: free names, the lock of a training, the run that replaces
+another, and the list of those in a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from socket import gethostname
+from typing import IO, Any
+
+from foretaste._util.atomic import (
+    atomic_directory,
+    is_empty_directory,
+    remove_leftovers,
+    replace_directory,
+)
+from foretaste._util.files import followed, is_name_text, open_own, try_lock
+from foretaste._util.formatting import did_you_mean
+from foretaste._util.settings import checked
+from foretaste.errors import RunError
+from foretaste.evaluation.config import default_metric
+from foretaste.runs.config import FORMAT, RunConfig, read_run_config
+from foretaste.runs.files import CONFIG, METRICS, writing
+from foretaste.runs.log import MetricsLog, summary_of
+
+LOCK = "training.lock"
+
+_BESIDE = re.compile(r"\.(.+)\.next")
+"""A run that replaces another is trained beside it, and put in its place once it is finished. Until
+then the earlier one stays as it is and answers. A killed training goes on like any other."""
+
+_MARK = f'"format": "{FORMAT}"'.encode()
+_MOST_LOOKED_AT = 1 << 24
+
+_NUM_TRIES, _PAUSE_S = 5, 0.01
+"""A process that asks for the holder has the lock for a moment."""
+
+
+def resume_command(path: Path) -> str:
+    """The command that goes on with the training of the run at ``path``."""
+    return shlex.join(["foretaste", "train", "--resume", str(path)])
+
+
+def check_is_new(path: Path) -> None:
+    """RunError where ``path`` exists, unless it is an empty directory, or is no UTF-8 text."""
+    if not is_name_text(path):
+        raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
+    if path.exists() and not is_empty_directory(path):
+        raise RunError(
+            f"{path} exists already, and a run is never written over without --overwrite "
+            "(overwrite=True in Python); choose another directory or remove it"
+        )
+
+
+@contextmanager
+def new_run_directory(path: Path) -> Iterator[Path]:
+    """Yield a directory to write a run to, which then becomes ``path`` at one stroke.
+
+    Raises RunError when ``path`` exists and is not an empty directory, or cannot be written.
+    """
+    check_is_new(path)
+    try:
+        with atomic_directory(path) as temporary:
+            yield temporary
+    except FileExistsError:
+        check_is_new(path)
+        raise RunError(
+            f"{path} cannot be replaced, though it is empty; name a directory in it"
+        ) from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error}") from error
+
+
+def default_run_name(model: str, dataset_name: str, now: datetime) -> str:
+    """``model-dataset-time``, the name of a run that was given none."""
+    return f"{model}-{dataset_name}-{now:%Y%m%d-%H%M%S}"
+
+
+def unused_run_path(root: Path, name: str) -> Path:
+    """``root/name``, or ``root/name-2``, ``-3``, ... where that is taken."""
+    path = root / name
+    number = 2
+    while path.exists():
+        path = root / f"{name}-{number}"
+        number += 1
+    return path
+
+
+def place_to_train(path: Path, *, overwrite: bool) -> Path:
+    """The path to train the run at that is to be at ``path``: there, or beside the run it replaces.
+
+    Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
+    being trained into, or a finished run waits to be put there. Nothing is removed yet.
+    """
+    if path.is_symlink():
+        try:
+            path = followed(path)
+        except OSError as error:
+            raise RunError(
+                f"{path} cannot be written: {error.strerror}; name another directory"
+            ) from error
+    if place_to_take(path) is not None:
+        raise RunError(
+            f"{path} is named as what replaces {place_to_take(path)} in the end; name another"
+        )
+    remove_leftovers(path)
+    if not overwrite or not path.exists() or is_empty_directory(path):
+        check_is_new(path)
+        return path
+    _check_is_run(path)
+    with training_lock(path):
+        beside = path.with_name(f".{path.name}.next")
+    if beside.exists():
+        _check_is_run(beside)
+        with _unfinished(beside):
+            pass
+    return beside
+
+
+def make_room(path: Path) -> None:
+    """Remove what an earlier training to replace a run left unfinished where one is to be trained.
+
+    Raises RunError where it is being trained or finished: then it is about to take its place.
+    """
+    if place_to_take(path) is not None and path.exists():
+        with _unfinished(path), writing(path):
+            shutil.rmtree(path)
+
+
+def place_to_take(path: Path) -> Path | None:
+    """The place that a run trained at ``path`` takes in the end; None where it stays."""
+    found = _BESIDE.fullmatch(path.name)
+    return path.with_name(found[1]) if found else None
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[None]:
+    """Keep trainings out of a run that is not finished; RunError where it is, or is trained."""
+    with training_lock(path):
+        if MetricsLog(path / METRICS).summary is not None:
+            raise RunError(
+                f"{path} is finished and waits to take the place of {place_to_take(path)}; put it "
+                f"there with {resume_command(path)}, or remove it"
+            )
+        yield
+
+
+def in_its_place(path: Path) -> Path:
+    """Move a finished run to where it belongs, and remove the one there; returns its place."""
+    place = place_to_take(path)
+    if place is None:
+        return path
+    if os.path.lexists(place) and not is_empty_directory(place):
+        _check_is_run(place)
+    with writing(place):
+        replace_directory(path, place)
+    return place
+
+
+def _check_is_run(path: Path) -> None:
+    """RunError for anything but a run: other programs have files called config.json too."""
+    with suppress(OSError), (path / CONFIG).open("rb") as file:
+        if _MARK in file.read(_MOST_LOOKED_AT):
+            return
+    raise RunError(
+        f"{path} is no run, and nothing else is replaced; choose another directory or remove it"
+    )
+
+
+@contextmanager
+def training_lock(run_path: Path) -> Iterator[None]:
+    """Keep other processes from training into a run while the block runs; RunError names them.
+
+    The file is gone afterwards, but on Windows, where what is open cannot be removed. A file system
+    that knows no locks lets everybody in.
+    """
+    path = run_path / LOCK
+    with writing(path):
+        file = _acquired(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        file.close()
+
+
+def lock_holder(run_path: Path) -> str | None:
+    """The process that trains into a run, as ``process 123 on host``; None where none does."""
+    try:
+        with open_own(run_path / LOCK, "rb") as file:
+            return None if try_lock(file.fileno()) else _named_in(file)
+    except OSError:
+        return None
+
+
+def _acquired(path: Path) -> IO[bytes]:
+    """The lock file, open, with the lock on it."""
+    while True:
+        file = open_own(path, "a+b")
+        try:
+            for _ in range(_NUM_TRIES):
+                if try_lock(file.fileno()):
+                    break
+                time.sleep(_PAUSE_S)
+            else:
+                raise RunError(
+                    f"{path.parent} is being trained by {_named_in(file)}; wait for it or stop it "
+                    "first"
+                )
+            if _is_the_only(file, path):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {gethostname()}".encode())
+                file.flush()
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _is_the_only(file: IO[bytes], path: Path) -> bool:
+    """True for an open file at ``path`` and nowhere else; elsewhere it is not ours to write."""
+    status = os.fstat(file.fileno())
+    # Whoever held the lock before may have removed the file before it was locked again.
+    with suppress(FileNotFoundError):
+        if os.path.samestat(status, path.lstat()):
+            if status.st_nlink == 1:
+                return True
+            path.unlink()
+    return False
+
+
+def _named_in(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(1000).decode(errors="replace") or "another process"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRun:
+    """Entries of a run's config and log; of a damaged one only its path and the reason."""
+
+    path: Path
+
+    state: str
+    """``finished``, ``not finished``, ``in training (process 123 on host)``, or what is wrong."""
+
+    is_damaged: bool = False
+
+    model: str | None = None
+
+    dataset: str | None = None
+    """Name of the dataset's directory."""
+
+    protocol: str | None = None
+
+    candidates: str | None = None
+    """The items that held-out ones were ranked against."""
+
+    metric: str | None = None
+    """The metric that chose the epoch; of a model fitted in one pass the one that would have."""
+
+    validation: float | None = None
+    """Its best value while training, on the held-out part that chooses the epoch."""
+
+    test: float | None = None
+    """Its value on the test part."""
+
+    train_s: float | None = None
+    """Seconds of all epochs, without evaluation."""
+
+    created: str | None = None
+    """The time when the run began, ISO 8601 in UTC."""
+
+
+def list_runs(folder: Path | str) -> list[ListedRun]:
+    """The runs in a folder, the oldest first and damaged ones last; the run itself, if it is one.
+
+    Raises RunError where there is no such folder.
+    """
+    folder = checked("folder", folder, Path)
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such directory{did_you_mean(folder)}")
+    paths = [folder] if _is_run(folder) else filter(_is_run, sorted(folder.iterdir()))
+    listed = [_listed(path) for path in paths]
+    return sorted(listed, key=lambda run: (run.is_damaged, run.created or ""))
+
+
+def _is_run(path: Path) -> bool:
+    return any(os.path.lexists(path / name) for name in (CONFIG, METRICS))
+
+
+def _listed(path: Path) -> ListedRun:
+    try:
+        config = read_run_config(path / CONFIG)
+        events = MetricsLog(path / METRICS).read()
+        is_finished = summary_of(events) is not None
+        found = _results(config, *events[-2:]) if is_finished else {}
+    except RunError as error:
+        return ListedRun(path=path, state=f"damaged: {error}", is_damaged=True)
+    state = "finished"
+    if not is_finished:
+        holder = lock_holder(path)
+        state = f"in training ({holder})" if holder else "not finished"
+    return ListedRun(
+        path=path,
+        state=state,
+        model=config.model,
+        dataset=config.dataset.name,
+        protocol=config.dataset.protocol,
+        candidates=str(config.resolved.get("candidates", "full")),
+        created=config.created,
+        **found,
+    )
+
+
+def _results(config: RunConfig, *events: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a finished training, whose log ends with the test part and the summary."""
+    summary, evaluation = events[-1], events[0].get("evaluation")
+    metric = summary.get("select_by") or default_metric(config.dataset.protocol)
+    test = None
+    if isinstance(evaluation, Mapping) and evaluation.get("split") == "test":
+        test = evaluation["metrics"].get(metric)
+    return {
+        "metric": metric,
+        "validation": summary.get("best_value"),
+        "test": None if test is None else float(test["value"]),
+        "train_s": summary.get("train_s"),
+    }
