@@ -106,7 +106,7 @@ def test_a_run_that_was_finished_but_not_put_in_place_is_put_there(
     run_of("gmf", dataset, place / "run")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "foretaste.runs.run.replace_directory",
+            "foretaste.runs.places.replace_directory",
             lambda *_: (_ for _ in ()).throw(OSError),
         )
         with pytest.raises(RunError, match="run cannot be written"):

@@ -198,7 +198,7 @@ def known_items(
     """
     lengths = np.array([len(ids) for ids in given], dtype=np.int64)
     row_index = np.repeat(np.arange(len(given)), lengths)
-    item_index = items.lookup([*chain.from_iterable(given)])
+    item_index = items.rows_of([*chain.from_iterable(given)])
     is_known = (item_index >= 0) & (item_index < num_items)
     known = Histories.from_pairs(
         row_index[is_known], item_index[is_known], num_users=len(given), num_items=num_items
