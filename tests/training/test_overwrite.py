@@ -11,8 +11,7 @@ import pytest
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, RunError, SettingError
-from foretaste.runs import Run
-from foretaste.runs import run as runs_run
+from foretaste.runs import Run, places
 from foretaste.runs.places import training_lock
 from foretaste.training import LogConfig, resume
 from foretaste.training.callbacks import Callback, EpochReport, TrainingSummary
@@ -205,7 +204,7 @@ def test_no_other_training_removes_a_run_about_to_take_its_place(
 ) -> None:
     """The lock is let go before, and another replacement of the same run may come then."""
     run_of("gmf", dataset, place / "run")
-    put_there = runs_run.replace_directory
+    put_there = places.replace_directory
 
     def late(new: Path, path: Path) -> None:
         monkeypatch.undo()
@@ -213,10 +212,10 @@ def test_no_other_training_removes_a_run_about_to_take_its_place(
         with pytest.raises(RunError, match=waits):
             run_of("gmf", dataset, place / "run", overwrite=True, seed=3)
         with pytest.raises(RunError, match=waits):
-            runs_run.make_room(new)
+            places.make_room(new)
         put_there(new, path)
 
-    monkeypatch.setattr(runs_run, "replace_directory", late)
+    monkeypatch.setattr(places, "replace_directory", late)
     assert run_of("gmf", dataset, place / "run", overwrite=True, seed=2).config.seed == 2
     assert Run.open(place / "run").config.seed == 2
 
