@@ -228,10 +228,6 @@ EVALUATIONS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], bool]]] = {
         "train neumf --mode test --checkpoint-dir runs/gmf --valid-negative 9",
         lambda rows: {row["candidates"] for row in rows} == {"nvidia-9"},
     ),
-    "--test": (
-        "train vae --test --amp --checkpoint_dir runs/vae --data_dir .",
-        lambda rows: {row["run"] for row in rows} == {"runs/vae"},
-    ),
     "--top_results": (
         "train vae --test --checkpoint_dir runs/vae --top_results 30",
         lambda rows: {row["metric"].partition("@")[2] for row in rows} == {"30"},

@@ -47,17 +47,6 @@ def test_ease_is_not_advised_for_a_huge_catalogue(foretaste: Foretaste, tmp_path
     assert "order of interactions" not in done.out, "nothing is held out"
 
 
-def test_settings_reach_the_dataset(foretaste: Foretaste, tmp_path: Path) -> None:
-    options = "--protocol held-out-users --num_heldout_users 9 --min-item-users 2 --seed 5"
-    done = foretaste(f"prepare ratings.csv {options} -o", tmp_path / "made")
-    assert done.status == 0, done.err
-    dataset = open_dataset(tmp_path / "made")
-    manifest = dataset.manifest
-    assert (manifest.protocol, manifest.seed) == ("held-out-users", 5)
-    assert dataset.heldout("test").num_users == 9
-    assert manifest.filters == {"min_item_users": 2}
-
-
 def test_several_files_and_overwriting(foretaste: Foretaste, shop: Path, tmp_path: Path) -> None:
     header, *rows = (shop / "ratings.csv").read_text().splitlines(keepends=True)
     for name, part in (("a.csv", rows[::2]), ("b.csv", rows[1::2])):
@@ -67,11 +56,6 @@ def test_several_files_and_overwriting(foretaste: Foretaste, shop: Path, tmp_pat
         done = foretaste(line, *more)
         assert done.status == 0, done.err
     assert open_dataset(tmp_path / "made").manifest.digest == open_dataset("data").manifest.digest
-
-
-def test_a_path_with_spaces_is_quoted_in_what_is_next(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste("prepare ratings.csv -o", tmp_path / "two words")
-    assert f"foretaste train vae '{tmp_path / 'two words'}'" in done.out
 
 
 def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -88,17 +72,14 @@ def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 2
 
 
-GUESTS = "user_id,item_id,quantity\n" + "".join(f"{n % 9 or ''},{n % 5},1\n" for n in range(90))
-
-
 def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_path: Path) -> None:
-    (tmp_path / "orders.csv").write_text(GUESTS.replace("\n,", "\n0,"))
+    rows = "".join(f"{n % 9},{n % 5},1\n" for n in range(90))
+    (tmp_path / "orders.csv").write_text(f"user_id,item_id,quantity\n{rows}")
     said = (
         "  rows        90 read, 45 kept; left out: 45 with a user and item that are there already\n"
     )
     for line in (
         f"train popularity {tmp_path}/orders.csv --runs-root {tmp_path}/runs",
-        f"compete {tmp_path}/orders.csv --models popularity --output {tmp_path}/all",
         f"tune ease {tmp_path}/orders.csv --trials 1 --output {tmp_path}/ease",
     ):
         done = foretaste(line)
@@ -106,16 +87,6 @@ def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_
         assert said in done.out
     table = foretaste(line.replace("/ease", "/again"), "--format csv")
     assert "Prepared" not in table.out
-
-
-def test_the_numbers_of_the_summary_stand_in_one_column(
-    foretaste: Foretaste, tmp_path: Path
-) -> None:
-    done = foretaste(f"prepare ratings.csv -o {tmp_path}/data")
-    summary = done.out.partition("\n")[2].partition("Next ")[0].splitlines()
-    columns = {match.end() for line in summary if (match := re.match(r"  \S.*?\s{2,}", line))}
-    assert len(summary) > 10
-    assert len(columns) == 1
 
 
 def write_triple(folder: Path) -> Path:
@@ -166,25 +137,12 @@ def test_a_split_brought_along(foretaste: Foretaste, tmp_path: Path) -> None:
     assert "nothing is left of the test part" in done.err
 
 
-def test_validation_is_a_choice_without_a_split(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste(f"prepare ratings.csv --validation none -o {tmp_path}/made")
-    assert done.status == 0, done.err
-    assert open_dataset(tmp_path / "made").manifest.validation == "none"
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("prepare ratings.csv --validation some", "ratings.csv and --validation some are both"),
         ("prepare ratings.csv --test-fold-in x.csv", "--test-fold-in x.csv are both given"),
         ("prepare --test ratings.csv", "needs its training part: --train (GivenSplit"),
-        ("prepare --train ratings.csv", "needs a held-out part beside the training part: --test"),
-        ("prepare --seed 2", "there is no source; name at least one file"),
-        (
-            "prepare ratings.csv --columns a",
-            "columns is 'a'; it must be two or more different names",
-        ),
-        ("prepare ratings.csv --encoding klingon", "encoding is 'klingon'; it must be an encoding"),
     ],
 )
 def test_what_cannot_be_prepared(foretaste: Foretaste, line: str, message: str) -> None:
@@ -225,11 +183,6 @@ def test_items_are_in_the_encoding_of_the_interactions(
         done = foretaste(f"{line} --overwrite --items {tmp_path}/{items}")
         assert done.status == 0, done.err
         assert (open_dataset(tmp_path / "made").items.titles() or [])[1] == title
-
-
-def test_quiet_prints_the_dataset_alone(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste(f"prepare ratings.csv --output {tmp_path}/data --quiet")
-    assert done == Done(0, f"{tmp_path}/data\n", "")
 
 
 def test_named_sets_from_files_that_are_there(foretaste: Foretaste, tmp_path: Path) -> None:

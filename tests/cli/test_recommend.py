@@ -30,12 +30,6 @@ def test_known_users_with_titles(foretaste: Foretaste) -> None:
     assert lines[1].endswith(")")
 
 
-def test_new_user_with_a_reason(foretaste: Foretaste) -> None:
-    done = foretaste("recommend runs/gmf --history 1 --history 5 --history nope -k 3")
-    assert done.out.startswith("new user\n")
-    assert "1 item of the history ignored, never seen in training: 'nope'" in done.out
-
-
 def test_csv_has_a_row_per_item(foretaste: Foretaste, tmp_path: Path) -> None:
     users = tmp_path / "users.txt"
     users.write_text("2\n1\n")
@@ -111,12 +105,6 @@ def test_unknown_users_need_not_stop_it(
     )
 
 
-def test_nobody_left_is_an_empty_list(foretaste: Foretaste) -> None:
-    done = foretaste("recommend runs/vae --user nobody --unknown skip --format json")
-    assert done.status == 0
-    assert json.loads(done.out) == []
-
-
 def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
     stock = tmp_path / "stock.csv"
     stock.write_text("stock,movieId\n40,1\n41,2\n42,3\n43,4\n44,5\n")
@@ -143,7 +131,7 @@ def test_files_of_ids_in_the_words_of_a_shop(foretaste: Foretaste, tmp_path: Pat
     assert "looks like item_id: 'Platz', 'Größe', 'Artikel'; name the one with the ids" in done.err
 
 
-@pytest.mark.parametrize("option", ["--candidates @", "--exclude 1 @", "--users-file "])
+@pytest.mark.parametrize("option", ["--candidates @", "--users-file "])
 def test_a_file_of_none_of_the_ids_is_refused(
     foretaste: Foretaste, tmp_path: Path, option: str
 ) -> None:
@@ -153,7 +141,6 @@ def test_a_file_of_none_of_the_ids_is_refused(
     kind = "item" if user else "user"
     assert (done.status, done.out) == (2, "")
     assert f"ids.csv: the run knows none of its 2 {kind} ids: '901', '902'" in done.err
-    assert "there is no such file" in foretaste(f"recommend runs/vae {user} {option}no.csv").err
 
 
 def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -190,12 +177,6 @@ def test_some_users_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
         f"recommend runs/vae --users-file {tmp_path}/users.txt -k 1 --output {tmp_path}/recs.csv"
     )
     assert done.out == f"Wrote 1 row for 1 user: {tmp_path}/recs.csv\n"
-
-
-def test_one_history_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste(f"recommend runs/vae --history 1 nope -k 2 --output {tmp_path}/recs.parquet")
-    assert done.err == "part of the history ignored, never seen in training: 1 user\n"
-    assert pq.read_table(tmp_path / "recs.parquet")["history"].to_pylist() == [0, 0]
 
 
 NEW_USERS = "person;item\nben;5\nana;1\nben;nope\nana;7\ncat;nope\n"
@@ -252,12 +233,6 @@ def test_a_place_that_cannot_be_written_is_named_as_it_was_asked_for(foretaste: 
     done = foretaste("recommend runs/gmf --all --output /proc/x.csv")
     assert done.status == 2
     assert done.err == "error: output /proc/x.csv cannot be written: No such file or directory\n"
-
-
-def test_ids_of_another_kind_are_said_to_be(foretaste: Foretaste, tmp_path: Path) -> None:
-    (tmp_path / "new.csv").write_text("user_id,item_id\n1,B00X\n2,B00Y\n")
-    line = f"recommend runs/vae --histories-file {tmp_path}/new.csv --output {tmp_path}/recs.csv"
-    assert "the run's item ids are integers such as 1, 2, 3\n" in foretaste(line).err
 
 
 def test_similar_items(foretaste: Foretaste) -> None:

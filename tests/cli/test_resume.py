@@ -149,19 +149,6 @@ def test_a_run_is_repeated_from_its_own_weights_on_several_files(
     assert Run.open(tmp_path / "own").config.dataset.num_users == 121
 
 
-def test_a_start_from_another_run_is_shown(foretaste: Foretaste, tmp_path: Path) -> None:
-    line = f"train gmf data --factors 8 --epochs 1 --run {tmp_path}/run --from runs/gmf"
-    done = foretaste(line)
-    assert done.status == 0, done.err
-    assert (
-        "  from        runs/gmf: 120 users found, 0 new, 0 gone; 60 items found, 0 new, 0 gone\n"
-        in done.out
-    )
-    done = foretaste(f"train gmf data --factors 4 --run {tmp_path}/other --from runs/gmf")
-    assert done.status == 2
-    assert "has other sizes than this gmf: factors is 8 there and 4 here;" in done.err
-
-
 def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> None:
     for half in (
         f"gmf data --loss bce --factors 8 --epochs 1 --run {tmp_path}/gmf",
@@ -181,11 +168,3 @@ def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> N
     done = foretaste(f"train neumf data {sizes} --pretrained-gmf {tmp_path}/gmf")
     assert done.status == 2
     assert "--pretrained-mlp" in done.err
-
-
-def test_help_names_both(foretaste: Foretaste) -> None:
-    assert "--resume" in foretaste("train --help").text
-    text = foretaste("train neumf --help").text
-    assert "--from" in text
-    assert "--pretrained-alpha" in text
-    assert "--pretrained-gmf" not in foretaste("train vae --help").text
