@@ -42,31 +42,6 @@ def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatc
     assert found == "train neumf data --device cuda:0 --precision fp16"
 
 
-@pytest.mark.parametrize(
-    ("line", "options"),
-    [
-        ("bench train neumf -e 30 -b 100 -n 2", "-b 100 -n 2 --repeats 29"),
-        ("bench train neumf --log-path log.json", "--output log.json"),
-        ("bench train vae --train --batch_size_train 64", "--batch-size 64"),
-        ("bench train vae --data_dir .", "--shape SHAPE"),
-        (
-            "bench inference neumf -b 1024 --fp16 --device cpu",
-            "--device cpu --batch-sizes 1024 --precision bf16",
-        ),
-        ("bench recommend vae --top_results 50", "--k 50"),
-        ("bench recommend neumf --data data --topk 5", "--shape SHAPE --k 5"),
-    ],
-)
-def test_options_of_benchmarks(
-    line: str, options: str, shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(shop)
-    manifest = open_dataset("data").manifest
-    sizes = f"{manifest.num_train_users}x{manifest.num_items}"
-    options = options.replace("SHAPE", f"{sizes}x{manifest.num_interactions}")
-    assert ours(line).split() == [*line.split()[:3], *options.split()]
-
-
 def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> None:
     """One user at a time, of a dataset's sizes, in the file that was asked for."""
     line = "train vae data --inference_benchmark --amp --checkpoint_dir runs/vae --device cpu"
@@ -80,9 +55,10 @@ def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> N
 
 
 def test_a_benchmark_names_idle_options() -> None:
-    line, notes = translated("bench train neumf --lr 0.1 -t 0.5 --valid-negative 9 --repeats 2")
-    assert line == "bench train neumf --repeats 2"
-    assert notes == ["--lr, -t, --valid-negative: changes nothing about what is measured"]
+    _, notes = translated("train vae --inference_benchmark --lr 0.1 --epochs 3 --shape ml-1m")
+    assert notes == [
+        "--lr, --epochs: changes nothing about what is measured; answers are computed in fp32"
+    ]
 
 
 def test_data_are_prepared_where_they_live(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -179,7 +155,7 @@ def test_everything_else_stays_as_it_is() -> None:
     for line in (
         "train --resume runs/x --verbose",
         "train popularity data --run runs/popularity --train",
-        "bench recommend gmf --topk 5",
+        "bench recommend neumf --topk 5",
         "prepare --train a.csv --test b.csv",
         "train neumf data --learning_rate=0.1 -k5",
     ):
@@ -189,7 +165,6 @@ def test_everything_else_stays_as_it_is() -> None:
 def test_both_names_of_half_precision_are_one() -> None:
     found = ours("train neumf data --amp --fp16 --device cpu")
     assert found == "train neumf data --device cpu --precision bf16"
-    assert ours("bench train neumf --loss_scale 8 --amp") == "bench train neumf --precision fp16"
 
 
 PROTOCOLS = ("leave-one-out", "held-out-users", "temporal")
@@ -360,7 +335,6 @@ def test_loss_scaling_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatc
         ("train neumf data --topk 10 --device cuda:0", (8, 6), "tf32"),
         ("train neumf data --topk 10 --device cpu", (8, 6), None),
         ("train neumf data --topk 10 --amp", (8, 6), "bf16"),
-        ("bench train vae --batch_size_train 64", (8, 6), "tf32"),
     ],
 )
 def test_old_words_without_amp_take_tf32_as_theirs_did(
@@ -406,6 +380,7 @@ def test_a_checkpoint_in_a_run_is_the_run() -> None:
     [
         ("", "--batch-sizes 1 --history-length 10 --shape ml-20m"),
         ("--data_dir .", "--shape SHAPE --batch-sizes 1"),
+        ("--top_results 50 -b 8 --data_dir .", "--k 50 --batch-sizes 8 --shape SHAPE"),
     ],
 )
 def test_the_inference_benchmark_asks_what_theirs_asked(

@@ -61,27 +61,13 @@ def source_of_ncf(line: Line, written: str, value: str) -> None:
     paths.split_as_theirs(line, "neumf")
 
 
-def measured_epochs(line: Line, written: str, value: str) -> str:
-    """Epochs to measure: those after the warm-up, which the scripts count among them."""
-    warm_up = line.value_of("--warmup") or "1"
-    if value.isdecimal() and warm_up.isdecimal():
-        return str(max(1, int(value) - int(warm_up)))
-    return value
-
-
 class Row(NamedTuple):
     """The rules of an option, by command; None where the command has the option itself."""
 
     train: Rule | None = None
     evaluate: Rule | None = idle
-    bench_train: Rule | None = idle
     bench_recommend: Rule | None = idle
-    bench_inference: Rule | None = idle
-
-
-def _alike(train: Rule | None, evaluate: Rule | None, bench: Rule | None) -> Row:
-    """The rules of an option that every benchmark takes alike."""
-    return Row(train, evaluate, bench, bench, bench)
+    """Of ``--inference_benchmark``."""
 
 
 _EVALUATION_BATCH = Row("--evaluation-batch {}", "--evaluation-batch {}")
@@ -90,48 +76,46 @@ _HITS = "--select-by hr@{}"
 
 _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     (*NCF_MODELS, *VAE_MODELS): {
-        "--epochs -e": Row(bench_train=("--repeats {}", measured_epochs)),
-        "--batch-size -b": Row(None, idle, None, "--batch-sizes {}", "--batch-sizes {}"),
-        "--seed -s --dropout --factors -f --layers --activation": _alike(None, idle, None),
+        "--epochs -e": Row(),
+        "--batch-size -b": Row(None, idle, "--batch-sizes {}"),
+        "--seed -s --dropout --factors -f --layers --activation": Row(None, idle, None),
         "--learning-rate -l --beta1 --beta2 --eps --eval-after --verbose --trace": Row(),
         "--target -t": Row(),
-        "--warm-up-epochs": Row(bench_train="--warmup {}"),
-        "--loss-scale": Row(fixed_loss_scale, bench_train="--precision fp16"),
+        "--warm-up-epochs": Row(),
+        "--loss-scale": Row(fixed_loss_scale),
         "--xla": Row(idle),
         "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
         "--load-checkpoint-path": Row(None, ("RUN {}", paths.run)),
-        "--data": _alike(None, ("--dataset {}", paths.dataset), ("--shape {}", paths.shape)),
-        "--data-dir": _alike(
-            None, ("--dataset {}", paths.dataset_in), ("--shape {}", paths.shape_in)
-        ),
-        "--topk --top-results": Row(None, "--k {}", idle, "--k {}"),
-        "--log-path": _alike(None, None, "--output {}"),
+        "--data": Row(None, ("--dataset {}", paths.dataset), ("--shape {}", paths.shape)),
+        "--data-dir": Row(None, ("--dataset {}", paths.dataset_in), ("--shape {}", paths.shape_in)),
+        "--topk --top-results": Row(None, "--k {}", "--k {}"),
+        "--log-path": Row(None, None, "--output {}"),
     },
     NCF_MODELS: {
-        "--data": _alike(("DATASET {}", paths.dataset), None, None),
-        "--load-checkpoint-path": _alike(("--from {}", paths.run), None, None),
-        "--amp --fp16": Row(half_precision, idle, half_precision, idle, half_precision),
+        "--data": Row(("DATASET {}", paths.dataset), None, None),
+        "--load-checkpoint-path": Row(("--from {}", paths.run), None, None),
+        "--amp --fp16": Row(half_precision),
         "--valid-users-per-batch": _EVALUATION_BATCH,
         "--valid-negative": Row(_CANDIDATES, _CANDIDATES),
-        "--negative-samples": Row("--negatives {}", bench_train="--negatives {}"),
-        "-n": Row(bench_train=None),
-        "--no-neg-trick": Row("--verified-negatives", bench_train="--verified-negatives"),
-        "--topk": _alike(_HITS, None, None),
-        "-k": Row(_HITS, None, idle, None),
+        "--negative-samples": Row("--negatives {}"),
+        "-n": Row(),
+        "--no-neg-trick": Row("--verified-negatives"),
+        "--topk": Row(_HITS, None, None),
+        "-k": Row(_HITS, None, None),
         "-b1": Row("--beta1 {}"),
         "-b2": Row("--beta2 {}"),
     },
     VAE_MODELS: {
-        "--data-dir": _alike(("DATASET {}", paths.dataset_in), None, None),
-        "--amp --fp16": Row(half_precision, idle, half_precision, idle, idle),
-        "--batch-size-train": Row("--batch-size {}", bench_train="--batch-size {}"),
+        "--data-dir": Row(("DATASET {}", paths.dataset_in), None, None),
+        "--amp --fp16": Row(half_precision),
+        "--batch-size-train": Row("--batch-size {}"),
         "--batch-size-validation": _EVALUATION_BATCH,
         "--validation-step": Row("--eval-every {}"),
-        "--total-anneal-steps": Row("--anneal-steps {}", bench_train="--anneal-steps {}"),
-        "--anneal-cap": Row(bench_train=None),
-        "--lam": Row("--l2 {}", bench_train="--l2 {}"),
+        "--total-anneal-steps": Row("--anneal-steps {}"),
+        "--anneal-cap": Row(),
+        "--lam": Row("--l2 {}"),
         "--lr": Row("--learning-rate {}"),
-        "--top-results": _alike("--select-by ndcg@{}", None, None),
+        "--top-results": Row("--select-by ndcg@{}", None, None),
     },
 }
 """The scripts' options, by the models of their script; other commands take those of either."""
@@ -148,13 +132,7 @@ _MODES = {
 }
 """The scripts' choices of what to do, and the first word of ours."""
 
-_DOES = {
-    "train": {"train"},
-    "evaluate": {"evaluate"},
-    "bench train": {"train"},
-    "bench inference": {"bench", "evaluate"},
-    "bench recommend": {"bench", "evaluate"},
-}
+_DOES = {"train": {"train"}, "evaluate": {"evaluate"}}
 """The choices that each command of ours fulfils."""
 
 
@@ -293,7 +271,7 @@ def _train_as_theirs(line: Line) -> None:
         line.place = paths.default_dataset(command.model)
         line.notes.append(f"no DATASET: {line.place} is taken")
     device = line.value_of("--device") or "auto"
-    is_trained = command.verb in ("train", "bench train") and command.model != "gmf"
+    is_trained = command.verb == "train" and command.model != "gmf"
     # tf32 where the device computes it, as TensorFlow did there; else fp32, our default.
     forbids_tf32 = device == "cpu" or os.environ.get(_TF32) == "0"
     if is_trained and not line.has("--precision") and not forbids_tf32:
@@ -323,8 +301,6 @@ _ACTS_HERE = {
 _IDLE = {
     "train": "changes nothing here: the loss has one form, which is not compiled",
     "evaluate": "said of training, which is over; ranking is always computed in fp32",
-    "bench train": "changes nothing about what is measured",
-    "bench inference": "changes nothing about what is measured; answers are computed in fp32",
     "bench recommend": "changes nothing about what is measured; answers are computed in fp32",
 }
 """Reasons why options are idle, by our command."""

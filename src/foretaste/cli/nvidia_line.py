@@ -24,11 +24,10 @@ NCF_MODELS = ("neumf", "gmf", "mlp")
 VAE_MODELS = ("vae", "dae")
 """Models of the two scripts."""
 
-_NUM_WORDS = {"train": 2, "bench": 3, "evaluate": 1, "prepare": 1}
+_NUM_WORDS = {"train": 2, "evaluate": 1, "prepare": 1}
 
 _MODELS: Mapping[str, tuple[str | None, ...]] = {
     "train": (*NCF_MODELS, *VAE_MODELS),
-    **dict.fromkeys(("bench train", "bench inference", "bench recommend"), ("neumf", "vae")),
     **dict.fromkeys(("evaluate", "prepare"), (None,)),
 }
 """Models of the commands that the scripts had, by verb; None where a command names no model."""
@@ -47,7 +46,7 @@ class Command:
     """The words before the first option."""
 
     verb: str
-    """``train``, ``evaluate``, ``bench inference``, ..."""
+    """``train``, ``evaluate``, ``prepare``, or ``bench recommend`` in the place of ``train``."""
 
     model: str | None = None
 
