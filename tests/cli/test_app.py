@@ -107,6 +107,7 @@ MISTYPED = {
     "recommend runs/vae --user 1 --output no/a.csv": "there is no directory no",
     "evaluate runs/vae --dataset nowhere": "nowhere: is not a directory",
     "train nuemf data": 'Did you mean "neumf"?',
+    "train VAE data": 'Did you mean "vae"?',
     "train vae data --run runs/vae": "runs/vae exists already",
     "train vae data --from nowhere": "nowhere is not a run",
     "train neumf data --pretrained-gmf no --pretrained-mlp no": "no is not a run",

@@ -16,7 +16,7 @@ from foretaste.data import Dataset, GivenSplit, prepare
 from foretaste.data.config import FileFormat
 from foretaste.data.sources import open_sources
 from foretaste.errors import InputError
-from foretaste.runs.run import verify
+from foretaste.runs.verification import verify
 from tests.data.hostile_rows import COLUMNS, ITEMS, Row, hostile_rows, write_csv
 from tests.spark import quick_session
 

@@ -19,7 +19,7 @@ from foretaste.data import Dataset, Histories, open_dataset, part_files, prepare
 from foretaste.data.dataset import Split
 from foretaste.data.manifest import TRAIN_FILE, Part
 from foretaste.errors import DatasetError
-from foretaste.runs.run import verify
+from foretaste.runs.verification import verify
 from tests.data.partitions import in_partitions
 
 GIANT = 5

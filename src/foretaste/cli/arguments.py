@@ -11,6 +11,7 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     Parameter,
+    UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
@@ -145,6 +146,8 @@ def explained(app: App, error: CycloptsError) -> str:
     message = str(error)
     if isinstance(error, UnknownOptionError):
         message = _unknown_option(app, words, error)
+    elif isinstance(error, UnknownCommandError) and "Did you mean" not in message:
+        message = _unknown_command(app, words, (error.unused_tokens or [""])[0], message)
     elif isinstance(error, MissingArgumentError):
         assert error.argument is not None
         is_place = not error.argument.name.startswith("-")
@@ -155,6 +158,15 @@ def explained(app: App, error: CycloptsError) -> str:
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {' '.join(error.unused_tokens or ())!r}."
     return f"{message}\nSee {' '.join(words)} --help."
+
+
+def _unknown_command(app: App, words: list[str], command: str, message: str) -> str:
+    """The message, with the command that is written so but for case, which Cyclopts passes over."""
+    for word in words[1:]:
+        app = app[word]
+    meant = spelled_like(command, [name for name in app if not name.startswith("-")])
+    known = f'"{command}".'
+    return message.replace(known, f'{known} Did you mean "{meant[0]}"?', 1) if meant else message
 
 
 def _options_of(command: App) -> set[str]:

@@ -140,8 +140,9 @@ class RecommenderModel(nn.Module, ABC):
 
         ``histories`` are of ``users``; ``parts`` brings in the others, if this is a part.
         """
-        count_I = torch.bincount(histories.item_index, minlength=self.num_items)
-        self.item_count_I[:] = parts.total(count_I) if self.is_part else count_I
+        self.item_count_I[:] = torch.bincount(histories.item_index, minlength=self.num_items)
+        if self.is_part:
+            self.item_count_I[:] = parts.total(self.item_count_I)
 
     def learn_of_parts(self, parts: Parts) -> None:
         """Learn of the other parts what answers to new users need; before users are scored."""

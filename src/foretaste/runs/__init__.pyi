@@ -9,5 +9,5 @@ from .places import unused_run_path as unused_run_path
 from .run import Run as Run
 from .run import dataset_of as dataset_of
 from .run import load_model as load_model
-from .run import verify as verify
-from .run import verify_run as verify_run
+from .verification import verify as verify
+from .verification import verify_run as verify_run

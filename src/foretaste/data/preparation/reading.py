@@ -61,7 +61,10 @@ _UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
 _YEAR_S = 365.2425 * 86_400
 _LIFE_S = 110 * _YEAR_S
 
-_DROP_EMPTY = "; --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an empty id"
+_DROP_EMPTY = (
+    "; foretaste prepare --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an "
+    "empty id"
+)
 
 # Ids that are kept as they are written, and may not have been meant so.
 _AS_FLOAT = "-?[0-9]+[.]0+"
