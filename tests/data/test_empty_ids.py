@@ -17,7 +17,8 @@ from tests.data.conftest import PrepareText, WriteFile
 
 GUESTS = "customer,sku\n7,a\n,a\n7,b\n8,\n9,a\n,\n"
 OPTION = (
-    r"; foretaste prepare --empty-ids drop \(empty_ids='drop' in Python\) leaves out rows with "
+    r"; foretaste prepare --empty-ids drop \(empty_ids='drop' in Python\) leaves out rows with an "
+    "empty id"
 )
 
 
