@@ -296,6 +296,7 @@ def test_a_step_that_is_compiled_leaves_the_first_epoch_it_takes_cold(
     _, clock, _ = watched.fit([0.1, 0.2], epochs=2)
     assert clock.cold_epochs == []
     monkeypatch.setattr(Step, "begins_cold", True)
+    monkeypatch.setattr(Step, "compile", lambda *_: 0.0)
     _, clock, _ = watched.fit([0.1, 0.2, 0.3], epochs=3)
     assert clock.cold_epochs == [1]
     watched.state.plan = replace(watched.state.plan, epochs=4)

@@ -64,7 +64,10 @@ class Range:
         return all(holds(number, bound) for _, holds, bound in self._bounds())
 
     def __str__(self) -> str:
-        return " and".join(f" {words} {bound:,}" for words, _, bound in self._bounds())
+        return " and".join(
+            f" {words} {'2^63' if bound == 2**63 else f'{bound:,}'}"
+            for words, _, bound in self._bounds()
+        )
 
 
 _ANY = Range()

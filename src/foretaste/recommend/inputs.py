@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
@@ -234,8 +235,11 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
 
     path = checked("path", path, Path)
     config = given_or_default("config", config, PairsConfig)
-    if not path.exists():
+    # Unlike Path's, these raise nothing, however odd or long a name is.
+    if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
     ids: Sequence[Id]
     if name.endswith(PARQUET_SUFFIXES):
