@@ -66,7 +66,7 @@ def test_what_is_plainly_meant_is_converted(name: str, given: Any, kept: object)
     [
         ("epochs", 1.0, "epochs is 1.0; it must be a whole number of at least 1 or auto"),
         ("rate", float("nan"), "rate is nan; it must be a number above 0 and below 1"),
-        ("seed", 2**63, "seed is .*; it must be .* below 9,223,372,036,854,775,808"),
+        ("seed", 2**63, "seed is .*; it must be .* below 2.63"),
         ("fast", "no", "fast is 'no'; it must be True or False"),
         ("name", 5, "name is 5; it must be text"),
         ("place", 5, "place is 5; it must be a path"),
