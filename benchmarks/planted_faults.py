@@ -289,7 +289,7 @@ FAULTS = [
         "return 1.0 - drop_threshold(rate, num_bits) / (1 << num_bits)",
         "return 1.0 - rate",
     ),
-    Fault("random", "ops/dropout.py", "skipped_B = before_B % 4", "skipped_B = before_B % 8"),
+    Fault("random", "ops/dropout.py", "(row_B << 32) - first_word_B", "(row_B << 32)"),
     Fault(
         "random",
         "ops/dropout.py",
@@ -430,8 +430,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/ials.py",
-        "ridge_R: Tensor = ridge * count_R**self.config.nu",
-        "ridge_R: Tensor = ridge * count_R",
+        "return ridge * (histories.lengths().double() + num_pairs)",
+        "return ridge * histories.lengths().double().clamp(min=1.0)",
     ),
     Fault("models", "models/vae/model.py", "min(cap, update / steps)", "cap"),
     Fault(

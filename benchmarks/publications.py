@@ -204,7 +204,6 @@ PUBLICATIONS = {
                     "factors": 192,
                     "regularization": 0.007,
                     "unobserved_weight": 0.3,
-                    "nu": 1.0,
                     "epochs": 12,
                     "eval_every": 12,  # the last epoch, not the best
                     "patience": 0,

@@ -60,7 +60,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         ("vae", ["--hidden", "--anneal-cap", "--epochs"], ["--negatives", "--factors"]),
         (
             "ials",
-            ["--factors", "--unobserved-weight", "--nu", "--epochs", "--patience", "--from"],
+            ["--factors", "--unobserved-weight", "--epochs", "--patience", "--from"],
             ["--batch-size", "--learning-rate", "--kernels", "--negatives", "--precision"],
         ),
         (

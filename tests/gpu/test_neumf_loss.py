@@ -18,7 +18,7 @@ from foretaste.ops import neumf_loss
 from foretaste.ops.kernels import require_right
 from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
-from foretaste.ops.neumf_loss.triton import loss as triton_loss
+from foretaste.ops.triton import neumf_loss as triton_loss
 from foretaste.ops.triton.checks import CASES
 from tests.ops.cases import rms
 from tests.ops.neumf_loss.test_chunked import Shape, moved

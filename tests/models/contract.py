@@ -188,10 +188,6 @@ class ModelContract:
                 atol=1e-4,
             )
 
-    def test_no_candidates_have_no_scores(self, trained: Trained) -> None:
-        nothing = torch.zeros(NUM_USERS, 0, dtype=torch.int64)
-        assert trained.model.score_candidates(trained.known, nothing).shape == (NUM_USERS, 0)
-
     def test_nobody_has_no_scores(self, trained: Trained) -> None:
         nobody = torch.zeros(0, dtype=torch.int64)
         for state in (

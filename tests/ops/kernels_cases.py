@@ -15,8 +15,8 @@ from torch import Tensor
 
 from foretaste.errors import UnsupportedError
 from foretaste.ops.kernels import require_right
-from foretaste.ops.neumf_loss.triton import loss as triton_loss
 from foretaste.ops.triton import checks
+from foretaste.ops.triton import neumf_loss as triton_loss
 from foretaste.training.strategy import ALONE
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan

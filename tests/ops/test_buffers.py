@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
-import pytest
 import torch
 from torch import Tensor
 
-from foretaste.ops import buffers
 from foretaste.ops.buffers import Buffers
 
 CPU = torch.device("cpu")
@@ -28,17 +24,10 @@ def test_memory_is_handed_out_again_once_it_is_free() -> None:
     assert first.is_contiguous()
     assert empty(kept, 5, 7).data_ptr() != place
     del first
-    second = empty(kept, 5, 7)
-    del second
+    assert len({empty(kept, 5, size).data_ptr() for size in (7, 7, 4, 1)}) == 1
     smaller = empty(kept, 3, 2, dtype=torch.bfloat16)
     assert smaller.shape == (3, 2)
     assert smaller.dtype == torch.bfloat16
-
-
-def test_the_same_memory_serves_one_step_after_another() -> None:
-    kept = Buffers()
-    addresses = {empty(kept, 4, size).data_ptr() for size in (9, 9, 5, 1)}
-    assert len(addresses) == 1
 
 
 def test_views_and_names_keep_memory_apart() -> None:
@@ -59,20 +48,3 @@ def test_larger_needs_and_cleared_names_get_new_memory() -> None:
     assert empty(kept, 2000).numel() == 2000
     kept.clear()
     assert empty(kept, 3).numel() == 3
-
-
-def test_copies_share_nothing() -> None:
-    kept = Buffers()
-    tensor = empty(kept, 8)
-    tensor.fill_(1.0)
-    place = tensor.data_ptr()
-    del tensor
-    assert empty(copy.deepcopy(kept), 8).data_ptr() != place
-
-
-def test_without_a_counter_every_tensor_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers, "counts_storage_uses", lambda: False)
-    kept = Buffers()
-    first = empty(kept, 5)
-    assert not kept._storages
-    assert first.shape == (5,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from torch.nn import functional as F
 
 import foretaste
 from foretaste.ops import dense as dense_module
-from foretaste.ops import torch_internals
 from foretaste.ops.dense import (
     Activation,
     activate_,
@@ -37,8 +35,6 @@ ACTIVATIONS: dict[Activation | None, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
 }
 SOURCES = str(Path(foretaste.__file__).parent.parent)
-SHAPES = [(1, 1, 1), (7, 5, 3), (33, 17, 65), (64, 128, 32)]
-LINEAR_SHAPES = [(1, 1, 1), (5, 7, 3), (64, 130, 33), (0, 4, 3)]
 
 
 def layer(shape: tuple[int, int, int], generator: torch.Generator) -> list[Tensor]:
@@ -54,7 +50,7 @@ def results(found: Tensor, inputs: list[Tensor], upstream: Tensor) -> list[Tenso
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 17, 65)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_layers_are_linear_and_their_activation(
     activation: Activation | None,
@@ -119,7 +115,7 @@ def test_activations_and_their_slopes(activation: Activation | None, dtype: torc
     torch.testing.assert_close(found, slopes, rtol=0.0, atol=2.0 * rounding)
 
 
-@pytest.mark.parametrize("num_samples", [1, 64, 65, 1000])
+@pytest.mark.parametrize("num_samples", [64, 1000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_sums_of_samples(num_samples: int, dtype: torch.dtype, generator: torch.Generator) -> None:
     rows = torch.randn(num_samples, 7, generator=generator).to(dtype)
@@ -138,8 +134,8 @@ def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("_path")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", LINEAR_SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(5, 7, 3), (64, 130, 33), (0, 4, 3)])
 def test_products_are_as_accurate_as_plain_ones(
     shape: tuple[int, int, int], dtype: torch.dtype, generator: torch.Generator
 ) -> None:
@@ -163,27 +159,12 @@ def test_products_are_as_accurate_as_plain_ones(
             assert rms([fast - truth]) <= allowed
 
 
-@pytest.mark.usefixtures("_path")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_tanh_is_exact_to_a_few_roundings_of_one(
-    dtype: torch.dtype, generator: torch.Generator
-) -> None:
-    input_SN = torch.randn(64, 33, generator=generator).to(dtype)
-    weight_MN = (0.3 * torch.randn(130, 33, generator=generator)).to(dtype)
-    bias_M = torch.linspace(-20.0, 20.0, 130).to(dtype)
-    truth = F.linear(input_SN.double(), weight_MN.double(), bias_M.double()).tanh()
-    found = linear(input_SN, weight_MN, bias_M, "tanh")
-    allowed = {torch.float64: 1e-14, torch.float32: 5e-6, torch.bfloat16: 0.02}[dtype]
-    torch.testing.assert_close(found.double(), truth, rtol=0.0, atol=allowed)
-
-
 @pytest.mark.parametrize("instructions", ["SSE41", "AVX2"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_products_work_on_older_processors(instructions: str, dtype: str) -> None:
+def test_products_work_on_older_processors(instructions: str) -> None:
     """oneDNN has no bf16 products without AVX-512, which most laptops lack."""
     code = (
         "import torch; from foretaste.ops.dense import linear, packed; "
-        f"ones = torch.ones(16, 16, dtype=torch.{dtype}); "
+        "ones = torch.ones(16, 16, dtype=torch.bfloat16); "
         "assert (linear(ones, ones) == 16).all(); "
         "assert (linear(ones, packed(ones, 16), ones[0], 'relu') == 17).all()"
     )
@@ -194,27 +175,16 @@ def test_products_work_on_older_processors(instructions: str, dtype: str) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_fp32_products_keep_full_precision(generator: torch.Generator) -> None:
-    """No tf32, no bf16 in disguise: the error is that of fp32."""
-    left, right = (torch.randn(256, 512, generator=generator) for _ in range(2))
-    truth = F.linear(left.double(), right.double())
-    assert rms([linear(left, right).double() - truth]) < 1e-6 * rms([truth])
-
-
-def test_a_product_does_not_depend_on_what_else_is_in_the_batch(
-    generator: torch.Generator,
-) -> None:
-    input_SN, weight_MN = (torch.randn(n, 96, generator=generator) for n in (300, 40))
-    whole = linear(input_SN, weight_MN)
-    bounds = itertools.pairwise([0, 1, 8, 41, 300])
-    parts = [linear(input_SN[start:stop], weight_MN) for start, stop in bounds]
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")  # once a process
-@pytest.mark.parametrize("samples", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("num_candidates", [0, 1, 30])
+@pytest.mark.parametrize(
+    ("samples", "dtype", "num_candidates"),
+    [
+        (True, torch.float32, 0),
+        (True, torch.float32, 7),
+        (False, torch.float32, 30),
+        (True, torch.bfloat16, 30),
+    ],
+)
 def test_products_with_candidates(
     samples: bool,
     dtype: torch.dtype,
@@ -234,10 +204,6 @@ def test_products_with_candidates(
     assert found.dtype == dtype
     tolerance = 3e-2 if dtype == torch.bfloat16 else 1e-5
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
-
-
-def test_products_at_places_are_probed() -> None:
-    assert torch_internals.has_sampled_products()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

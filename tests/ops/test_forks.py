@@ -38,7 +38,7 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.parametrize("model", ["ease", "gmf", "vae", "ials"])
+@pytest.mark.parametrize("model", ["gmf", "ials"])
 def test_a_forked_child_answers_and_trains(model: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, model],

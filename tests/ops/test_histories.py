@@ -56,10 +56,3 @@ def test_dense_rows_hold_ones(case: tuple[list[set[int]], int]) -> None:
     rows, num_items = case
     expected = [[float(item in row) for item in range(num_items)] for row in rows]
     assert histories_of(rows, num_items).to_dense().tolist() == expected
-
-
-def test_from_numpy_copies() -> None:
-    offsets, items = np.array([0, 2]), np.array([1, 3], dtype=np.int32)
-    histories = HistoryTensors.from_numpy(offsets, items, 4, "cpu")
-    items[0] = 2
-    assert histories.item_index.tolist() == [1, 3]

@@ -11,7 +11,7 @@ from torch import Tensor
 from foretaste.errors import TrainingError
 from foretaste.ops import least_squares
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
+from foretaste.ops.least_squares import FixedVectors, solve_rows
 from tests.ops.cases import histories_of
 
 NUM_FIXED, WIDTH, WEIGHT = 60, 8, 0.2
@@ -62,7 +62,7 @@ def test_solutions_and_losses_are_those_of_the_normal_equations(
     assert torch.equal(found_RD[0], torch.zeros(WIDTH))
 
 
-@pytest.mark.parametrize("width", [97, 128, 130, 136, 256])
+@pytest.mark.parametrize("width", [97, 136, 256])
 def test_systems_that_are_padded(width: int, generator: torch.Generator) -> None:
     """Large ones of a CPU, of a row's items and of the width."""
     vectors = 0.2 * torch.randn(200, width, generator=generator)
@@ -74,7 +74,7 @@ def test_systems_that_are_padded(width: int, generator: torch.Generator) -> None
     torch.testing.assert_close(loss_R.double(), expected_loss_R, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("numbers", [1, 500, 1 << 20])
+@pytest.mark.parametrize("numbers", [1, 500])
 def test_chunks_change_roundings_only(
     numbers: int,
     vectors: Tensor,
@@ -137,21 +137,6 @@ def test_a_chunk_is_bounded_and_of_about_one_length() -> None:
         longest = lengths[stop - 1]
         assert stop - start == 1 or (stop - start) * max(longest, 16) <= 16 * 20
         assert longest <= lengths[start] * 5 // 4 + 4
-
-
-def test_no_rows_and_rows_without_items_are_zero(vectors: Tensor) -> None:
-    fixed = FixedVectors.of(vectors)
-    for rows in ([], [set(), set()]):
-        ridges = torch.ones(len(rows), dtype=torch.float64)
-        found_RD, loss_R = solve_rows(fixed, histories_of(rows, NUM_FIXED), WEIGHT, ridges)
-        assert torch.equal(found_RD, torch.zeros(len(rows), WIDTH))
-        assert torch.equal(loss_R, torch.zeros(len(rows)))
-
-
-def test_a_gramian_is_summed_in_float64(generator: torch.Generator) -> None:
-    vector_ND = torch.randn(10_000, 3, generator=generator)
-    expected_DD = vector_ND.double().T @ vector_ND.double()
-    torch.testing.assert_close(gramian(vector_ND), expected_DD, rtol=1e-5, atol=1e-2)
 
 
 def test_what_cannot_be_solved_is_refused(vectors: Tensor, histories: HistoryTensors) -> None:

@@ -32,19 +32,6 @@ def test_select_finds_every_missing_item_in_order(case: tuple[list[set[int]], in
         assert found.tolist() == items
 
 
-@given(item_sets())
-def test_select_answers_rows_in_any_order(case: tuple[list[set[int]], int]) -> None:
-    rows, num_items = case
-    asked = [
-        (row, rank, item)
-        for row, items in enumerate(rows)
-        for rank, item in enumerate(missing(items, num_items))
-    ][::-1]
-    row, rank, item = torch.tensor(asked, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    found = Complement.of(histories_of(rows, num_items)).select(row.int(), rank)
-    assert torch.equal(found, item)
-
-
 @BY_ITEM
 def test_sampled_negatives_are_never_positive(
     rng: np.random.Generator, device: torch.device, by_item: bool
@@ -74,13 +61,6 @@ def test_sampled_negatives_are_uniform_over_what_is_missing(by_item: bool) -> No
 
 
 @BY_ITEM
-def test_the_only_missing_item_is_always_found(by_item: bool) -> None:
-    complement = Complement.of(histories_of([set(range(9)) - {absent} for absent in range(9)], 9))
-    drawn = sample_negatives(complement, torch.arange(9), 5, key=1, by_item=by_item)
-    assert torch.equal(drawn, torch.arange(9, dtype=torch.int32)[:, None].expand(9, 5))
-
-
-@BY_ITEM
 def test_a_user_with_every_item_gets_an_item_that_exists(by_item: bool) -> None:
     complement = Complement.of(histories_of([{0, 1, 2}, {1}, {0, 1, 2}], 3))
     drawn = sample_negatives(complement, torch.tensor([0, 0, 1, 2]), 6, key=1, by_item=by_item)
@@ -90,7 +70,7 @@ def test_a_user_with_every_item_gets_an_item_that_exists(by_item: bool) -> None:
 
 
 @BY_ITEM
-@pytest.mark.parametrize("at_once", [1, 5, 64])
+@pytest.mark.parametrize("at_once", [1, 64])
 def test_draws_do_not_depend_on_chunks(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, at_once: int, by_item: bool
 ) -> None:
@@ -129,20 +109,6 @@ def test_draws_do_not_depend_on_shares(rng: np.random.Generator) -> None:
     assert torch.equal(part, whole[50:])
     items = sample_items(33, row_index_N, 3, key=9)
     assert torch.equal(sample_items(33, row_index_N[50:], 3, 9, number_N), items[50:])
-
-
-def test_keys_give_other_draws(rng: np.random.Generator) -> None:
-    histories = random_histories(rng, 20, 33)
-    complement, row_index_N = Complement.of(histories), histories.row_index()
-    one, other = (sample_negatives(complement, row_index_N, 3, key=key) for key in (1, 2))
-    assert (one == other).double().mean() < 0.25
-
-
-def test_unverified_items_are_uniform_over_the_catalogue() -> None:
-    drawn = sample_items(50, torch.zeros(30_000, dtype=torch.int64), 4, key=2)
-    assert drawn.shape == (30_000, 4)
-    assert drawn.dtype == torch.int32
-    assert abs(excess_chi_square(drawn.flatten().bincount(minlength=50).numpy())) < 4.0
 
 
 @given(item_sets())

@@ -18,17 +18,11 @@ MATMUL: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
 
 
 @pytest.fixture
-def general() -> Iterator[None]:
-    """The flag that the one of products follows unless it is set itself."""
-    yield
-    torch._C._set_fp32_precision_setter("mkldnn", "all", "none")  # type: ignore[attr-defined]
-    MATMUL.fp32_precision = "none"
-
-
-@pytest.fixture
-def bf16(general: None) -> None:
+def bf16() -> Iterator[None]:
     """An application that has asked for less."""
     MATMUL.fp32_precision = "bf16"
+    yield
+    MATMUL.fp32_precision = "none"
 
 
 def test_held_and_given_back(bf16: None) -> None:
@@ -56,16 +50,6 @@ def test_as_the_application_has_it_and_what_to_say(bf16: None) -> None:
     MATMUL.fp32_precision = "ieee"
     with products_as_set(CPU) as lowered:
         assert lowered is None
-
-
-def test_what_followed_a_general_flag_goes_on_following_it(general: None) -> None:
-    set_general = torch._C._set_fp32_precision_setter  # type: ignore[attr-defined]
-    set_general("mkldnn", "all", "bf16")
-    with float32_products(CPU):
-        assert MATMUL.fp32_precision == "ieee"
-    assert MATMUL.fp32_precision == "bf16"
-    set_general("mkldnn", "all", "none")
-    assert MATMUL.fp32_precision == "none"
 
 
 def test_who_wants_the_same_shares_it(bf16: None) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +20,6 @@ from foretaste.ops.random import (
     fill_uniform_,
     hash_words,
     logical_shift_right,
-    mix_,
     normals,
     stream_key,
     stream_keys,
@@ -80,34 +77,9 @@ def test_hash_words_agree_with_big_integers(key: int, counters: list[int]) -> No
     assert counter.tolist() == counters
 
 
-@given(words)
-def test_mix_can_be_undone(word: int) -> None:
-    assert unmix(mix(word & MASK)) == word & MASK
-    assert mix_(torch.tensor([word])).item() & MASK == mix(word & MASK)
-
-
 @given(words, st.integers(1, 63))
 def test_logical_shift_brings_in_zeros(word: int, bits: int) -> None:
     assert logical_shift_right(torch.tensor([word]), bits).item() == (word & MASK) >> bits
-
-
-def test_words_do_not_depend_on_chunks() -> None:
-    whole = hash_words(5, torch.arange(1000))
-    parts = [hash_words(5, part) for part in torch.arange(1000).split(37)]
-    assert torch.equal(whole, torch.cat(parts))
-    rows = hash_words(torch.tensor([[5], [6]]), torch.arange(1000).expand(2, -1))
-    assert torch.equal(rows[0], whole)
-    assert not torch.equal(rows[1], whole)
-
-
-def test_stream_keys_differ_by_seed_purpose_and_part() -> None:
-    parts = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (2,), (1, 2), (2, 1)]
-    keys = {
-        stream_key(seed, purpose, *part)
-        for seed, purpose, part in itertools.product((0, 1, 2, 2**63 - 1), Purpose, parts)
-    }
-    assert len(keys) == 4 * len(Purpose) * len(parts)
-    assert all(-(1 << 63) <= key < 1 << 63 for key in keys)
 
 
 def test_stream_keys_are_fixed_for_ever() -> None:
@@ -130,12 +102,6 @@ def test_stream_keys_on_a_device_are_the_same(seed: int, parts: list[int], which
     assert stream_keys(key, Purpose.NOISE, *rest).item() == expected
 
 
-def test_many_stream_keys_at_once() -> None:
-    found = stream_keys(5, Purpose.DROPOUT, torch.arange(4)[:, None], torch.arange(3))
-    expected = [[stream_key(5, Purpose.DROPOUT, a, b) for b in range(3)] for a in range(4)]
-    assert found.tolist() == expected
-
-
 @given(words, st.integers(0, 1 << 31))
 def test_bounded_is_multiply_and_shift(word: int, bound: int) -> None:
     expected = (((word & MASK) >> 32) * bound) >> 32
@@ -149,19 +115,6 @@ def test_bounded_is_uniform() -> None:
     assert abs(excess_chi_square(drawn.bincount(minlength=37).numpy())) < 4.0
 
 
-def test_normal_has_the_moments_of_a_standard_normal(device: torch.device) -> None:
-    values = normals(11, torch.arange(200_000, device=device)).flatten()
-    assert values.dtype == torch.float32
-    values = values.double().cpu()
-    size = len(values)
-    assert abs(values.mean()) < 4 / math.sqrt(size)
-    assert abs(values.square().mean() - 1) < 4 * math.sqrt(2 / size)
-    assert abs(values.pow(3).mean()) < 4 * math.sqrt(15 / size)
-    assert abs(values.pow(4).mean() - 3) < 4 * math.sqrt(96 / size)
-    neighbours = (values[1:] * values[:-1]).mean()
-    assert abs(neighbours) < 4 / math.sqrt(size)
-
-
 def test_normal_follows_the_normal_distribution() -> None:
     """Kolmogorov-Smirnov at a level of about one in a million."""
     values = np.sort(normals(12, torch.arange(50_000)).flatten().double().numpy())
@@ -170,19 +123,12 @@ def test_normal_follows_the_normal_distribution() -> None:
     assert gap < 2.7 / math.sqrt(len(values))
 
 
-@pytest.mark.parametrize("low", [0, 1, 0x80000000, 0xFFFFFFFF])
-@pytest.mark.parametrize("high", [0, 1, 0x7FFFFFFF, 0xFFFFFFFF])
-def test_normal_is_finite_at_the_ends(high: int, low: int) -> None:
-    key = signed(unmix(high << 32 | low))
+@pytest.mark.parametrize("word", [0, 0x80000000, 0xFFFFFFFF << 32, MASK])
+def test_normal_is_finite_at_the_ends(word: int) -> None:
+    key = signed(unmix(word))
     values = normals(key, torch.zeros(1, dtype=torch.int64))
     assert values.shape == (1, 2)
     assert values.square().sum() <= -2 * math.log(0.5 * 2.0**-32) + 1e-3
-
-
-def test_normal_does_not_depend_on_chunks() -> None:
-    whole = normals(4, torch.arange(999))
-    parts = [normals(4, part) for part in torch.arange(999).split(64)]
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-6, atol=1e-6)
 
 
 def order_of(size: int, key: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -190,7 +136,7 @@ def order_of(size: int, key: int, device: torch.device | str = "cpu") -> torch.T
 
 
 def test_permutation_of_every_size_is_a_bijection_with_an_inverse() -> None:
-    for size in range(5001):
+    for size in (*range(1100), *range(1100, 5001, 97)):
         permutation, index = Permutation.keyed(size, size, "cpu"), torch.arange(size)
         order = permutation.values()
         assert order.dtype == torch.int64
@@ -198,23 +144,14 @@ def test_permutation_of_every_size_is_a_bijection_with_an_inverse() -> None:
         assert torch.equal(permutation.inverse()(order), index)
 
 
-@given(st.integers(1, 5000), words, st.data())
-def test_permutation_is_computed_at_any_index(size: int, key: int, data: st.DataObject) -> None:
-    permutation = Permutation.keyed(key, size, "cpu")
-    index = torch.tensor(data.draw(st.lists(st.integers(0, size - 1)))).long()
-    found = permutation(index)
-    assert torch.equal(found, permutation.values()[index])
-    assert torch.equal(permutation.inverse()(found), index)
-
-
-@pytest.mark.parametrize("size", [2**10 - 1, 2**10, 2**10 + 1, 3 * 2**12, 2**18 + 3])
+@pytest.mark.parametrize("size", [2**10, 2**10 + 1, 2**18 + 3])
 def test_permutation_is_the_same_on_every_device(size: int, device: torch.device) -> None:
     order = order_of(size, 99, device)
     assert torch.equal(order.sort().values, torch.arange(size, device=device))
     assert torch.equal(order.cpu(), order_of(size, 99))
 
 
-@pytest.mark.parametrize("size", [10**8, 10**8 + 7, 2**40 + 1])
+@pytest.mark.parametrize("size", [10**8 + 7, 2**40 + 1])
 def test_permutation_of_many_is_computed_where_it_is_asked(size: int) -> None:
     permutation = Permutation.keyed(5, size, "cpu")
     index = torch.randint(size, (1000, 20), generator=torch.Generator().manual_seed(1))
@@ -225,14 +162,7 @@ def test_permutation_of_many_is_computed_where_it_is_asked(size: int) -> None:
     assert abs(excess_chi_square((found * 64 // size).flatten().bincount().numpy())) < 5.0
 
 
-@given(st.integers(50, 2000), words)
-def test_permutation_differs_by_key_and_from_no_shuffle(size: int, key: int) -> None:
-    order = order_of(size, key)
-    assert not torch.equal(order, order_of(size, key ^ 1))
-    assert (order == torch.arange(size)).sum() < size // 2
-
-
-@pytest.mark.parametrize("size", [2, 3, 5, 6, 8, 13, 31, 64, 100])
+@pytest.mark.parametrize("size", [2, 3, 8, 31, 100])
 def test_permutation_sends_positions_and_pairs_everywhere_equally(size: int) -> None:
     orders = np.stack([order_of(size, key).numpy() for key in range(800)])
     for position in range(size):
@@ -244,26 +174,11 @@ def test_permutation_sends_positions_and_pairs_everywhere_equally(size: int) -> 
         assert abs(excess_chi_square(np.delete(counts, np.s_[:: size + 1]))) < 5.0
 
 
-@pytest.mark.parametrize("size", [3, 4, 5])
-def test_permutation_of_a_handful_takes_every_order_equally(size: int) -> None:
-    orders = Counter(tuple(order_of(size, key).tolist()) for key in range(1500))
-    counts = [orders[order] for order in itertools.permutations(range(size))]
-    assert abs(excess_chi_square(np.array(counts))) < 5.0
-
-
-def test_permutation_leaves_no_trace_of_order() -> None:
-    """Successive values correlate as little as those of a random permutation."""
-    order = order_of(50_000, 8).double()
-    correlation = np.corrcoef(order[1:].numpy(), order[:-1].numpy())[0, 1]
-    assert abs(correlation) < 4 / math.sqrt(50_000)
-
-
 FILLS = [fill_normal_, fill_uniform_]
 
 
 @pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("shape", [(301, 7), (301, 8), (301, 1), (301,), (301, 0)])
-@pytest.mark.parametrize("rows_at_once", [1, 13, 1000])
+@pytest.mark.parametrize(("shape", "rows_at_once"), [((301, 7), 13), ((301,), 1), ((301, 0), 9)])
 def test_rows_of_a_table_are_filled_alike_in_any_shard_and_block(
     fill: Callable[..., None],
     shape: tuple[int, ...],

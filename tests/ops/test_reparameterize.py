@@ -41,14 +41,12 @@ def test_values(code: Tensor, noise: Tensor, weight_B: Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("weight_B", [None, USERS], ids=["alike", "weighted"])
-@pytest.mark.parametrize("weights", [(1.0, 0.3), (1.0, 0.0), (0.0, 2.0)])
 @pytest.mark.parametrize("uses", [("vectors", "divergence"), ("vectors",), ("divergence",)])
 def test_gradients(
     code: Tensor,
     noise: Tensor,
     generator: torch.Generator,
     weight_B: Tensor | None,
-    weights: tuple[float, float],
     uses: tuple[str, ...],
 ) -> None:
     upstream_BL = torch.randn(7, 5, generator=generator, dtype=torch.float64)
@@ -56,8 +54,8 @@ def test_gradients(
     for form in (reparameterize, plain):
         latent_BL, divergence = form(code, noise, weight_B)
         parts = {
-            "vectors": weights[0] * (latent_BL * upstream_BL).sum(),
-            "divergence": weights[1] * divergence,
+            "vectors": (latent_BL * upstream_BL).sum(),
+            "divergence": 0.3 * divergence,
         }
         loss = torch.stack([parts[name] for name in uses]).sum()
         gradients.append(torch.autograd.grad(loss, code)[0])

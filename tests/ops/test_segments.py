@@ -23,7 +23,7 @@ def test_sums_are_those_of_index_add(index: list[int], width: int) -> None:
     torch.testing.assert_close(segments.sum(2.0 * rows_SD), 2.0 * expected)
 
 
-@pytest.mark.parametrize("bytes_at_once", [1, 100, 8 * 3 * 9, 8 * 3 * 10])
+@pytest.mark.parametrize("bytes_at_once", [1, 8 * 3 * 9, 8 * 3 * 10])
 def test_a_large_result_is_made_in_tiles(
     bytes_at_once: int, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,12 +39,13 @@ def test_a_large_result_is_made_in_tiles(
     assert bool(kept._storages) == (bytes_at_once < 8 * 3 * 10)
 
 
-@pytest.mark.parametrize("num_segments", [50, 1 << 15, 1 << 20])
-@pytest.mark.parametrize("num_rows", [0, 3000, segments._FEW])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("num_segments", "num_rows"), [(50, 0), (1 << 15, 3000), (1 << 20, segments._FEW)]
+)
 def test_rows_beyond_the_last_segment_are_in_no_sum(
-    num_segments: int, num_rows: int, dtype: torch.dtype, generator: torch.Generator
+    num_segments: int, num_rows: int, generator: torch.Generator
 ) -> None:
+    dtype = torch.float32
     rows_SD = torch.randint(4, (num_rows, 8), generator=generator).to(dtype)
     weight_S = torch.randint(4, (num_rows,), generator=generator).to(dtype)
     index_S = torch.randint(num_segments - 40, num_segments + 9, (num_rows,), generator=generator)
@@ -57,8 +58,10 @@ def test_rows_beyond_the_last_segment_are_in_no_sum(
         assert torch.equal(found.sum(rows_SD, weight_S=factor_S), expected.to(dtype))
 
 
-@pytest.mark.parametrize("num_segments", [1, 50, (1 << 15) - 1, 1 << 15, 1 << 20])
-@pytest.mark.parametrize("num_rows", [0, 3000, segments._FEW])
+@pytest.mark.parametrize(
+    ("num_segments", "num_rows"),
+    [(1, 0), ((1 << 15) - 1, 3000), (1 << 15, 3000), (1 << 20, segments._FEW)],
+)
 def test_the_order_is_that_of_a_stable_sort(
     num_segments: int, num_rows: int, generator: torch.Generator
 ) -> None:
@@ -71,11 +74,7 @@ def test_the_order_is_that_of_a_stable_sort(
     assert torch.equal(found.offsets, torch.searchsorted(sorted_S, bounds))
 
 
-def test_rows_without_width_sum_to_rows_without_width() -> None:
-    assert Segments(torch.tensor([1, 0, 1]), 5).sum(torch.zeros(3, 0)).shape == (5, 0)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
 def test_half_precision_rows_are_added_up_in_float32(
     dtype: torch.dtype, generator: torch.Generator
 ) -> None:
@@ -86,14 +85,6 @@ def test_half_precision_rows_are_added_up_in_float32(
     found = Segments(index_S, 4).sum(rows_SD)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=0.0)
-
-
-def test_equal_sums_are_equal_to_the_bit(generator: torch.Generator) -> None:
-    rows_SD = torch.randn(3000, 16, generator=generator)
-    index_S = torch.randint(50, (3000,), generator=generator)
-    sums = [Segments(index_S, 50).sum(rows_SD) for _ in range(3)]
-    assert torch.equal(sums[0], sums[1])
-    assert torch.equal(sums[0], sums[2])
 
 
 def test_rows_and_gradients_are_those_of_indexing(generator: torch.Generator) -> None:
@@ -136,17 +127,3 @@ def test_few_gathered_rows_have_the_gradients_of_many(
         torch.autograd.backward(rows, [upstream[0], upstream[1].to(dtype)])
         found.append([table.grad for table in tables])
     torch.testing.assert_close(found[0], found[1], rtol=0.0, atol=0.0)
-
-
-def test_rows_that_were_not_gathered_have_no_gradient() -> None:
-    table = torch.ones(4, 2, requires_grad=True)
-    gather(torch.tensor([1, 1, 3]), table)[0].sum().backward()
-    assert table.grad is not None
-    assert table.grad.tolist() == [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0], [1.0, 1.0]]
-
-
-@pytest.mark.parametrize("index", [10, 2**15, 2**16 + 3])
-def test_segments_beyond_the_last_take_no_part(index: int) -> None:
-    segments = Segments(torch.tensor([index, 3, index, 0]), 10)
-    sums_ID = segments.sum(torch.ones(4, 2)[:, :1])
-    assert sums_ID.flatten().tolist() == [1.0, 0.0, 0.0, 1.0, *6 * [0.0]]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.softmax_loss import Implementation, chunked, loss, reference
+from foretaste.ops.softmax_loss import chunked, loss, reference
 from tests.ops.allocations import LargestAllocation
 from tests.ops.cases import histories_of, random_histories, rms
 
@@ -47,7 +47,7 @@ def test_a_likelihood_worked_out_by_hand() -> None:
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("logits_at_once", [1, 3 * NUM_ITEMS, 4 * NUM_ITEMS + 5, 1 << 21])
+@pytest.mark.parametrize("logits_at_once", [1, 4 * NUM_ITEMS + 5, 1 << 21])
 def test_loss_and_gradients_are_the_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
     targets: HistoryTensors,
@@ -102,8 +102,7 @@ def test_bf16_is_as_accurate_as_plain_bf16(monkeypatch: pytest.MonkeyPatch) -> N
         assert rms(kernel_error) <= 1.5 * rms(plain_error)
 
 
-@pytest.mark.parametrize("logits_at_once", [1, 3 * NUM_ITEMS, 1 << 21])
-@pytest.mark.parametrize("items_at_once", [1, 5, NUM_ITEMS])
+@pytest.mark.parametrize(("items_at_once", "logits_at_once"), [(1, 1 << 21), (5, 3 * NUM_ITEMS)])
 def test_tiles_of_items_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
     targets: HistoryTensors,
@@ -125,25 +124,6 @@ def test_tiles_of_items_change_nothing(
         )
 
 
-def test_half_hidden_rows_lose_nothing_to_tiles(
-    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
-) -> None:
-    """Sums over tiles of items are kept in float32."""
-    targets = random_histories(np.random.default_rng(1), 40, 320, share=0.1)
-    layer = make_layer(40, generator, width=33, num_items=320, dtype=torch.float32)
-    hidden_BD = layer[0].detach().bfloat16().requires_grad_()
-    exact = tuple(tensor.detach().double().requires_grad_() for tensor in (hidden_BD, *layer[1:]))
-    (truth,) = torch.autograd.grad(reference.loss(*exact, targets), exact[:1])
-    found = []
-    for items_at_once in (320, 8):
-        monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
-        value = loss(hidden_BD, *layer[1:], targets, compute_dtype=torch.bfloat16)
-        found.append(torch.autograd.grad(value, hidden_BD)[0])
-    whole, tiled = (rms([gradient.double() - truth]) for gradient in found)
-    assert found[0].dtype == torch.bfloat16
-    assert tiled < 1.2 * whole
-
-
 def test_without_gradients_only_the_value_is_found(
     targets: HistoryTensors, generator: torch.Generator
 ) -> None:
@@ -153,24 +133,6 @@ def test_without_gradients_only_the_value_is_found(
         found = loss(*layer, targets)
     assert not found.requires_grad
     torch.testing.assert_close(found, expected.detach())
-
-
-@pytest.mark.parametrize("implementation", ["reference", "chunked"])
-def test_implementations_agree(
-    targets: HistoryTensors, generator: torch.Generator, implementation: Implementation
-) -> None:
-    layer = make_layer(len(targets), generator)
-    found = loss(*layer, targets, scale=2.0, implementation=implementation)
-    torch.testing.assert_close(found, 2.0 * reference.loss(*layer, targets))
-
-
-def test_equal_calls_give_equal_bytes(targets: HistoryTensors, generator: torch.Generator) -> None:
-    layer = make_layer(len(targets), generator, dtype=torch.float32)
-    for dtype in (torch.float32, torch.bfloat16):
-        one, other = (
-            torch.autograd.grad(loss(*layer, targets, compute_dtype=dtype), layer) for _ in range(2)
-        )
-        assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -207,9 +169,9 @@ def differences(found: list[Tensor], truth: list[Tensor]) -> list[Tensor]:
     return [(one.double() - other).detach() for one, other in zip(found, truth, strict=True)]
 
 
-@pytest.mark.parametrize("num_items", [40_000, 200_000])
-def test_float16_has_room_for_large_catalogues(num_items: int, generator: torch.Generator) -> None:
+def test_float16_has_room_for_large_catalogues(generator: torch.Generator) -> None:
     """Near-uniform logits and one item each: its slope is as large as the catalogue."""
+    num_items = 80_000
     targets = histories_of([{7}, {0, num_items - 1}], num_items)
     layer = make_layer(2, generator, width=4, num_items=num_items, dtype=torch.float32)
     layer = tuple((0.01 * tensor).detach().requires_grad_() for tensor in layer)

@@ -1,17 +1,14 @@
-"""Private parts of PyTorch and of the C library: used where they are there, else the fallback."""
+"""Private parts of PyTorch and of the C library."""
 
 from __future__ import annotations
 
-import ctypes
 import platform
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from foretaste.ops import torch_internals
 from foretaste.ops.torch_internals import (
     Adam,
     add_relu,
@@ -69,25 +66,14 @@ def test_a_step_is_not_differentiated() -> None:
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_relu_of_a_sum(
-    fused: bool,
-    dtype: torch.dtype,
-    generator: torch.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if not fused:
-        monkeypatch.setattr(torch_internals, "has_add_relu", lambda: False)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_relu_of_a_sum(dtype: torch.dtype, generator: torch.Generator) -> None:
     left = torch.randn(5, 19, generator=generator).to(dtype)
     right = torch.randn(3, 1, 19, generator=generator).to(dtype)
     expected = (left + right).relu()
     out = torch.full((3, 5, 19), torch.nan, dtype=dtype)
     assert add_relu(left, right, out=out, is_finite=True).data_ptr() == out.data_ptr()
     assert torch.equal(out, expected)
-    in_place = left.repeat(3, 1, 1)
-    add_relu(in_place, right, out=in_place, is_finite=True)
-    assert torch.equal(in_place, expected)
 
 
 def test_what_is_not_finite_stays_so() -> None:
@@ -98,66 +84,17 @@ def test_what_is_not_finite_stays_so() -> None:
     torch.testing.assert_close(out, (left + right).relu(), equal_nan=True, rtol=0.0, atol=0.0)
 
 
-def test_this_pytorch_adds_and_cuts_in_one_pass() -> None:
-    """Or ranking would be slower than it need be."""
-    assert torch_internals.has_add_relu()
-
-
-@pytest.fixture(autouse=True)
-def without_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_kept_unless_the_user_has_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
-
-
-def test_this_pytorch_counts_uses_of_storage() -> None:
-    """Or training would be slower than it need be."""
-    assert torch_internals.counts_storage_uses()
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_freed_memory_is_kept() -> None:
     assert keep_freed_memory()
-
-
-def test_bounds_of_the_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
-
-    class Library:
-        def mallopt(self, name: int, value: int) -> int:
-            asked[name] = value
-            return 1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert keep_freed_memory()
-    assert asked == {-3: 32 * 2**20, -1: 256 * 2**20}
-
-
-def test_other_libraries_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert not keep_freed_memory()
-
-
-def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
     assert not keep_freed_memory()
 
 
-def test_other_systems_keep_memory_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert not keep_freed_memory()
-
-
-@pytest.mark.parametrize("is_found", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_gradients_of_activations(
-    is_found: bool,
-    dtype: torch.dtype,
-    generator: torch.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if not is_found:
-        monkeypatch.setattr(torch_internals, "has_activation_gradients", lambda: False)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_activations(dtype: torch.dtype, generator: torch.Generator) -> None:
     value, gradient = (torch.randn(7, 19, generator=generator).to(dtype) for _ in range(2))
     expected = torch.where(value > 0, gradient, 0)
     assert torch.equal(relu_backward(gradient, value.relu()), expected)
@@ -166,30 +103,6 @@ def test_gradients_of_activations(
     assert torch.equal(in_place, expected)
     truth = gradient.double() * (1.0 - value.tanh().double().square())
     torch.testing.assert_close(tanh_backward(gradient, value.tanh()), truth.to(dtype))
-
-
-def test_this_pytorch_gives_gradients_of_activations() -> None:
-    """Or training would be slower than it need be."""
-    assert torch_internals.has_activation_gradients()
-
-
-PROBES = {
-    "_storage_Use_Count": (torch._C, "counts_storage_uses", ()),
-    "_linear_pointwise": (torch.ops.mkldnn, "has_fused_linear", (torch.float32,)),
-    "_add_relu": (torch.ops.aten, "has_add_relu", ()),
-    "threshold_backward": (torch.ops.aten, "has_activation_gradients", ()),
-}
-
-
-@pytest.mark.parametrize("name", PROBES)
-def test_a_pytorch_without_it_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, probe, given = PROBES[name]
-    monkeypatch.setattr(owner, name, missing)
-    assert not getattr(torch_internals, probe).__wrapped__(*given)
-
-
-def missing(*given: object, **named: object) -> None:
-    raise AttributeError("it is not there")
 
 
 def test_a_thread_that_computes_alone_changes_no_other() -> None:

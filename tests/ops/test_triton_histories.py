@@ -55,8 +55,9 @@ def padded(histories: HistoryTensors) -> HistoryTensors:
     return HistoryTensors(histories.offsets, item_index_N, histories.num_items)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("shape", "dropout"), [(SHAPES[0], 0.0), (SHAPES[1], 0.5), (SHAPES[2], 0.5)]
+)
 def test_the_encoder_and_its_gradient(
     shape: tuple[int, int, int], dropout: float, device: torch.device
 ) -> None:
@@ -74,7 +75,7 @@ def test_the_encoder_and_its_gradient(
         torch.testing.assert_close(gradient.double(), true_gradient, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (4, 2100, 33)])
+@pytest.mark.parametrize("shape", [SHAPES[1], (4, 2100, 33)])
 def test_the_likelihood_and_its_gradients(
     shape: tuple[int, int, int], device: torch.device
 ) -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
-from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
 from foretaste.models.config import TrainingSize
 from foretaste.models.neumf.config import GMFConfig
@@ -332,18 +331,3 @@ def test_without_a_terminal_a_line_every_half_minute_says_how_long(
         "ranking validation: 25%, 0:02:00 left",
         "inverting: 25%, 0:02:30 left",
     ]
-
-
-def test_a_long_inversion_names_a_model_that_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ease, "_inverting_s", lambda model: 59.0)
-    model = Ease(EaseConfig(), 10, 100)
-    assert model.fitting_note() == (
-        "inverting a 100 × 100 matrix, which takes about 1 MiB of memory"
-    )
-    monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 200_000)
-    assert model.fitting_note().endswith("and about 0:00:59; ials takes a small part of both")
-    monkeypatch.undo()
-    monkeypatch.setattr(Ease, "_inverting_s", lambda model: 960.0)
-    assert model.fitting_note().endswith(
-        "1 MiB of memory and about 0:16:00; ials takes a small part of both"
-    )

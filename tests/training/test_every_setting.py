@@ -143,7 +143,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "ials": (
         IALSConfig(factors=4, unobserved_weight=0.1, regularization=0.01),
-        {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1, "nu": 0.5},
+        {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1},
     ),
     "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1}),
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0}),

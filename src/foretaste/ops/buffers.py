@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from foretaste.ops.torch_internals import counts_storage_uses, storage_use_count
+from foretaste.ops.torch_internals import storage_use_count
 
 
 class Buffers:
@@ -25,15 +25,11 @@ class Buffers:
     def __init__(self) -> None:
         self._storages: dict[str, torch.UntypedStorage] = {}
 
-    def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
-        """Copies of a model start without its memory."""
-        return Buffers, ()
-
     def empty(
         self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         """A contiguous tensor of whatever values were there."""
-        if device.type != "cpu" or not counts_storage_uses():
+        if device.type != "cpu":
             return torch.empty(*shape, dtype=dtype, device=device)
         num_bytes = math.prod(shape) * dtype.itemsize
         storage = self._storages.get(name)

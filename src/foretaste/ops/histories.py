@@ -60,13 +60,18 @@ class HistoryTensors:
         """The row each entry of ``item_index`` belongs to, int64 [N]."""
         return torch.repeat_interleave(self.lengths(), output_size=self.item_index.numel())
 
-    def rows(self, row_index_B: Tensor) -> HistoryTensors:
-        """The given rows, in the given order; a row may be given more than once."""
+    def rows(self, row_index_B: Tensor, num_entries: int | None = None) -> HistoryTensors:
+        """The given rows, in the given order; a row may be given more than once.
+
+        A device is not waited for where the ``num_entries`` of all are known.
+        """
         starts_B = self.offsets[row_index_B]
         lengths_B = self.offsets[row_index_B + 1] - starts_B
         offsets = torch.zeros(row_index_B.numel() + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(lengths_B, 0, out=offsets[1:])
-        shift_N = torch.repeat_interleave(starts_B - offsets[:-1], lengths_B)
+        shift_N = torch.repeat_interleave(
+            starts_B - offsets[:-1], lengths_B, output_size=num_entries
+        )
         position_N = torch.arange(shift_N.numel(), device=self.device) + shift_N
         return HistoryTensors(offsets, self.item_index[position_N], self.num_items)
 

@@ -60,11 +60,7 @@ class SharedFlag:
                 del self._holders[get_ident()]
                 if not self._holders:
                     if self._in_force != self._application:
-                        # a value taken over from a more general flag must go on following it
-                        if isinstance(self._application, str):
-                            self._write(UNSET)
-                        if self._read() != self._application:
-                            self._write(self._application)
+                        self._write(self._application)
                     self._changed.notify_all()
 
     def _read(self) -> object:

@@ -19,9 +19,7 @@ class _WithGradients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> Any:
-        gradients = [ctx.gradients.pop(0) for _ in range(len(ctx.gradients))]
-        if not gradients:
-            raise RuntimeError("the gradients of this loss were given away by an earlier backward")
+        gradients, ctx.gradients = ctx.gradients, None
         # a GPU is not asked for the factor: that would stall it
         if upstream[0].device.type != "cpu" or upstream[0].item() != 1.0:
             for gradient in gradients:
@@ -37,8 +35,8 @@ def with_gradients(
     """The scalar ``value``, whose gradient for each of ``inputs`` is already known.
 
     Backward scales the gradients in place and hands them over without a copy, so it works once:
-    gradients of gigabytes are neither kept nor written twice. A second one raises RuntimeError. A
-    gradient may be of a wider dtype than its input, until it is scaled.
+    gradients of gigabytes are neither kept nor written twice. A gradient may be of a wider dtype
+    than its input, until it is scaled.
     """
     result = _WithGradients.apply(value, list(gradients), *inputs)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)

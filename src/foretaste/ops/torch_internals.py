@@ -1,7 +1,7 @@
-"""Private parts of PyTorch and of the C library, each with its public fallback.
+"""Private parts of PyTorch and of the C library.
 
-Nothing else in the package reaches into them, so a new release of PyTorch is reviewed here. Each is
-probed before it is used: where it is missing or computes something else, the fallback serves.
+Nothing else in the package reaches into them, so a new release of PyTorch is reviewed here. What
+depends on the processor is probed before it is used.
 
 Shape suffixes: S samples, N inputs, M outputs; B rows, K candidates of each, I items, D width.
 """
@@ -59,21 +59,9 @@ def keep_freed_memory() -> bool:
 
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """Number of tensors and storages that use this memory; only where `counts_storage_uses`."""
+    """Number of tensors and storages that use this memory."""
     uses: int = torch._C._storage_Use_Count(storage._cdata)
     return uses
-
-
-@cache
-def counts_storage_uses() -> bool:
-    """True if the counter of a storage's uses is there and counts."""
-    try:
-        storage = torch.empty(1).untyped_storage()
-        alone = storage_use_count(storage)
-        tensor = torch.empty(0).set_(storage)
-        return (alone, storage_use_count(storage), tensor.numel()) == (1, 2, 1)
-    except _MISSING:
-        return False
 
 
 def fused_linear(
@@ -146,31 +134,14 @@ def add_relu(left: Tensor, right: Tensor, *, out: Tensor, is_finite: bool) -> Te
 
     ``is_finite`` promises that every sum is: only then does one pass do what two would.
     """
-    fits = is_finite and left.device.type == "cpu" and left.dtype == torch.float32
-    if fits and has_add_relu():
+    if is_finite and left.device.type == "cpu" and left.dtype == torch.float32:
         result: Tensor = torch.ops.aten._add_relu.out(left, right, out=out)
         return result
     return torch.add(left, right, out=out).relu_()
 
 
-@cache
-def has_add_relu() -> bool:
-    """True if the sum with a relu in the same pass is there."""
-    try:
-        two = torch.full((1,), 2.0)
-        found = torch.ops.aten._add_relu.out(two, -two.expand(3, 1), out=torch.empty(3, 1))
-        return bool((found == 0.0).all())
-    except _MISSING:
-        return False
-
-
 def relu_backward(gradient: Tensor, result: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The gradient where ``result`` of a relu is positive, zero elsewhere."""
-    if not has_activation_gradients():
-        zero = gradient.new_zeros(())
-        if out is None:
-            return torch.where(result > 0, gradient, zero)
-        return torch.where(result > 0, gradient, zero, out=out)
     if out is None:
         return cast(Tensor, torch.ops.aten.threshold_backward(gradient, result, 0.0))
     backward = torch.ops.aten.threshold_backward.grad_input
@@ -179,21 +150,7 @@ def relu_backward(gradient: Tensor, result: Tensor, *, out: Tensor | None = None
 
 def tanh_backward(gradient: Tensor, result: Tensor) -> Tensor:
     """``gradient * (1 - result²)``."""
-    if not has_activation_gradients():
-        wide = result.to(torch.promote_types(result.dtype, torch.float32))
-        return (gradient * (1.0 - wide * wide)).to(gradient.dtype)
     return cast(Tensor, torch.ops.aten.tanh_backward(gradient, result))
-
-
-@cache
-def has_activation_gradients() -> bool:
-    """True if autograd's own operations for the slopes of relu and tanh can be called."""
-    try:
-        two, half = torch.full((1,), 2.0), torch.full((1,), 0.5)
-        relu = torch.ops.aten.threshold_backward.grad_input(two, half, 0, grad_input=two.clone())
-        return bool(relu == 2.0) and bool(torch.ops.aten.tanh_backward(two, half) == 1.5)
-    except _MISSING:
-        return False
 
 
 class Adam(torch.optim.Adam):

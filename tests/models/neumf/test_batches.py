@@ -18,7 +18,7 @@ from foretaste.models.parts import Parts
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key
-from tests.ops.cases import histories_of, random_histories
+from tests.ops.cases import random_histories
 
 NUM_USERS, NUM_ITEMS = 23, 31
 LAYOUTS = ["grouped", "shuffled"]
@@ -78,33 +78,23 @@ def positives(samples: Counter[Sample]) -> Counter[Sample]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("batch_size", [1, 5, 64, 1000, 10**9])
+@pytest.mark.parametrize("batch_size", [1, 64, 10**9])
 def test_every_interaction_once_per_epoch_with_its_negatives(
     histories: HistoryTensors, layout: str, batch_size: int
 ) -> None:
     batches = interaction_batches(histories, batch_size, layout=layout, negatives=4)
     for epoch in (0, 1):
         samples = epoch_samples(batches, epoch)
+        sizes = [batch.num_samples for batch in batches.epoch(epoch)]
         assert positives(samples) == pairs_of(histories)
+        assert sum(sizes) == batches.num_samples
+        assert len(set(sizes[:-1])) <= 1
+        assert len(sizes) == batches.num_batches
         assert samples.total() == batches.num_samples == 5 * histories.item_index.numel()
         per_user = Counter(user for user, _, label in samples.elements() if label == 0.0)
         assert per_user == Counter(
             {user: 4 * n for user, n in enumerate(histories.lengths().tolist()) if n}
         )
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("batch_size", [1, 7, 64, 1000, 10**9])
-def test_batches_are_full_but_for_the_last(
-    histories: HistoryTensors, layout: str, batch_size: int
-) -> None:
-    batches = interaction_batches(histories, batch_size, layout=layout, negatives=4)
-    sizes = [batch.num_samples for batch in batches.epoch(0)]
-    group = 5 if layout == "grouped" else 1
-    assert len(sizes) == batches.num_batches
-    assert sum(sizes) == batches.num_samples
-    assert set(sizes[:-1]) <= {max(batch_size // group * group, group)}
-    assert 0 < sizes[-1] <= max(sizes)
 
 
 @pytest.mark.parametrize("many", [4, 5])
@@ -118,32 +108,12 @@ def test_grouped_and_shuffled_hold_the_same_samples(
         assert epoch_samples(grouped, epoch) == epoch_samples(shuffled, epoch)
 
 
-def test_grouped_rows_hold_an_interaction_and_its_negatives(histories: HistoryTensors) -> None:
-    owned = histories.to_dense().bool()
-    for batch in interaction_batches(histories, negatives=3).epoch(0):
-        user_B1 = batch.user_index_B[:, None].long()
-        is_owned_BK = owned[user_B1, batch.item_index_BK.long()]
-        has_negatives_B = histories.lengths()[user_B1[:, 0]] < NUM_ITEMS
-        assert is_owned_BK[:, 0].all()
-        assert not is_owned_BK[has_negatives_B, 1:].any()
-        assert batch.label_BK.expand(is_owned_BK.shape)[:, 0].eq(1.0).all()
-        assert batch.label_BK.expand(is_owned_BK.shape)[:, 1:].eq(0.0).all()
-
-
 def test_shuffled_samples_of_an_interaction_part(ordinary: HistoryTensors) -> None:
     """A batch of a tenth of the samples holds about a tenth of the positives."""
     batches = interaction_batches(ordinary, 100, layout="shuffled")
     shares = [batch.label_BK.mean().item() for batch in batches.epoch(0)]
     assert min(shares[:-1]) > 0.0
     assert max(shares[:-1]) < 0.5
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_weights_make_a_mean(ordinary: HistoryTensors, layout: str) -> None:
-    for batch in interaction_batches(ordinary, layout=layout).epoch(0):
-        weights = [weight for _, weight in samples_of(batch)]
-        assert sum(weights) == pytest.approx(1.0)
-        assert len(set(weights)) == 1
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -171,17 +141,6 @@ def test_negatives_and_order_are_fresh_in_every_epoch(
     assert first_users[0] != first_users[1]
 
 
-def test_negatives_cover_what_users_do_not_have(ordinary: HistoryTensors) -> None:
-    batches = interaction_batches(ordinary)
-    samples: Counter[Sample] = Counter()
-    for epoch in range(30):
-        samples += epoch_samples(batches, epoch)
-    found = {(user, item) for user, item, label in samples if label == 0.0}
-    absent = (~ordinary.to_dense().bool()).nonzero().tolist()
-    expected = {(user, item) for user, item in absent if ordinary.lengths()[user] > 0}
-    assert found == expected
-
-
 def test_unverified_negatives_may_be_positives(histories: HistoryTensors) -> None:
     owned = histories.to_dense().bool()
     batches = interaction_batches(histories, verified_negatives=False)
@@ -203,16 +162,8 @@ def test_the_seed_decides_everything(histories: HistoryTensors, layout: str) -> 
     assert epoch(3) != epoch(4)
 
 
-def test_an_epoch_can_be_had_without_those_before_it(histories: HistoryTensors) -> None:
-    """What resuming stands on."""
-    straight = interaction_batches(histories)
-    for epoch in range(3):
-        expected = [samples_of(batch) for batch in straight.epoch(epoch)]
-    assert [samples_of(batch) for batch in interaction_batches(histories).epoch(2)] == expected
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("at_once", [80, 130, 1 << 14])
+@pytest.mark.parametrize("at_once", [130, 1 << 14])
 def test_small_batches_drawn_together_are_those_drawn_alone(
     histories: HistoryTensors, layout: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,12 +176,6 @@ def test_small_batches_drawn_together_are_those_drawn_alone(
         assert samples_of(ours) == samples_of(theirs)
         assert ours.first_row == theirs.first_row
         assert ours.dropout_key == theirs.dropout_key
-
-
-def test_every_update_has_dropout_of_its_own(histories: HistoryTensors) -> None:
-    batches = interaction_batches(histories)
-    keys = [batch.dropout_key.item() for epoch in range(3) for batch in batches.epoch(epoch)]
-    assert len(set(keys)) == 3 * batches.num_batches
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -279,8 +224,9 @@ def in_parts(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("batch_size", [1, 7, 64, 10**9])
-@pytest.mark.parametrize("bounds", [[0, 9, 23], [0, 1, 2, 22, 23], [0, 23, 23]])
+@pytest.mark.parametrize(
+    ("batch_size", "bounds"), [(7, [0, 9, 23]), (64, [0, 1, 2, 22, 23]), (10**9, [0, 23, 23])]
+)
 def test_parts_of_the_users_have_the_slices_of_every_batch(
     histories: HistoryTensors,
     layout: str,
@@ -305,7 +251,7 @@ def test_parts_of_the_users_have_the_slices_of_every_batch(
         assert start == len(batch.user_index_B)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, NUM_USERS, 10**9])
+@pytest.mark.parametrize("batch_size", [7, 10**9])
 def test_every_user_once_per_epoch(histories: HistoryTensors, batch_size: int) -> None:
     batches = HistoryBatches(histories, batch_size, seed=3)
     expected = sorted(tuple(row.nonzero().flatten().tolist()) for row in histories.to_dense())
@@ -336,16 +282,8 @@ def test_histories_are_shuffled_by_seed_and_epoch(histories: HistoryTensors) -> 
     assert order(1, 0) != order(1, 1)
 
 
-def test_one_interaction_is_enough() -> None:
-    histories = histories_of([{1}], 3)
-    (batch,) = interaction_batches(histories, 10**6).epoch(0)
-    assert batch.num_samples == 5
-    (whole,) = HistoryBatches(histories, 10**6, seed=1).epoch(0)
-    assert whole.num_samples == 1
-
-
 @pytest.mark.parametrize("kind", [*LAYOUTS, "histories"])
-@pytest.mark.parametrize("first_batch", [0, 1, 3, -1])
+@pytest.mark.parametrize("first_batch", [0, 3, -1])
 def test_an_epoch_may_begin_at_any_batch(
     kind: str, first_batch: int, histories: HistoryTensors
 ) -> None:

@@ -72,26 +72,11 @@ def test_the_prior_weighs_by_loss_and_scores(
     assert model.eval()._prior().weight == pytest.approx(weight)
 
 
-def test_the_model_itself_stays_as_it_is(model: NeuMF, histories: HistoryTensors) -> None:
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.fold_in(histories)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(parameter.requires_grad for parameter in model.parameters())
-
-
-def test_fitting_works_where_gradients_are_off(model: NeuMF, histories: HistoryTensors) -> None:
-    expected = model.score_catalogue(model.fold_in(histories))
-    with torch.no_grad():
-        assert torch.equal(model.score_catalogue(model.fold_in(histories)), expected)
-
-
-@pytest.mark.parametrize("at_once", [200, 400])
 def test_answers_do_not_depend_on_shares(
-    model: NeuMF, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch, at_once: int
+    model: NeuMF, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = model.fold_in(histories).parts
-    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", at_once)
+    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 200)
     torch.testing.assert_close(model.fold_in(histories).parts, expected, rtol=1e-3, atol=1e-4)
 
 
@@ -158,23 +143,6 @@ def test_fewer_negatives_of_softmax_count_as_much_as_all(
     fewer = model.fold_in(history).parts
     assert drawn == [4, 2]
     torch.testing.assert_close(fewer, expected, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 30, 1000])
-def test_shares_cover_every_user_once_within_bounds(
-    histories: HistoryTensors, at_once: int
-) -> None:
-    shares = list(fold_in._shares(histories, at_once))
-    assert [user for share in shares for user in range(*share)] == list(range(len(histories)))
-    for start, stop in shares:
-        size = int(histories.offsets[stop] - histories.offsets[start])
-        assert size <= at_once or stop == start + 1
-
-
-def test_nobody_to_fit(model: NeuMF) -> None:
-    state = model.fold_in(histories_of([], NUM_ITEMS))
-    assert len(state) == 0
-    assert model.score_catalogue(state).shape == (0, NUM_ITEMS)
 
 
 def test_negatives_are_not_in_the_history(histories: HistoryTensors) -> None:

@@ -24,9 +24,7 @@ TOWER: dict[str, Any] = {"layers": (8, 6), "dropout": 0.0}
 CONFIGS: dict[str, Config] = {
     "cosine": GMFConfig(factors=5, temperature=0.2),
     "neumf, softmax": NeuMFConfig(factors=5, loss="softmax", **TOWER),
-    "mlp, softmax": MLPConfig(loss="softmax", **TOWER),
     "cosine, adjusted": GMFConfig(factors=5, logit_adjustment=0.4),
-    "neumf, adjusted": NeuMFConfig(factors=5, loss="softmax", logit_adjustment=0.4, **TOWER),
     "mlp, adjusted": MLPConfig(loss="softmax", logit_adjustment=1.0, **TOWER),
 }
 
@@ -125,13 +123,12 @@ def test_new_users_are_fitted_to_their_histories(model: NeuMF) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("negatives", [4, 9])
 def test_new_users_are_fitted_by_the_negatives_of_training(
-    negatives: int, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
+    histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from foretaste.models.neumf import fold_in
 
-    config = GMFConfig(factors=5, negatives=negatives)
+    config = GMFConfig(factors=5, negatives=9)
     model, shapes = make_model(config).float(), []
     loss = fold_in.chunked.loss
 
@@ -141,7 +138,7 @@ def test_new_users_are_fitted_by_the_negatives_of_training(
 
     monkeypatch.setattr(fold_in.chunked, "loss", noted)
     model.eval().fold_in(histories[:2])
-    assert set(shapes) == {(1 + negatives, "softmax")}
+    assert set(shapes) == {(10, "softmax")}
 
 
 def test_output_weights_of_cosines_stay_one(histories: HistoryTensors) -> None:

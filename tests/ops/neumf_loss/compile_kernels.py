@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from foretaste.ops.neumf_loss.inputs import TowerDropout
-from foretaste.ops.neumf_loss.triton import loss as triton_loss
+from foretaste.ops.triton import neumf_loss as triton_loss
 from foretaste.ops.triton import segments as triton_segments
 from tests.ops.neumf_loss.test_chunked import Shape, make_inputs, make_samples
 

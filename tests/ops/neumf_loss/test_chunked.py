@@ -83,7 +83,7 @@ def gradients(loss: Tensor, inputs: InteractionInputs) -> list[Tensor]:
     return [gradient.double() for gradient in found]
 
 
-@pytest.fixture(params=[1, 7, 64, 1 << 14])
+@pytest.fixture(params=[7, 1 << 14])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Samples at once: one row, some that do not divide the rows, and everything.
 
@@ -99,7 +99,7 @@ def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 @pytest.mark.usefixtures("chunk")
-@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.5, 0), (0.2, 3 << 30)])
+@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.2, 3 << 30)])
 def test_loss_and_gradients_are_the_plain_ones(
     shape: Shape,
     rate: float,
@@ -117,21 +117,6 @@ def test_loss_and_gradients_are_the_plain_ones(
     found = chunked.loss(inputs, samples, dropout)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
-
-
-def test_no_dropout_is_dropout_of_rate_zero(generator: torch.Generator) -> None:
-    inputs = make_inputs(Shape(), generator, dtype=torch.float64)
-    samples = make_samples(Shape(), generator)
-    without = chunked.loss(inputs, samples)
-    assert torch.equal(without, chunked.loss(inputs, samples, TowerDropout(0.0, key=1)))
-    assert not torch.equal(without, chunked.loss(inputs, samples, TowerDropout(0.5, key=1)))
-
-
-def test_the_step_decides_what_is_dropped(generator: torch.Generator) -> None:
-    inputs = make_inputs(Shape(), generator, dtype=torch.float64)
-    samples = make_samples(Shape(), generator)
-    losses = {chunked.loss(inputs, samples, TowerDropout(0.5, key)).item() for key in range(5)}
-    assert len(losses) == 5
 
 
 def test_upstream_gradients_scale_every_gradient(generator: torch.Generator) -> None:
@@ -161,9 +146,8 @@ def test_weightless_samples_leave_no_gradient(generator: torch.Generator) -> Non
     assert all(gradient.eq(0.0).all() for gradient in gradients(loss, inputs))
 
 
-@pytest.mark.parametrize("scale", [50.0, 1000.0])
-def test_large_logits_stay_finite(scale: float, generator: torch.Generator) -> None:
-    inputs = make_inputs(Shape(), generator, scale=scale, dtype=torch.float32)
+def test_large_logits_stay_finite(generator: torch.Generator) -> None:
+    inputs = make_inputs(Shape(), generator, scale=1000.0, dtype=torch.float32)
     samples = make_samples(Shape(), generator)
     found, expected = chunked.loss(inputs, samples), reference.loss(inputs, samples)
     assert found.isfinite()
@@ -210,18 +194,7 @@ def test_nobody_and_nothing_asked(generator: torch.Generator) -> None:
     assert chunked.logits(inputs, torch.zeros(11, 0, dtype=torch.int64)).shape == (11, 0)
 
 
-def test_inputs_are_left_as_they_were(generator: torch.Generator) -> None:
-    inputs = make_inputs(Shape(), generator, dtype=torch.float32)
-    samples = make_samples(Shape(), generator)
-    before = [tensor.detach().clone() for tensor in inputs.tensors()]
-    chunked.loss(inputs, samples, TowerDropout(0.5, key=1)).backward()
-    chunked.logits(inputs, samples.item_index_BK)
-    chunked.catalogue_logits(inputs)
-    torch.testing.assert_close([tensor.detach() for tensor in inputs.tensors()], before)
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-@pytest.mark.parametrize("widths", [(96,), (96, 64, 33)])
+@pytest.mark.parametrize(("widths", "rate"), [((96,), 0.0), ((96, 64, 33), 0.5)])
 def test_bf16_is_as_accurate_as_plain_bf16(
     monkeypatch: pytest.MonkeyPatch, widths: tuple[int, ...], rate: float
 ) -> None:

@@ -56,11 +56,11 @@ def test_slopes_are_the_gradient(
 
 @pytest.mark.parametrize("objective", [BCE, SOFTMAX], ids=lambda each: each.name)
 @pytest.mark.parametrize(
-    "shape",
-    [Shape(), *(Shape(widths=(0,), candidates=k) for k in (1, 2, 5)), Shape(candidates=1)],
+    ("shape", "dense_items"),
+    [(Shape(), 0), (Shape(candidates=1), 0)]
+    + [(Shape(widths=(0,), candidates=k), dense) for k, dense in ((1, 0), (5, 0), (5, 1000))],
     ids=str,
 )
-@pytest.mark.parametrize("dense_items", [0, 1000])
 def test_chunks_have_the_plain_loss_and_gradients(
     objective: Objective,
     shape: Shape,

@@ -82,7 +82,7 @@ def test_the_tower_fits_the_chip(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NVIDIA's sizes on an A100, where weights are held twice, and on an H100."""
-    from foretaste.ops.neumf_loss.triton import loss as triton_loss
+    from foretaste.ops.triton import neumf_loss as triton_loss
 
     gpu = SimpleNamespace(shared_memory_per_multiprocessor=shared_bytes)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)

@@ -6,6 +6,7 @@ Not collected by its name: `test_triton` runs it through the interpreter in a pr
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ import triton.language as tl
 from foretaste.ops.dropout import drop_threshold, keep_mask
 from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, layer_keys
-from foretaste.ops.neumf_loss.triton import loss as triton_loss
 from foretaste.ops.triton import functions
+from foretaste.ops.triton import neumf_loss as triton_loss
 from foretaste.ops.triton.segments import Pieces, sum_rows
-from foretaste.ops.triton.support import is_interpreted, kernel, launch
+from foretaste.ops.triton.support import kernel, launch
 from tests.ops.cases import rms
 from tests.ops.neumf_loss.test_chunked import (
     Shape,
@@ -39,14 +40,15 @@ SHAPES = {
     "mlp": Shape(rows=30, candidates=5, items=9, factors=0, widths=(24, 16)),
 }
 SEEDS = range(4)
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = [torch.float32, torch.float16]
-if not is_interpreted():  # whose products of bfloat16 are wrong
+if not IS_INTERPRETED:  # whose products of bfloat16 are wrong
     DTYPES.append(torch.bfloat16)
 
 
 @pytest.fixture
 def device() -> torch.device:
-    return torch.device("cpu" if is_interpreted() else "cuda")
+    return torch.device("cpu" if IS_INTERPRETED else "cuda")
 
 
 def placed(samples: Samples, device: torch.device) -> Samples:

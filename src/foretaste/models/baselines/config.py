@@ -117,10 +117,5 @@ class IALSConfig(ModelConfig):
     inverse.)"""
 
     regularization: _Weight | Literal["auto"] = "auto"
-    """Weight of the squared vectors, each times its row's interactions to the power of `nu`, all
-    times one factor that keeps the sum of these as it is for a `nu` of 1. auto goes by the items'
-    popularity: higher where few items have most of it."""
-
-    nu: Annotated[float, Range(at_least=0, at_most=1)] = 1.0
-    """Power of the regularization's growth with the row's interactions, and unobserved pairs by
-    their weight; 0 regularizes all rows alike."""
+    """Weight of the squared vectors, each times its row's interactions, and unobserved pairs by
+    their weight. auto goes by the items' popularity: higher where few items have most of it."""

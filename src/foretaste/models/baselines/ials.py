@@ -59,10 +59,9 @@ class IALS(SweepModel):
     With vectors w of users and h of items, the loss is::
 
         sum over interactions of (w.h - 1)² + a * sum over all pairs of (w.h)²
-            + ridge * (sum over users of n^nu |w|² + sum over items of n^nu |h|²)
+            + regularization * (sum over users of n |w|² + sum over items of n |h|²)
 
-    where a is the weight of unobserved pairs, n a row's interactions and a times its pairs, and
-    the ridge `regularization`, scaled so that a smaller nu regularizes as much on the whole.
+    where a is the weight of unobserved pairs and n a row's interactions and a times its pairs.
     """
 
     name = "ials"
@@ -124,29 +123,13 @@ class IALS(SweepModel):
 
     @property
     def regularization(self) -> float:
-        """The weight of squared vectors where nu is 1: as set or, for ``auto``, by popularity."""
+        """The weight of squared vectors: as set or, for ``auto``, by popularity."""
         if self.config.regularization != "auto":
             weight: float = self.config.regularization
             return weight
         count_I = self.item_count_I.double()
         share: float = (count_I.norm() / count_I.sum().clamp(min=1.0)).item()
         return max(_AUTO_REGULARIZATION * share, 1e-12)
-
-    @property
-    def ridge(self) -> float:
-        """The factor of n^nu: `regularization` times the sum of n over that of n^nu.
-
-        The sums are over users and items (Rendle et al. 2022), users taken as equally active.
-        """
-        count_I = self.item_count_I.double()
-        item_I = count_I + self.unobserved_weight * self.num_users
-        user = item_I.sum() / self.num_users
-
-        def total(power: float) -> Tensor:
-            return item_I.pow(power).sum() + self.num_users * user.pow(power)
-
-        growth: float = (total(1.0) / total(self.config.nu)).item()
-        return self.regularization * growth
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
@@ -172,7 +155,7 @@ class IALS(SweepModel):
         """Set the users' vectors to the best ones for the items' as they stand; returns what their
         squared vectors add to the loss."""
         weight = self.unobserved_weight
-        ridge_U = self._ridges(batch.histories, weight, self.ridge)
+        ridge_U = self._ridges(batch.histories, weight, self.regularization)
         fixed = FixedVectors.of(self.item_factors)
         users_UD, _ = solve_rows(fixed, batch.histories, weight, ridge_U)
         self.user_factors.copy_(users_UD)
@@ -184,22 +167,19 @@ class IALS(SweepModel):
     def _solve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
         """The best vectors of the items of a batch for all ``users``, and the loss of each item."""
         weight = self.unobserved_weight
-        ridge_I = self._ridges(batch.of_items, weight, self.ridge)
+        ridge_I = self._ridges(batch.of_items, weight, self.regularization)
         return solve_rows(users, batch.of_items, weight, ridge_I)
 
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
         num_pairs = unobserved_weight * histories.num_items
-        count_R = histories.lengths().double() + num_pairs
-        ridge_R: Tensor = ridge * count_R**self.config.nu
-        return ridge_R
+        return ridge * (histories.lengths().double() + num_pairs)
 
     @torch.no_grad()
     def scorer(self, *, known_users: bool) -> Scorer:
         if known_users:
             return VectorScorer(self.user_factors.detach(), self.item_factors.detach())
-        items, unobserved_weight, ridge = self._for_new_users()
-        return FoldInScorer(items, unobserved_weight, ridge, self.config.nu)
+        return FoldInScorer(*self._for_new_users())
 
     def item_vectors(self) -> Tensor:
         return self.item_factors.detach()
@@ -214,12 +194,14 @@ class IALS(SweepModel):
         return (solve_rows(items, histories, weight, ridge_B)[0],)
 
     def _for_new_users(self) -> tuple[FixedVectors, float, float]:
-        """The items as they stand, `unobserved_weight` and `ridge`; kept until the mode is set or
-        weights are loaded."""
+        """The items as they stand, `unobserved_weight` and `regularization`.
+
+        Kept until the mode is set or weights are loaded.
+        """
         frozen = self._frozen
         if frozen is None or self.training or frozen[0].vector_ND.device != self.device:
             items = FixedVectors.of(self.item_factors)
-            frozen = self._frozen = items, self.unobserved_weight, self.ridge
+            frozen = self._frozen = items, self.unobserved_weight, self.regularization
         return frozen
 
     def _score_catalogue(self, state: UserState) -> Tensor:

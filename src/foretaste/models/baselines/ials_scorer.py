@@ -47,16 +47,13 @@ class FoldInScorer(Scorer):
     Linear Systems", section 6.11.3). It is at most twice the width, in which exact steps would end.
     """
 
-    def __init__(
-        self, items: FixedVectors, unobserved_weight: float, ridge: float, nu: float
-    ) -> None:
+    def __init__(self, items: FixedVectors, unobserved_weight: float, ridge: float) -> None:
         """UnsupportedError where more steps are needed than a program has room for."""
         super().__init__()
         item_ID = items.vector_ND[:-1].clone()
-        self.num_pairs, self.nu = unobserved_weight * len(item_ID), nu
-        self.ridge = ridge
+        self.num_pairs, self.ridge = unobserved_weight * len(item_ID), ridge
         shared_D = unobserved_weight * items.eigenvalue_D
-        least_D = shared_D + ridge * self.num_pairs**nu
+        least_D = shared_D + ridge * self.num_pairs
         condition = 1.0 + float((items.eigenvalue_D / least_D).max())
         self.num_steps = min(_steps(condition), 2 * item_ID.shape[1])
         if self.num_steps > _MOST_STEPS:
@@ -72,7 +69,7 @@ class FoldInScorer(Scorer):
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
         count_B1 = known_BI.sum(1, keepdim=True) + self.num_pairs
-        scale_BD = (self.shared_D + self.ridge * count_B1**self.nu).rsqrt()
+        scale_BD = (self.shared_D + self.ridge * count_B1).rsqrt()
         residual_BD = direction_BD = (known_BI @ self.item_ID) * scale_BD
         solution_BD = torch.zeros_like(residual_BD)
         square_B1 = residual_BD.square().sum(1, keepdim=True)

@@ -140,16 +140,11 @@ class HistoryBatches:
 
     def _rows(self, user_B: Tensor, num_entries: int, is_full: bool) -> HistoryTensors:
         """The histories of some users, who have ``num_entries`` interactions together here."""
-        histories = self.histories
-        start_B = histories.offsets[user_B]
-        length_B = histories.offsets[user_B + 1] - start_B
-        offsets = F.pad(length_B.cumsum(0), (1, 0))
-        shift_N = torch.repeat_interleave(start_B - offsets[:-1], length_B, output_size=num_entries)
-        position_N = shift_N.add_(torch.arange(num_entries, device=shift_N.device))
-        item_index_N = histories.item_index.index_select(0, position_N)
+        rows = self.histories.rows(user_B, num_entries)
         if is_full and num_entries < self.num_entries:
-            item_index_N = F.pad(item_index_N, (0, self.num_entries - num_entries))
-        return HistoryTensors(offsets, item_index_N, histories.num_items)
+            padded_N = F.pad(rows.item_index, (0, self.num_entries - num_entries))
+            rows = replace(rows, item_index=padded_N)
+        return rows
 
 
 Phase = Literal["encoder", "decoder"]

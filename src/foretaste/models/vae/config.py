@@ -97,13 +97,10 @@ class _Divergence(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Norm(ModelConfig):
+class _Loss(ModelConfig):
     l2: Weight = 0.0
     """Weight of the squared norm of all weight matrices, added to the loss."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Softmax(ModelConfig):
     sampled_softmax: Count | None = None
     """Approximation for huge catalogues: train on this many sampled items, beside those of the
     batch's users, instead of all items; by default the loss is exact."""
@@ -111,7 +108,7 @@ class _Softmax(ModelConfig):
 
 # Fields come in the order of help and config.json from the last parent to the first.
 @dataclass(frozen=True, kw_only=True)
-class VAEConfig(_Softmax, _Norm, _Divergence, _Network):
+class VAEConfig(_Loss, _Divergence, _Network):
     """Mult-VAE: a variational autoencoder over histories.
 
     Liang et al. 2018, arXiv 1802.05814. It recommends to new users at once, from a history of
@@ -122,7 +119,7 @@ class VAEConfig(_Softmax, _Norm, _Divergence, _Network):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAEConfig(_Softmax, _Norm, _Network):
+class DAEConfig(_Loss, _Network):
     """Mult-DAE: the autoencoder without the variational part."""
 
     search_space = _SPACE
@@ -132,8 +129,20 @@ class DAEConfig(_Softmax, _Norm, _Network):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Alternation(ModelConfig):
+class RecVAEConfig(ModelConfig):
+    """RecVAE: a variational autoencoder whose prior keeps it near its own last encoder.
+
+    Shenbin et al. 2020, arXiv 1912.11160. Encoder and decoder learn in turn, and the KL weight
+    follows the length of the history.
+    """
+
     parallel = "data"
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "learning_rate": Between(2e-4, 3e-3, log=True),
+        "kl_weight": Between(0.001, 0.05, log=True),
+        "latent": Between(50, 400, log=True),
+        "dropout": Between(0.2, 0.8),
+    }
 
     width: Count = 600
     """Width of each of the encoder's five layers."""
@@ -150,18 +159,6 @@ class _Alternation(ModelConfig):
     encoder_passes: Count = 3
     """Passes over the data that train the encoder in an epoch, before one trains the decoder."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class RecVAEConfig(_Softmax, _Alternation):
-    """RecVAE: a variational autoencoder whose prior keeps it near its own last encoder.
-
-    Shenbin et al. 2020, arXiv 1912.11160. Encoder and decoder learn in turn, and the KL weight
-    follows the length of the history.
-    """
-
-    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
-        "learning_rate": Between(2e-4, 3e-3, log=True),
-        "kl_weight": Between(0.001, 0.05, log=True),
-        "latent": Between(50, 400, log=True),
-        "dropout": Between(0.2, 0.8),
-    }
+    sampled_softmax: Count | None = None
+    """Approximation for huge catalogues: train on this many sampled items, beside those of the
+    batch's users, instead of all items; by default the loss is exact."""

@@ -40,7 +40,7 @@ def loss(
         raise UnsupportedError(
             f"kernels is triton, and no kernel has the loss {samples.objective.name}; use auto"
         )
-    from foretaste.ops.neumf_loss.triton import loss as triton_loss
+    from foretaste.ops.triton import neumf_loss as triton_loss
 
     if not triton_loss.supports(inputs, samples, compute_dtype or inputs.item_tower_IH.dtype):
         raise UnsupportedError(

@@ -33,7 +33,7 @@ from foretaste.ops.softmax_loss.exponentials import (
 )
 
 if TYPE_CHECKING:
-    from foretaste.ops.softmax_loss.triton import TritonExponentials
+    from foretaste.ops.triton.softmax_loss import TritonExponentials
 
 _LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 _ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
@@ -153,7 +153,7 @@ class _Pass:
             num_items = max(1, len(self.inputs[1]))
             headroom = max(0, math.ceil(math.log2(num_items)) - _FLOAT16_BITS)
         if implementation == "triton":
-            from foretaste.ops.softmax_loss.triton import TritonExponentials
+            from foretaste.ops.triton.softmax_loss import TritonExponentials
 
             return None, TritonExponentials(targets, headroom)
         starts = [rows.start for rows in self.chunks]

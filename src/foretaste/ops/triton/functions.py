@@ -18,11 +18,9 @@ _PURPOSE = tl.constexpr(int(Purpose.DROPOUT))
 
 
 @kernel
-def load_vector(
-    pointer: tl.tensor, WIDTH: tl.constexpr, PADDED: tl.constexpr, first: tl.tensor = 0
-) -> tl.tensor:
-    """``PADDED`` numbers from ``first`` on of a vector, float32; zeros beyond its ``WIDTH``."""
-    column_W = tl.arange(0, PADDED) + first
+def load_vector(pointer: tl.tensor, WIDTH: tl.constexpr, PADDED: tl.constexpr) -> tl.tensor:
+    """``PADDED`` numbers of a vector, float32; zeros beyond its ``WIDTH``."""
+    column_W = tl.arange(0, PADDED)
     return tl.load(pointer + column_W, mask=column_W < WIDTH, other=0.0).to(tl.float32)
 
 

@@ -37,14 +37,6 @@ def can_run(device: torch.device) -> bool:
     )
 
 
-@cache
-def is_interpreted() -> bool:
-    """True if kernels run in Triton's interpreter, on the CPU."""
-    from triton.runtime.interpreter import InterpretedFunction
-
-    return isinstance(kernel(is_interpreted.__wrapped__), InterpretedFunction)
-
-
 def kernel(function: _Function) -> _Function:
     """``triton.jit``: a kernel to launch, or a function for kernels to call."""
     import triton

@@ -1,7 +1,7 @@
 """The interaction on a CUDA GPU: loss and gradients from one fused kernel, sums without atomics.
 
 A tile of samples is gathered, sent forward through the tower, compared with its labels and sent
-backward again in one visit (`loss_kernel`); only the activations and gradients that weight
+backward again in one visit (`neumf_kernel`); only the activations and gradients that weight
 gradients are computed from leave the chip. Those are products over all samples, left to cuBLAS;
 sums by item go through a sorted order (`triton.segments`), sums over a row's candidates happen in
 the tile.
@@ -29,7 +29,9 @@ Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -38,22 +40,26 @@ from torch import Tensor
 from foretaste.ops.dense import product_of_samples
 from foretaste.ops.dropout import drop_threshold, keep_rate
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
-from foretaste.ops.neumf_loss.triton.loss_kernel import Compared, Written, interaction_step
-from foretaste.ops.neumf_loss.triton.tower import (
-    DTYPES,
+from foretaste.ops.precomputed_gradients import with_gradients
+from foretaste.ops.random import from_row, key_on
+from foretaste.ops.triton.neumf_kernel import (
+    Compared,
     Shape,
     Tables,
     Weights,
-    constants,
-    float32_precision,
-    padded,
-    widths_of,
+    Written,
+    interaction_step,
 )
-from foretaste.ops.precomputed_gradients import with_gradients
-from foretaste.ops.random import from_row, key_on
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import launch
 
+_DTYPES = {
+    torch.float32: tl.float32,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+}
+_NARROWEST = 16
+"""The least width `tl.dot` multiplies."""
 _BLOCK = 64
 _CHUNK = 64
 _NUM_WARPS = 4
@@ -90,20 +96,20 @@ def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) ->
     NVIDIA's sizes in half precision need a GPU of compute capability 9.0 (H100) or newer, where
     products read weights as they are; older ones hold them twice, once transposed.
     """
-    widths = widths_of(inputs)
+    widths = _widths_of(inputs)
     capability, shared_limit = (0, 0), _UNLIMITED
     if inputs.device.type == "cuda":
         capability = torch.cuda.get_device_capability(inputs.device)
         processor = torch.cuda.get_device_properties(inputs.device)
         shared_limit = processor.shared_memory_per_multiprocessor - _RESERVED_BYTES
     copies = 1 if dtype.itemsize == 2 and capability >= (9, 0) else 2
-    num_weights = sum(padded(width) * padded(after) for width, after in pairwise(widths))
+    num_weights = sum(_padded(width) * _padded(after) for width, after in pairwise(widths))
     # the weights, and a tile on its way between layouts
-    shared_bytes = dtype.itemsize * (copies * num_weights + _BLOCK * padded(max(widths)))
+    shared_bytes = dtype.itemsize * (copies * num_weights + _BLOCK * _padded(max(widths)))
     return (
-        dtype in DTYPES
+        dtype in _DTYPES
         and samples.objective.name == "bce"
-        and all(tensor.dtype in DTYPES for tensor in inputs.tensors())
+        and all(tensor.dtype in _DTYPES for tensor in inputs.tensors())
         and samples.item_index_BK.shape[1] <= _BLOCK
         and max(*widths, inputs.output_product_F.numel()) <= _WIDEST
         and shared_bytes <= shared_limit
@@ -123,7 +129,7 @@ class _Step:
         self.inputs = inputs
         self.samples = samples
         self.dtype = dtype
-        self.widths = widths_of(inputs)
+        self.widths = _widths_of(inputs)
         dropout = dropout or TowerDropout(0.0, key=0)
         self.rate = dropout.rate
         key_1 = key_on(inputs.device, dropout.key)
@@ -183,9 +189,9 @@ class _Step:
             Compared(
                 samples.item_index_BK.contiguous(),
                 label_BK,
-                constants(label_BK.stride()),
+                _constants(label_BK.stride()),
                 weight_BK,
-                constants(weight_BK.stride()),
+                _constants(weight_BK.stride()),
                 self.loss_scale_2,
             ),
             Weights(
@@ -243,29 +249,29 @@ class _Step:
     def _sum_lengths(self) -> list[int]:
         """Lengths of each tile's sums: losses, slopes, output weights, biases (last first)."""
         factors = self.inputs.output_product_F.numel()
-        widths = [padded(width) for width in self.widths]
-        return [1, 1, padded(factors), widths[-1], *widths[:0:-1]]
+        widths = [_padded(width) for width in self.widths]
+        return [1, 1, _padded(factors), widths[-1], *widths[:0:-1]]
 
     def _shape(self) -> Shape:
         num_candidates = self.samples.item_index_BK.shape[1]
         num_factors = self.inputs.output_product_F.numel()
         tile_rows = _BLOCK // num_candidates
-        precision = float32_precision()
+        precision = _float32_precision()
         half = self.dtype.itemsize == 2
-        chunk = padded(self.widths[0])
+        chunk = _padded(self.widths[0])
         if len(self.widths) > 1:
             chunk = min(chunk, _CHUNK)
         return Shape(
             candidates=tl.constexpr(num_candidates),
             factors=tl.constexpr(num_factors),
-            padded_factors=tl.constexpr(padded(num_factors)),
-            widths=constants(self.widths),
-            padded=constants(padded(width) for width in self.widths),
+            padded_factors=tl.constexpr(_padded(num_factors)),
+            widths=_constants(self.widths),
+            padded=_constants(_padded(width) for width in self.widths),
             chunk=tl.constexpr(chunk),
             threshold=tl.constexpr(drop_threshold(self.rate)),
             block=tl.constexpr(_BLOCK),
-            padded_rows=tl.constexpr(padded(tile_rows)),
-            dtype=tl.constexpr(DTYPES[self.dtype]),
+            padded_rows=tl.constexpr(_padded(tile_rows)),
+            dtype=tl.constexpr(_DTYPES[self.dtype]),
             precision=tl.constexpr(precision),
             product_precision=tl.constexpr("tf32" if half else precision),
             num_sums=tl.constexpr(sum(self._sum_lengths())),
@@ -281,3 +287,23 @@ def _gradient_of(tensor: Tensor) -> Tensor:
     return torch.empty_like(
         tensor, dtype=_gradient_dtype(tensor), memory_format=torch.contiguous_format
     )
+
+
+def _constants(values: Iterable[int]) -> tuple[Any, ...]:
+    """Each value as a `tl.constexpr`."""
+    return tuple(tl.constexpr(value) for value in values)
+
+
+def _widths_of(inputs: InteractionInputs) -> list[int]:
+    """Widths of the tower's layers, the first included."""
+    return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
+
+
+def _padded(width: int) -> int:
+    """The least power of two that kernels can hold ``width`` columns in."""
+    return max(_NARROWEST, 1 << (width - 1).bit_length())
+
+
+def _float32_precision() -> str:
+    """Precision of float32 products, as `torch.backends.cuda.matmul.fp32_precision` has it."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"

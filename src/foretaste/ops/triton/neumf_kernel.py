@@ -1,7 +1,13 @@
 """The fused kernel: loss and gradients of tile after tile of samples, each visited once.
 
+As in `foretaste.ops.neumf_loss.tower`, relu and dropout share one mask, the activation's own
+zeros, and the scale of what dropout keeps is folded into the weights that follow. Columns that pad
+a width to a power of two hold zeros throughout. The first layer, the widest, is kept and sent
+backward in chunks of its columns: registers cannot hold a whole tile of it in float32.
+
 Shape suffixes: B rows, K candidates per row, I items, S samples of a tile, R padded rows of a tile,
-F factors and W some layer's width, both padded; H and D widths of the tower's first and last layer.
+F factors and W some layer's width, both padded, C columns of a chunk; H and D widths of the tower's
+first and last layer.
 """
 
 from __future__ import annotations
@@ -10,9 +16,70 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
-from foretaste.ops.neumf_loss.triton import tower
-from foretaste.ops.triton.functions import load_rows, load_vector, store_rows
+from foretaste.ops.triton.functions import (
+    keep_mask,
+    layer_key,
+    load_rows,
+    load_vector,
+    store_rows,
+)
 from foretaste.ops.triton.support import kernel
+
+
+class Tables(NamedTuple):
+    """Tables that samples gather their rows from."""
+
+    user_product_BF: Any
+    item_product_IF: Any
+    user_tower_BH: Any
+    item_tower_IH: Any
+
+
+class Weights(NamedTuple):
+    """Weights of the network; the scale of dropout is within ``hidden`` and ``output_tower_D``."""
+
+    output_product_F: Any
+    output_tower_D: Any
+    output_bias_1: Any
+    hidden: Any
+    biases: Any
+
+
+class Tile(NamedTuple):
+    """The samples of a tile: their rows and items, their number, and whether they are padding."""
+
+    row_S: Any
+    item_S: Any
+    sample_S: Any
+    valid_S: Any
+
+
+class Shape(NamedTuple):
+    """Sizes that a kernel is compiled for: every field a `tl.constexpr`, or a tuple of them."""
+
+    candidates: Any
+    factors: Any
+    padded_factors: Any
+    widths: Any
+    """Widths of the tower's layers, the first included."""
+    padded: Any
+    """Each of them padded to a power of two."""
+    chunk: Any
+    """Columns of the first layer in a chunk; all of them where it is the only layer."""
+    threshold: Any
+    """Random bytes below this drop an activation."""
+    block: Any
+    """Samples of a tile at most: it holds whole rows."""
+    padded_rows: Any
+    """Rows of a tile, padded to a power of two."""
+    dtype: Any
+    """Of the products and of the activations kept between them."""
+    precision: Any
+    """Of float32 products: ``ieee`` or ``tf32``."""
+    product_precision: Any
+    """The same for sums over a row's candidates, whose terms are float32 in any dtype."""
+    num_sums: Any
+    """Sums kept of each tile."""
 
 
 class Compared(NamedTuple):
@@ -57,8 +124,8 @@ def interaction_step(
         tl.load(dropout_2).to(tl.uint64, bitcast=True),
         tl.load(dropout_2 + 1).to(tl.uint64, bitcast=True),
     )
-    first_weights = tower.load_first_weights(weights.hidden, shape)
-    hidden = tower.load_weights(weights.hidden, shape)
+    first_weights = load_first_weights(weights.hidden, shape)
+    hidden = load_weights(weights.hidden, shape)
     TILE_ROWS: tl.constexpr = shape.block // shape.candidates
     for number in range(tl.program_id(0), tl.cdiv(num_rows, TILE_ROWS), tl.num_programs(0)):
         position_S = tl.arange(0, shape.block)
@@ -67,15 +134,15 @@ def interaction_step(
         candidate_S = position_S % shape.candidates
         sample_S = row_S.to(tl.int64) * shape.candidates + candidate_S
         item_S = tl.load(compared.item_index_BK + sample_S, mask=valid_S, other=0)
-        tile = tower.Tile(row_S, item_S, sample_S, valid_S)
+        tile = Tile(row_S, item_S, sample_S, valid_S)
         chunks = _first_layer(tables, written, tile, key, shape)
-        activations = tower.forward(
+        activations = forward(
             chunks, first_weights, hidden, weights.biases, key, tile.sample_S, shape
         )
         last_SW = (chunks + activations)[-1].to(tl.float32)
         output_F = load_vector(weights.output_product_F, shape.factors, shape.padded_factors)
         output_W = load_vector(weights.output_tower_D, shape.widths[-1], shape.padded[-1])
-        user_SF, item_SF = tower.gathered_product(tables, tile, 0, shape.padded_factors, shape)
+        user_SF, item_SF = _factors(tables, tile, shape)
         product_SF = user_SF * item_SF
         logit_S = tl.sum(product_SF * output_F[None, :], axis=1)
         logit_S += tl.sum(last_SW * output_W[None, :], axis=1)
@@ -94,7 +161,7 @@ def interaction_step(
         product_RF = inverse * _by_row(item_SF, shape.product_precision, shape)
         store_rows(written.user_product_BF, rows[0], rows[1], product_RF, 0, shape.factors)
         gradient_SW = slope_S[:, None] * output_W[None, :]
-        gradients = tower.backward(activations, gradient_SW, hidden, shape)
+        gradients = backward(activations, gradient_SW, hidden, shape)
         second_SW = ((gradient_SW,) + gradients)[-1]  # noqa: RUF005
         _write_samples(written, tile, slope_S, activations, gradients, sums, shape)
         _write_first_layer(written, tile, rows, chunks, first_weights, second_SW, inverse, shape)
@@ -106,14 +173,27 @@ def _first_layer(
 ) -> tl.tuple:
     """Gather both sides and activate their sum, chunk by chunk; weight gradients will need it."""
     WIDTH: tl.constexpr = shape.widths[0]
+    row_S, valid_S = tile.row_S, tile.valid_S
     chunks: tl.tuple = ()
     for number in tl.static_range(shape.padded[0] // shape.chunk):
         first = number * shape.chunk
-        chunk_SC = tower.first_chunk(tables, tile, key, first, shape)
+        user_SC = load_rows(tables.user_tower_BH, row_S, valid_S, first, shape.chunk, WIDTH)
+        item_SC = load_rows(tables.item_tower_IH, tile.item_S, valid_S, first, shape.chunk, WIDTH)
+        chunk_SC = activated(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
         if len(shape.widths) > 1:
-            store_rows(written.activations[0], tile.sample_S, tile.valid_S, chunk_SC, first, WIDTH)
+            store_rows(written.activations[0], tile.sample_S, valid_S, chunk_SC, first, WIDTH)
         chunks = chunks + (chunk_SC,)  # noqa: RUF005
     return chunks
+
+
+@kernel
+def _factors(tables: tl.tuple, tile: tl.tuple, shape: tl.tuple) -> tl.tuple:
+    """Factors of users and of items, [S, F] each."""
+    PADDED: tl.constexpr = shape.padded_factors
+    WIDTH: tl.constexpr = shape.factors
+    user_SF = load_rows(tables.user_product_BF, tile.row_S, tile.valid_S, 0, PADDED, WIDTH)
+    item_SF = load_rows(tables.item_product_IF, tile.item_S, tile.valid_S, 0, PADDED, WIDTH)
+    return user_SF, item_SF
 
 
 @kernel
@@ -202,7 +282,7 @@ def _write_first_layer(
             chunk_SC = load_rows(
                 written.activations[0], tile.sample_S, tile.valid_S, first, shape.chunk, WIDTH
             )
-        gradient_SC = tower.stopped(product_SC, chunk_SC, shape)
+        gradient_SC = stopped(product_SC, chunk_SC, shape)
         store_rows(written.gradients[-1], tile.sample_S, tile.valid_S, gradient_SC, first, WIDTH)
         gradient_RC = inverse * _by_row(gradient_SC, shape.precision, shape)
         store_rows(written.user_tower_BH, rows[0], rows[1], gradient_RC, first, WIDTH)
@@ -222,3 +302,135 @@ def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> t
 @kernel
 def _store_sum(pointer: tl.tensor, rows_SW: tl.tensor) -> None:
     tl.store(pointer + tl.arange(0, rows_SW.shape[1]), tl.sum(rows_SW, axis=0))
+
+
+@kernel
+def load_first_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
+    """The weights [out, C] that take the first layer's chunks to the second layer."""
+    loaded: tl.tuple = ()
+    if len(shape.widths) > 1:
+        for number in tl.static_range(shape.padded[0] // shape.chunk):
+            weight = load_weight(weights, 1, number * shape.chunk, shape.chunk, shape)
+            loaded = loaded + (weight,)  # noqa: RUF005
+    return loaded
+
+
+@kernel
+def load_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
+    """The weights [out, in] of the layers after the second."""
+    loaded: tl.tuple = ()
+    for n in tl.static_range(2, len(shape.widths)):
+        loaded = loaded + (load_weight(weights, n, 0, shape.padded[n - 1], shape),)  # noqa: RUF005
+    return loaded
+
+
+@kernel
+def load_weight(
+    weights: tl.tuple,
+    LAYER: tl.constexpr,
+    first: tl.tensor,
+    COLUMNS: tl.constexpr,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """Columns [out, C] from ``first`` on of the weights [out, in] of a layer."""
+    WIDTH: tl.constexpr = shape.widths[LAYER - 1]
+    row_W, column_C = tl.arange(0, shape.padded[LAYER]), tl.arange(0, COLUMNS) + first
+    mask_WC = (row_W < shape.widths[LAYER])[:, None] & (column_C < WIDTH)[None, :]
+    pointer_WC = weights[LAYER - 1] + row_W[:, None] * WIDTH + column_C[None, :]
+    return tl.load(pointer_WC, mask=mask_WC, other=0.0)
+
+
+@kernel
+def activated(
+    preactivation_SC: tl.tensor,
+    key: tl.tuple,
+    sample_S: tl.tensor,
+    LAYER: tl.constexpr,
+    first: tl.tensor,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """Relu, then dropout, of a layer's columns from ``first`` on.
+
+    ``key`` is the step's key of dropout, and what takes a stream to its first sample. Where
+    anything is dropped, ``first`` is a `tl.constexpr`.
+    """
+    activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if shape.threshold > 0:
+        keep_SC = keep_mask(
+            layer_key(key[0], LAYER) + key[1],
+            sample_S,
+            first,
+            preactivation_SC.shape[1],
+            shape.threshold,
+        )
+        activation_SC = tl.where(keep_SC, activation_SC, 0.0)
+    return activation_SC.to(shape.dtype)
+
+
+@kernel
+def next_activation(
+    product_SW: tl.tensor,
+    biases: tl.tuple,
+    key: tl.tuple,
+    sample_S: tl.tensor,
+    LAYER: tl.constexpr,
+    shape: tl.tuple,
+) -> tl.tensor:
+    """The activation of a layer after the first, from the product with its weights."""
+    bias_W = load_vector(biases[LAYER - 1], shape.widths[LAYER], shape.padded[LAYER])
+    return activated(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
+
+
+@kernel
+def forward(
+    chunks: tl.tuple,
+    first_weights: tl.tuple,
+    weights: tl.tuple,
+    biases: tl.tuple,
+    key: tl.tuple,
+    sample_S: tl.tensor,
+    shape: tl.tuple,
+) -> tl.tuple:
+    """The activations [S, W] of the layers after the first, from the chunks of the first."""
+    activations: tl.tuple = ()
+    if len(shape.widths) > 1:
+        product_SW = tl.zeros((shape.block, shape.padded[1]), tl.float32)
+        for number in tl.static_range(len(chunks)):
+            weight_CW = tl.trans(first_weights[number])
+            product_SW = tl.dot(
+                chunks[number], weight_CW, product_SW, input_precision=shape.precision
+            )
+        activations = (next_activation(product_SW, biases, key, sample_S, 1, shape),)
+        for n in tl.static_range(2, len(shape.widths)):
+            product_SW = tl.dot(
+                activations[n - 2], tl.trans(weights[n - 2]), input_precision=shape.precision
+            )
+            next_SW = next_activation(product_SW, biases, key, sample_S, n, shape)
+            activations = activations + (next_SW,)  # noqa: RUF005
+    return activations
+
+
+@kernel
+def backward(
+    activations: tl.tuple, gradient_SW: tl.tensor, weights: tl.tuple, shape: tl.tuple
+) -> tl.tuple:
+    """Gradients [S, W] of the preactivations of the layers after the first, last layer first.
+
+    ``gradient_SW`` is the gradient of the last activation.
+    """
+    gradients: tl.tuple = ()
+    if len(shape.widths) > 1:
+        gradients = (stopped(gradient_SW, activations[-1], shape),)
+        for step in tl.static_range(len(weights)):
+            product_SW = tl.dot(
+                gradients[step], weights[-1 - step], input_precision=shape.precision
+            )
+            stopped_SW = stopped(product_SW, activations[-2 - step], shape)
+            gradients = gradients + (stopped_SW,)  # noqa: RUF005
+    return gradients
+
+
+@kernel
+def stopped(gradient_SC: tl.tensor, activation_SC: tl.tensor, shape: tl.tuple) -> tl.tensor:
+    """The gradient, but zero where relu or dropout made the activation zero."""
+    return tl.where(activation_SC > 0, gradient_SC, 0.0).to(shape.dtype)
