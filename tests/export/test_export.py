@@ -169,9 +169,9 @@ def test_ials_folds_in_as_the_model_does(
 ) -> None:
     vector_ID = torch.randn(40, factors, generator=generator)
     items = FixedVectors.of(vector_ID)
-    scorer = FoldInScorer(items, unobserved_weight, 0.01, 0.5)
+    scorer = FoldInScorer(items, unobserved_weight, 0.01)
     histories = histories_of([[], [5], [1, 2, 3], list(range(40)), [0, 39, 7, 11]], 40)
-    ridge_B = 0.01 * (histories.lengths().double() + unobserved_weight * 40) ** 0.5
+    ridge_B = 0.01 * (histories.lengths().double() + unobserved_weight * 40)
     solution_BD, _ = solve_rows(items, histories, unobserved_weight, ridge_B)
     found_BI = scorer(histories.to_dense(), None)
     torch.testing.assert_close(found_BI, solution_BD @ vector_ID.T, rtol=1e-4, atol=1e-4)
@@ -179,10 +179,10 @@ def test_ials_folds_in_as_the_model_does(
 
 def test_ials_takes_more_steps_the_less_is_unobserved(generator: torch.Generator) -> None:
     items = FixedVectors.of(torch.randn(400, 200, generator=generator))
-    few, more = (FoldInScorer(items, weight, 0.01, 1.0).num_steps for weight in (0.5, 0.05))
+    few, more = (FoldInScorer(items, weight, 0.01).num_steps for weight in (0.5, 0.05))
     assert 5 < few < more < 100
     with pytest.raises(UnsupportedError, match="a program has room for 256; train it with"):
-        FoldInScorer(items, 1e-6, 0.01, 1.0)
+        FoldInScorer(items, 1e-6, 0.01)
 
 
 def test_chunks_cover_the_catalogue() -> None:
