@@ -289,7 +289,7 @@ FAULTS = [
         "return 1.0 - drop_threshold(rate, num_bits) / (1 << num_bits)",
         "return 1.0 - rate",
     ),
-    Fault("random", "ops/dropout.py", "(row_B << 32) - first_word_B", "(row_B << 32)"),
+    Fault("loss", "ops/dropout.py", "(row_B << 32) - first_word_B", "(row_B << 32)"),
     Fault(
         "random",
         "ops/dropout.py",
