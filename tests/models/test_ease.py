@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.errors import TrainingError, UnsupportedError
+from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.models.baselines import ease, item_weights
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.ease import Ease
@@ -35,7 +35,7 @@ def plain_weights(matrix: np.ndarray, l2: float) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("l2", [0.1, 500.0])
+@pytest.mark.parametrize("l2", [0.1, 5.0, 500.0])
 def test_weights_equal_the_plain_solution(dense: np.ndarray, l2: float) -> None:
     weights = fitted(dense, l2).weight_II.numpy()
     assert np.abs(weights - plain_weights(dense, l2)).max() < 1e-6
@@ -121,6 +121,20 @@ def test_scores_are_the_summed_weights_of_the_history(dense: np.ndarray) -> None
     assert torch.equal(model.score_catalogue(state[5:9]), scores[5:9])
 
 
+def test_new_users_are_answered_as_known_ones(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    histories = of_matrix(dense)
+    known = model.score_catalogue(model.user_state(torch.arange(NUM_USERS), histories))
+    assert torch.equal(known, model.score_catalogue(model.fold_in(histories)))
+
+
+def test_users_without_any_history(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    nothing = of_matrix(np.zeros((2, NUM_ITEMS)))
+    scores = model.score_catalogue(model.fold_in(nothing))
+    assert torch.equal(scores, model.item_count_I.expand(2, -1))
+
+
 def test_similarity_is_the_weights_above_zero(dense: np.ndarray) -> None:
     model = fitted(dense)
     items = torch.tensor([4, 0])
@@ -152,6 +166,14 @@ def test_items_without_a_relation_to_the_history_follow_by_popularity() -> None:
     assert torch.equal(exported[0], scores)
 
 
+def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
+    model = fitted(dense)
+    loaded = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
+    loaded.load_state_dict(model.state_dict())
+    state = model.fold_in(of_matrix(dense))
+    assert torch.equal(model.score_catalogue(state), loaded.score_catalogue(state))
+
+
 def test_a_catalogue_too_large_is_refused(
     dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +189,22 @@ def test_a_catalogue_too_large_is_refused(
         check_model_fits("ease", config, NUM_USERS, NUM_ITEMS, cpu, to_train=True)
 
 
-def test_the_work_of_fitting_is_noted_beforehand() -> None:
-    note = "inverting a 9,000 × 9,000 matrix, which takes about 1.0 GiB of memory"
-    assert Ease(EaseConfig(), 10, 9_000).fitting_note() == note
+def test_the_work_of_fitting_is_noted_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time and what is quicker too, where it takes long or much of the memory."""
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 3 << 30)
+    size = "inverting a 9,000 × 9,000 matrix, which takes about 1.0 GiB of memory"
+    assert Ease(EaseConfig(), 10, 9_000).fitting_note() == size
+    monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 1 << 30)
+    said = f"{size} and about 0:00:45; ials takes a small part of both"
+    assert Ease(EaseConfig(), 10, 9_000).fitting_note() == said
+    monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 3 << 30)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    said = f"{size} and about 0:01:29; ials takes a small part of both"
+    assert Ease(EaseConfig(), 10, 9_000).fitting_note() == said
+
+
+@pytest.mark.parametrize("l2", [0.0, -1.0, float("nan"), float("inf")])
+def test_l2_must_be_positive(l2: float) -> None:
+    with pytest.raises(SettingError, match="l2 is"):
+        EaseConfig(l2=l2)

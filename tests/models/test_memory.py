@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from foretaste._util.process import Launch
 from foretaste.errors import UnsupportedError
+from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.memory import check_model_fits
-from foretaste.models.registry import MODEL_NAMES, build_model, config_class
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
+from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.recvae import RecVAE
 
 CPU = torch.device("cpu")
@@ -32,6 +38,30 @@ def test_the_size_is_that_of_the_model_that_is_made(
         monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_, free=free: free - 1)
         with pytest.raises(UnsupportedError, match=rf"{name} for 50 users and 30 items with "):
             check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**62, 2**40, 2**31])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: VAEConfig(latent=size),
+        lambda size: VAEConfig(hidden=(size,)),
+        lambda size: DAEConfig(latent=size),
+        lambda size: RecVAEConfig(latent=size),
+        lambda size: GMFConfig(factors=size),
+        lambda size: NeuMFConfig(factors=size),
+        lambda size: MLPConfig(layers=(size // 2 * 2, 8)),
+        lambda size: IALSConfig(factors=size),
+    ],
+)
+@pytest.mark.parametrize("to_train", [False, True])
+def test_no_size_is_too_large_to_be_checked(
+    make: Callable[[int], Any], size: int, to_train: bool
+) -> None:
+    config = make(size)
+    (name,) = [name for name in MODEL_NAMES if config_class(name) is type(config)]
+    with pytest.raises(UnsupportedError, match=f"{name} for 50 users and 30 items .* memory"):
+        check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +102,23 @@ def test_an_average_of_the_weights_is_counted(monkeypatch: pytest.MonkeyPatch) -
         check_model_fits("gmf", config, 50, 30, CPU, to_train=True, has_average=True)
 
 
+@pytest.mark.parametrize("width", [10**9, 10**18, 2**62])
 @pytest.mark.parametrize(
-    ("name", "setting"), [("neumf", "factors"), ("dae", "latent"), ("recvae", "width")]
+    ("name", "settings"),
+    [
+        ("neumf", lambda width: NeuMFConfig(factors=width)),
+        ("gmf", lambda width: GMFConfig(factors=width)),
+        ("mlp", lambda width: MLPConfig(layers=(width, width))),
+        ("vae", lambda width: VAEConfig(hidden=(width,))),
+        ("dae", lambda width: DAEConfig(latent=width)),
+        ("recvae", lambda width: RecVAEConfig(width=width)),
+    ],
 )
-def test_a_size_too_large_is_told_before_it_is_made(name: str, setting: str) -> None:
-    config = config_class(name)(**{setting: 10**9})
+def test_no_size_is_too_large_to_be_told(name: str, settings: object, width: int) -> None:
+    assert callable(settings)
     with pytest.raises(UnsupportedError, match=f"{name} for 50 .* are free; choose smaller sizes"):
-        check_model_fits(name, config, 50, 30, CPU, to_train=True)
+        check_model_fits(name, settings(width), 50, 30, CPU, to_train=True)
+
+
+def test_every_model_says_what_to_do_where_it_does_not_fit() -> None:
+    assert all(model_class(name).memory_advice for name in MODEL_NAMES)

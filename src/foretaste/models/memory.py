@@ -9,6 +9,9 @@ from foretaste._util.process import launch
 from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import build_model, model_class
 
+_UNCOUNTABLE = 2**63
+"""Bytes of what has more elements than PyTorch can count."""
+
 
 def free_on(device: torch.device, num_processes: int | None = None) -> int:
     """Bytes that could still be taken on a device, PyTorch's own cache included.
@@ -50,9 +53,14 @@ def check_model_fits(
     """UnsupportedError where ``device`` has no room for a model, or for `training_bytes`.
 
     With ``users``, of a part that has the rows of these; ``num_processes`` share the memory."""
-    with torch.device("meta"):
-        model = build_model(name, config, num_users, num_items, users)
-    needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
+    try:
+        with torch.device("meta"):
+            model = build_model(name, config, num_users, num_items, users)
+        needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
+    except (RuntimeError, TypeError) as error:  # by how far it is beyond what can be counted
+        if "overflow" not in str(error).lower():
+            raise
+        needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
     require_memory(needed, free_on(device, num_processes), what, model_class(name).memory_advice)

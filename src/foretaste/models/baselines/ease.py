@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foretaste._util.formatting import memory
+from foretaste._util.formatting import duration, memory
+from foretaste._util.memory import free_bytes
 from foretaste.errors import TrainingError
 from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import EaseConfig
@@ -26,9 +27,13 @@ _FIT_BYTES = 13
 """Of each item pair while fitting: the float32 weights, the float64 matrix that is inverted in its
 place, and parts of both."""
 
+_LONG_S = 60.0
+"""Seconds from which on the note on fitting names another model."""
+
 _MULTIPLIED_PER_PAIR = 8192
 """Products of a matrix multiplication in the time that one pair of a history takes to be counted,
 on a CPU of two cores."""
+
 
 _BELOW_ZERO = 2.0**-100
 """So small that added to a sum of weights it changes none but zero, and normal in float32 when
@@ -60,8 +65,20 @@ class Ease(ItemWeightsModel):
         return self.num_items**2 * _FIT_BYTES
 
     def fitting_note(self) -> str:
-        size, needed = f"{self.num_items:,}", memory(self.training_bytes(self.device))
-        return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
+        size = f"{self.num_items:,}"
+        needed = self.training_bytes(self.device)
+        note = f"inverting a {size} × {size} matrix, which takes about {memory(needed)} of memory"
+        if self.device.type != "cpu":
+            return note
+        needed_s = self._inverting_s()
+        if needed_s < _LONG_S and needed < free_bytes() / 2:
+            return note
+        return f"{note} and about {duration(needed_s)}; ials takes a small part of both"
+
+    def _inverting_s(self) -> float:
+        """Seconds that inverting takes on this CPU, about: 17,000 items took five minutes on two
+        busy cores."""
+        return 300.0 * (self.num_items / 17_000) ** 3 * 2 / torch.get_num_threads()
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
