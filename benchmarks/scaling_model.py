@@ -82,9 +82,9 @@ class Training:
     def setup_bytes(self, ranks: int) -> int:
         """Payload once a training: how many users each item has, and where a rank's part lies.
 
-        The latter is its number of interactions.
+        The latter is its number of interactions, gathered and summed.
         """
-        return 0 if self.parallel == "data" else 4 * self.num_items + 8 + 8 * ranks
+        return 0 if self.parallel == "data" else 4 * self.num_items + 16 + 8 * ranks
 
     @property
     def num_samples(self) -> int:
