@@ -58,6 +58,7 @@ _LIANG_TRAINING = {
     "patience": 0,
     "batch_size": 500,
     "learning_rate": 0.001,
+    "learning_rate_schedule": "constant",
     "beta1": 0.9,
     "beta2": 0.999,
     "ema": 0.0,

@@ -16,6 +16,7 @@ _PLAN = resolve(
         epochs=4,
         batch_size=64,
         learning_rate=0.01,
+        learning_rate_schedule="constant",
         beta1=0.9,
         beta2=0.999,
         ema=0.0,

@@ -194,6 +194,7 @@ class Session:
             epochs=epochs,
             seed=self.options.seed,
             device=str(self.device),
+            learning_rate_schedule="constant",
             patience=0,
             eval_every=1,
             **_REFERENCE[self.name],  # type: ignore[arg-type]

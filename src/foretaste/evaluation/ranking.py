@@ -6,6 +6,7 @@ list, T targets per user, N entries of all histories.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,14 @@ ABSENT = float("-inf")
 
 _SCORE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
 """Memory for the scores of one batch of users; masks and selection take a few times that."""
+_CACHE_BYTES = 8 * 2**20
+"""On a CPU, scores of one batch that stay in the cache: ranking 3,706 items by a matrix
+factorisation takes three quarters of the time. Below 4 MiB calls cost more than that saves."""
+_MIN_USERS = 64
+"""At once where their scores do not fit the cache: each batch reads all vectors of items."""
 _MAX_USERS = 8192
+_MANY = 64
+"""Columns to select from which on it pays to select groups of columns first."""
 _BYTES_PER_SCORE = 12
 """Of a batch's scores: float32, as they come, with known items out, and ordered."""
 
@@ -51,9 +59,12 @@ def check_ranking_fits(
 
 
 def users_at_once(num_candidates: int, device: torch.device) -> int:
-    """Number of users whose scores fit the memory reserved for one batch."""
-    budget = _SCORE_BYTES.get(device.type, _SCORE_BYTES["cpu"])
-    return max(1, min(_MAX_USERS, budget // (4 * max(1, num_candidates))))
+    """Number of users whose scores fit the memory reserved for one batch, on a CPU its cache."""
+    row_bytes = 4 * max(1, num_candidates)
+    at_once = min(_MAX_USERS, _SCORE_BYTES.get(device.type, _SCORE_BYTES["cpu"]) // row_bytes)
+    if device.type == "cpu":
+        at_once = min(at_once, max(_MIN_USERS, _CACHE_BYTES // row_bytes))
+    return max(1, at_once)
 
 
 def user_batches(
@@ -121,7 +132,7 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
     """The first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
     k = min(k, score_BC.shape[1])
     # one more than k shows which lists are cut among equals: only there are all candidates counted
-    score_BN, candidate_BN = score_BC.topk(min(k + 1, score_BC.shape[1]))
+    score_BN, candidate_BN = _largest(score_BC, min(k + 1, score_BC.shape[1]))
     score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]
     last_B1 = score_BK[:, -1:]
     at_last_BK = score_BK == last_B1
@@ -139,6 +150,26 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
         score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
         candidate_BK = candidate_BK.gather(1, order_BK)
     return TopK(score_BK, candidate_BK, num_at_last_B)
+
+
+def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """As `Tensor.topk`. Of many, first the ``num`` best of groups of columns by their maximum, then
+    the best of their members: of 5,000 columns 100 are found in half the time."""
+    num_columns = score_BC.shape[1]
+    size = math.isqrt(num_columns // num)  # as many groups as members of the chosen ones
+    if num < _MANY or size < 2:
+        return score_BC.topk(num)
+    # group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row
+    num_groups = num_columns // size
+    grouped = size * num_groups
+    groups_BsG = score_BC[:, :grouped].view(len(score_BC), size, num_groups)
+    best_BN = groups_BsG.amax(1).topk(num, sorted=False).indices
+    first_s = torch.arange(0, grouped, num_groups, device=score_BC.device)
+    column_BM = (best_BN[:, None, :] + first_s[:, None]).flatten(1)
+    rest_R = torch.arange(grouped, num_columns, device=score_BC.device)
+    column_BM = torch.cat((column_BM, rest_R.expand(len(score_BC), -1)), dim=1)
+    score_BN, place_BN = score_BC.gather(1, column_BM).topk(num)
+    return score_BN, column_BM.gather(1, place_BN)
 
 
 def target_ranks(top: TopK, target_score_BT: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,3 +91,5 @@ class TrainingSize:
     num_items: int
     protocol: str
     batch_size: int | None = None
+    constant_rate: bool = False
+    """The learning rate is not to fall."""

@@ -24,7 +24,7 @@ from foretaste.runs.config import recorded
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.runs.run import model_config as recorded_model_config
-from foretaste.training.config import TrainingConfig, acting, acts
+from foretaste.training.config import LearningRateSchedule, TrainingConfig, acting, acts
 from foretaste.training.warm_start import warm_start_arguments
 
 
@@ -35,6 +35,7 @@ class TrainingPlan(TrainingConfig):
     epochs: Count
     batch_size: Count
     learning_rate: float
+    learning_rate_schedule: LearningRateSchedule
     beta1: float
     beta2: float
     ema: float
@@ -64,11 +65,19 @@ def resolve(
     device: str,
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
-    chosen: dict[str, Any] = {"ema": 0.0}
+    chosen: dict[str, Any] = {"ema": 0.0, "learning_rate_schedule": "constant"}
     if config.batch_size != "auto":
         size = replace(size, batch_size=config.batch_size)
+    stops_early = config.patience not in ("auto", 0)  # which a falling rate does not bear
+    constant_rate = config.learning_rate_schedule == "constant" or stops_early
+    size = replace(size, constant_rate=constant_rate)
     chosen |= model.auto_settings(size, model_config.resolved(size.num_items))
     if config.learning_rate_schedule == "cosine":
+        if config.epochs == "auto" and chosen["learning_rate_schedule"] == "constant":
+            raise SettingError(
+                "learning_rate_schedule is cosine, which falls to 0 over all epochs, and epochs is "
+                "auto; say how many, such as twice the best epoch of a constant rate"
+            )
         chosen["patience"] = 0
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
     kernels = chosen_kernels(config.kernels, device)

@@ -30,8 +30,9 @@ class TrainingConfig:
     learning_rate: Annotated[float | Auto, Range(above=0)] = "auto"
     """Adam's step size."""
 
-    learning_rate_schedule: LearningRateSchedule = "constant"
-    """constant, or cosine: falls to 0 over epochs, and patience does not end it."""
+    learning_rate_schedule: LearningRateSchedule | Auto = "auto"
+    """constant, or cosine: falls to 0 over epochs, and patience does not end it. auto is cosine for
+    vae and dae below 100,000 users unless patience is given."""
 
     schedule_epochs: Count | None = None
     """Epochs over which cosine falls, where training ends before; those of epochs unless given."""
@@ -87,7 +88,8 @@ class TrainingConfig:
     """Metric that chooses the best epoch: ndcg@10, or ndcg@100 for held-out users."""
 
     validation_users: Count = 10_000
-    """Validation uses at most this many users, chosen by hash; final numbers use everyone."""
+    """The epoch is chosen by at most this many users, who are drawn by hash; final numbers use
+    everyone. Without a validation part, a target or sampled candidates ask for everyone, too."""
 
     evaluation_batch: Count | None = None
     """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given.
@@ -105,24 +107,19 @@ class TrainingConfig:
         CandidateRule.parse(self.candidates)
         if self.learning_rate_schedule == "cosine":
             self._check_schedule()
-        elif self.schedule_epochs is not None:
+        elif self.schedule_epochs is not None and self.learning_rate_schedule == "constant":
             raise SettingError(
                 f"schedule_epochs is {self.schedule_epochs}, and a constant learning rate has no "
                 "schedule; leave it out, or use --learning-rate-schedule cosine"
             )
 
     def _check_schedule(self) -> None:
-        if self.epochs == "auto":
-            raise SettingError(
-                "learning_rate_schedule is cosine, which falls to 0 over all epochs, and epochs is "
-                "auto; say how many, such as twice the best epoch of a constant rate"
-            )
         if self.patience not in ("auto", 0):
             raise SettingError(
                 f"learning_rate_schedule is cosine, which takes all epochs, and patience is "
                 f"{self.patience}; leave out --patience, or take a constant rate"
             )
-        if self.schedule_epochs is not None and self.schedule_epochs < self.epochs:
+        if self.epochs != "auto" and (self.schedule_epochs or self.epochs) < self.epochs:
             raise SettingError(
                 f"schedule_epochs is {self.schedule_epochs}, after which the learning rate is 0, "
                 f"and epochs is {self.epochs}; give as many or more"

@@ -244,7 +244,7 @@ class _Task:
             return
         # A falling learning rate is behind a constant one until late: where both are searched,
         # they are not compared.
-        is_compared = searched.get("learning_rate_schedule", "constant") == "constant"
+        is_compared = searched.get("learning_rate_schedule") != "cosine"
         pruning = [Pruning(trial, self.select_by)] if is_compared else []
         try:
             with displayed(self.callback, configs["config"], searched) as shown:

@@ -24,6 +24,9 @@ from foretaste.ops.reparameterize import reparameterize
 
 _BIAS_STD = 0.001
 
+_UPDATES = 1200
+_FEWEST_EPOCHS, _MOST_EPOCHS = 45, 60
+
 
 class MultVAE(HistoryAutoencoder):
     """A variational autoencoder over histories: I - hidden - latent - hidden - I."""
@@ -55,17 +58,24 @@ class MultVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
-        """NVIDIA's settings from 100,000 users on; smaller batches and steps, and averaged weights,
-        below.
+        """NVIDIA's settings from 100,000 users on; below, small batches at a rate that falls to 0.
+
+        Where the rate is to be constant there, steps are smaller and weights averaged.
         """
         if size.num_users >= MANY_USERS:
             shape: dict[str, Any] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
             adam = {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9}
-        else:
+            return shape | adam | {"patience": 5}
+        adam = {"beta1": 0.9, "beta2": 0.999}
+        if size.constant_rate:
             batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 5}
-            adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "ema": 0.999}
-        return shape | adam | {"patience": 5}
+            return shape | adam | {"learning_rate": 0.001, "ema": 0.999, "patience": 5}
+        batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 8)
+        updates_per_epoch = -(-size.num_users // (size.batch_size or batch_size))
+        epochs = min(max(_UPDATES // updates_per_epoch, _FEWEST_EPOCHS), _MOST_EPOCHS)
+        shape = {"epochs": epochs, "batch_size": batch_size, "eval_every": 5, "patience": 0}
+        return shape | adam | {"learning_rate": 0.004, "learning_rate_schedule": "cosine"}
 
     def reset_parameters(self, seed: int) -> None:
         """Weights Glorot-uniform, biases N(0, 0.001)."""
