@@ -39,3 +39,18 @@ def test_both_zeros_are_one_score() -> None:
         [[0, 0]],
         [[2, 2]],
     ]
+
+
+@pytest.mark.parametrize("num_columns", [256, 599, 2_000])
+@pytest.mark.parametrize("num_levels", [3, 50, 100_000])
+def test_many_of_many_are_found_among_the_best_groups(num_columns: int, num_levels: int) -> None:
+    generator = torch.Generator().manual_seed(num_columns)
+    score_BC = torch.randint(num_levels, (9, num_columns), generator=generator).float()
+    score_BC[:, ::7] = ABSENT
+    score_BC[3, 5:] = ABSENT
+    top = top_k(score_BC, 63)
+    columns = np.broadcast_to(np.arange(num_columns), score_BC.shape)
+    expected = np.lexsort((columns, -score_BC.numpy()))[:, :63]
+    is_item = top.score_BK != ABSENT
+    assert torch.equal(top.score_BK, score_BC.gather(1, torch.from_numpy(expected)))
+    assert torch.equal(top.candidate_BK[is_item], torch.from_numpy(expected)[is_item])

@@ -110,14 +110,43 @@ def test_short_histories_learn_in_smaller_steps(
 
 
 @pytest.mark.parametrize("num_users", [1, 900, 10_000, 99_999])
-def test_the_autoencoders_below_it_take_smaller_batches(num_users: int) -> None:
-    plan = plan_of(num_users=num_users, model=MultVAE)
+@pytest.mark.parametrize("asked", [{}, {"learning_rate_schedule": "constant"}])
+def test_the_autoencoders_below_it_take_smaller_batches(
+    num_users: int, asked: dict[str, Any]
+) -> None:
+    config = TrainingConfig(**asked)
+    plan = plan_of(config, num_users=num_users, model=MultVAE)
     assert plan.batch_size < 24_576
     assert plan.batch_size.bit_count() == 1
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
-    assert plan.ema == 0.999
-    larger = plan_of(num_users=2 * num_users, model=MultVAE)
+    larger = plan_of(config, num_users=2 * num_users, model=MultVAE)
     assert larger.batch_size >= plan.batch_size
+
+
+def test_the_autoencoders_rate_falls_to_0_below_it() -> None:
+    plan = plan_of(num_users=10_000, model=MultVAE)
+    assert (plan.learning_rate_schedule, plan.patience, plan.ema) == ("cosine", 0, 0.0)
+    num_updates = {
+        num_users: plan.epochs * -(-num_users // plan.batch_size)
+        for num_users in (2_000, 5_000, 10_000)
+        for plan in [plan_of(num_users=num_users, model=MultVAE)]
+    }
+    assert all(900 <= number <= 1_800 for number in num_updates.values()), num_updates
+
+
+@pytest.mark.parametrize("asked", [{"learning_rate_schedule": "constant"}, {"patience": 3}])
+def test_a_constant_rate_is_stopped_early_and_averaged(asked: dict[str, Any]) -> None:
+    plan = plan_of(TrainingConfig(**asked), num_users=10_000, model=MultVAE)
+    assert (plan.learning_rate_schedule, plan.ema) == ("constant", 0.999)
+    assert plan.patience == asked.get("patience", 5)
+    assert plan.learning_rate < plan_of(num_users=10_000, model=MultVAE).learning_rate
+
+
+def test_a_rate_falls_over_epochs_that_are_known() -> None:
+    asked = TrainingConfig(learning_rate_schedule="cosine")
+    assert plan_of(asked, model=MultVAE) == plan_of(model=MultVAE)
+    with pytest.raises(SettingError, match=r"is cosine, .* and epochs is auto; say how many"):
+        plan_of(asked, model=NeuMF)
 
 
 def test_zero_leaves_the_average_out() -> None:

@@ -59,15 +59,11 @@ from foretaste.training import TrainingConfig
         ),
         ({"ema": 1.0}, "ema is 1.0; it must be a number of at least 0 and below 1 or auto"),
         (
-            {"learning_rate_schedule": "cosine"},
-            "learning_rate_schedule is cosine, .* and epochs is auto; say how many",
-        ),
-        (
             {"learning_rate_schedule": "cosine", "epochs": 9, "patience": 2},
             "learning_rate_schedule is cosine, .* and patience is 2; leave out --patience",
         ),
         (
-            {"schedule_epochs": 9},
+            {"schedule_epochs": 9, "learning_rate_schedule": "constant"},
             "schedule_epochs is 9, and a constant learning rate has no schedule; leave it out",
         ),
         (

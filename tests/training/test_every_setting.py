@@ -26,6 +26,7 @@ TRAINING = TrainingConfig(
     epochs=3,
     batch_size=500,
     learning_rate=0.01,
+    learning_rate_schedule="constant",
     ema=0.0,
     eval_every=1,
     patience=1,

@@ -90,7 +90,8 @@ def test_the_best_epoch_is_what_a_training_of_that_length_gives(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     """Evaluating leaves no trace in training."""
-    whole = run_of(name, dataset, tmp_path / "whole", epochs=6, learning_rate=0.1, patience=0)
+    settings = {"learning_rate": 0.1, "learning_rate_schedule": "constant"}
+    whole = run_of(name, dataset, tmp_path / "whole", epochs=6, patience=0, **settings)
     (summary,) = events(whole, "summary")
     short = run_of(
         name,
@@ -98,7 +99,7 @@ def test_the_best_epoch_is_what_a_training_of_that_length_gives(
         tmp_path / "short",
         epochs=summary["best_epoch"],
         eval_every=summary["best_epoch"],
-        learning_rate=0.1,
+        **settings,
     )
     assert weights_of(short) == weights_of(whole)
 
@@ -151,6 +152,20 @@ def test_without_validation_the_test_part_selects_and_says_so(
     assert summary["selection_split"] == "test"
     evaluations = [event["evaluation"] for event in events(run, "evaluation")]
     assert {evaluation["split"] for evaluation in evaluations} == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "everyone"),
+    [({}, False), ({"target": 0.99}, True), ({"candidates": "sampled-9"}, True)],
+)
+def test_a_few_users_of_the_test_part_select_and_everyone_is_the_final_number(
+    test_only: Dataset, tmp_path: Path, settings: dict[str, Any], everyone: bool
+) -> None:
+    run = run_of("gmf", test_only, tmp_path / "run", validation_users=7, **settings)
+    num_users = [event["evaluation"]["num_users"] for event in events(run, "evaluation")]
+    num_all = test_only.heldout("test").num_users
+    assert num_users[0] == (num_all if everyone else 7)
+    assert num_users[-1] == num_all > 7
 
 
 def test_the_test_part_that_selects_is_ranked_once_an_epoch(
