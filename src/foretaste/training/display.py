@@ -103,6 +103,8 @@ class TrainingDisplay(Callback):
         hidden = {"kernels"}
         if not plan.ema:
             hidden.add("ema")
+        if plan.learning_rate_schedule == "constant":
+            hidden.add("learning_rate_schedule")
         chosen = {
             field.name: getattr(plan, field.name)
             for field in fields(self.asked)
