@@ -387,6 +387,16 @@ class Difference:
         """True where the interval leaves out zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of the normal distribution that the interval is of; 1 without an interval."""
+        if self.low is None or self.high is None or not self.value:
+            return 1.0
+        standard_error = (self.high - self.low) / (2 * _Z_95)
+        if not standard_error:  # the same for every user
+            return 0.0
+        return math.erfc(abs(self.value) / standard_error / math.sqrt(2.0))
+
     def text(self) -> str:
         """The value as text, with a star where the interval leaves out zero."""
         return f"{self.value:+.4f}{' *' if self.is_clear else ''}"

@@ -16,6 +16,9 @@ from foretaste.tune.directory import flattery
 NEARLY = 0.9
 """Share of the best model's quality that is enough for one that is quicker to train."""
 
+LEVEL = 0.05
+"""Probability of at least one star where no model differs from the best."""
+
 QUICKER_S = 120.0
 """Seconds of training that it must spare: nobody gives quality away for less than minutes."""
 
@@ -94,18 +97,37 @@ class Leaderboard(Tabular):
         """The model with the best value of `select_by`."""
         return self.entries[0]
 
+    def clearly_worse(self) -> set[str]:
+        """Models that are worse than the best beyond chance, each of the comparisons counted.
+
+        By Holm's procedure (1979, "A simple sequentially rejective multiple test procedure"): of m
+        p-values the n-th smallest is at most `LEVEL` / (m + 1 - n), and so are those before it.
+        """
+        p_values = {one.model: one.to_best.p_value for one in self.entries if one.to_best}
+        found: set[str] = set()
+        for model in sorted(p_values, key=lambda model: p_values[model]):
+            if p_values[model] > LEVEL / (len(p_values) - len(found)):
+                break
+            found.add(model)
+        return found
+
     def grid(self) -> Grid:
         """The table: quality with intervals, difference to the best, time, speed and memory."""
         headings = (*self.metrics, f"{self.select_by} to best", "training", "users/s", "memory")
-        rows = [(entry.model, self._cells(entry)) for entry in self.entries]
+        worse = self.clearly_worse()
+        rows = [(entry.model, self._cells(entry, worse)) for entry in self.entries]
         return Grid(headings=("", *headings), rows=tuple(rows))
 
-    def _cells(self, entry: Entry) -> tuple[Cell, ...]:
+    def _cells(self, entry: Entry, worse: set[str]) -> tuple[Cell, ...]:
         found = {} if entry.evaluation is None else entry.evaluation.metrics
         peak, speed = entry.memory_mib, entry.users_per_s
+        to_best = metric_cell(None)
+        if entry.to_best is not None:
+            star = " *" if entry.model in worse else ""
+            to_best = Cell(f"{entry.to_best.value:+.4f}{star}", entry.to_best.interval())
         return (
             *(metric_cell(found.get(name)) for name in self.metrics),
-            Cell("best") if entry is self.best else metric_cell(entry.to_best),
+            Cell("best") if entry is self.best else to_best,
             Cell("-" if entry.elapsed_s is None else _seconds(entry.elapsed_s)),
             Cell("-" if speed is None else compact(speed)),
             Cell("-" if peak is None else memory(peak * 2**20)),
@@ -125,8 +147,9 @@ class Leaderboard(Tabular):
             settings,
             *self.best.evaluation.conditions(self.best.model),
             *flattery(one.model for one in self.entries if one.epoch_of_test),
-            f"{self.select_by} to best: difference on the same users, * where its interval leaves "
-            "out 0; training is with its evaluations",
+            f"{self.select_by} to best: difference on the same users with its own 95 % interval, "
+            "* where it is clear with every comparison counted (Holm); training is with its "
+            "evaluations",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
             self.advice(),
         ]
@@ -138,11 +161,13 @@ class Leaderboard(Tabular):
         num_measured = sum(one.evaluation is not None for one in self.entries)
         models = "1 model" if num_measured == 1 else f"{num_measured} models"
         text = f"take {best.model}: {value}, the best of {models}"
-        if alike := [one.model for one in self.entries if _is_alike(one)]:
+        worse = self.clearly_worse()
+        others = (one.model for one in self.entries if one.to_best is not None)
+        if alike := [model for model in others if model not in worse]:
             are = "is" if len(alike) == 1 else "are"
             text += f", though {', '.join(alike)} {are} not clearly worse"
         floor = next((one for one in self.entries if one.model == "popularity"), None)
-        is_beaten = floor is not None and floor is not best and not _is_alike(floor)
+        is_beaten = floor is not None and floor is not best and floor.model not in alike
         if floor is not None and not is_beaten and num_measured > 1:
             text += "; nothing learned here is clearly better than popularity, so look for "
             if best.evaluation is None or best.evaluation.is_mostly_measured:
@@ -164,7 +189,11 @@ class Leaderboard(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per model."""
-        return [entry.as_dict(self.metrics) for entry in self.entries]
+        worse = self.clearly_worse()
+        return [
+            entry.as_dict(self.metrics) | {"is_clearly_worse": entry.model in worse}
+            for entry in self.entries
+        ]
 
     def _value(self, entry: Entry) -> float:
         return 0.0 if entry.evaluation is None else entry.evaluation[self.select_by]
@@ -178,11 +207,6 @@ class Leaderboard(Tabular):
         quickest = min(able, key=lambda one: one.elapsed_s or 0.0)
         is_quicker = (self.best.elapsed_s or 0.0) - (quickest.elapsed_s or 0.0) >= QUICKER_S
         return quickest if is_quicker else self.best
-
-
-def _is_alike(entry: Entry) -> bool:
-    """True for a model that is not clearly worse than the best and is another."""
-    return entry.to_best is not None and not entry.to_best.is_clear
 
 
 def _seconds(number: float | None) -> str:
