@@ -14,8 +14,8 @@ import pytest
 
 from foretaste._util.files import file_sha256
 from foretaste.data import Dataset, open_dataset
-from foretaste.data.content import content_digest
 from foretaste.data.manifest import TRAIN_FILE, Part
+from foretaste.data.preparation.writing import content_digest
 
 
 def in_partitions(

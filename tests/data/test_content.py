@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data.content import content_digest, is_in_order
-from foretaste.data.preparation.writing import write_parts
+from foretaste.data.preparation.writing import content_digest, is_in_order, write_parts
 from tests.data.partitions import few_open_files
 
 Columns = dict[str, list[object]]
@@ -18,8 +17,7 @@ Columns = dict[str, list[object]]
 
 def in_order(columns: Columns, path: Path, rows_each: int) -> bool:
     pq.write_table(pa.table(columns), path, row_group_size=rows_each)
-    with pq.ParquetFile(path) as file:
-        return is_in_order(file)
+    return is_in_order(path)
 
 
 @pytest.mark.parametrize("rows_each", [1, 2, 9])
@@ -67,6 +65,14 @@ class ManyFiles:
     def write(self, query: str, path: Path) -> None:
         role = path.stem.removesuffix("s")
         pq.write_table(pa.table({f"{role}_index": [0], f"{role}_id": ["a"]}), path)
+
+
+def test_files_in_another_order_are_found(tmp_path: Path) -> None:
+    files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for user, file in enumerate(files):
+        pq.write_table(pa.table({"user_index": [user], "item_index": [5]}), file)
+    assert is_in_order(*files)
+    assert not is_in_order(*files[::-1])
 
 
 def test_a_training_part_may_have_more_files_than_can_be_open(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretaste.data import Histories
-from foretaste.data.histories import sorted_pairs
 from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
-from foretaste.errors import DatasetError
 
 pairs_of = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=25)
 
@@ -82,29 +80,6 @@ def test_every_pair_is_there_once_in_order(pairs: list[tuple[int, int]]) -> None
     rows = histories(pairs)
     found = list(zip(rows.row_index().tolist(), rows.item_index.tolist(), strict=True))
     assert found == sorted(set(pairs))
-
-
-@pytest.mark.parametrize(
-    ("users", "items", "message"),
-    [
-        ([0, 0], [2, 1], "not sorted"),
-        ([1, 0], [0, 0], "not sorted"),
-        ([0, 0], [1, 1], "not sorted"),
-        ([0, 5], [0, 0], r"user_index runs from 0 to 5, outside \[0, 5\)"),
-        ([0, 1], [0, 7], r"item_index runs from 0 to 7, outside \[0, 7\)"),
-    ],
-)
-def test_pairs_from_a_file_must_be_in_order(
-    users: list[int], items: list[int], message: str
-) -> None:
-    with pytest.raises(DatasetError, match=f"x.parquet.*{message}"):
-        sorted_pairs(
-            np.array(users, dtype=np.int32),
-            np.array(items, dtype=np.int32),
-            num_users=5,
-            num_items=7,
-            where="x.parquet",
-        )
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 7])

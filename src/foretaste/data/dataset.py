@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, labelled_lines
@@ -19,13 +17,7 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import (
-    FileState,
-    TrainFiles,
-    check_part,
-    part_bytes,
-    read_pairs,
-)
+from foretaste.data.part_files import PartFiles
 from foretaste.errors import DatasetError, SettingError
 
 Split = Literal["validation", "test"]
@@ -93,16 +85,14 @@ class HeldOut:
 class Dataset:
     """A prepared dataset; parts are read from disk when first asked for.
 
-    Each is checked against the manifest in the very bytes that are read, so a directory that was
-    replaced meanwhile raises DatasetError instead of answering with other data.
+    Each is checked against the manifest as it is read, so a directory that was replaced meanwhile
+    raises DatasetError instead of answering with other data.
     """
 
-    def __init__(
-        self, path: Path, manifest: Manifest, checked_files: Mapping[str, FileState] | None = None
-    ) -> None:
+    def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
-        self._train_files = TrainFiles(path, manifest, checked_files or {})
+        self._files = PartFiles(path, manifest)
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
@@ -114,7 +104,7 @@ class Dataset:
     @cached_property
     def train(self) -> Histories:
         """The training part: one row per training user, over the catalogue."""
-        return self._train_files.read_whole()
+        return self._files.read_train(range(self.manifest.num_train_users))
 
     def train_part(self, users: range) -> Histories:
         """The training part of consecutive users, numbered from the first: ``len(users)`` rows.
@@ -122,13 +112,13 @@ class Dataset:
         Of the files only row groups with these users are read, one at a time, so that little more
         is held than what comes back. Raises DatasetError as ``train`` does.
         """
-        whole = self._train_files.users
+        whole = range(self.manifest.num_train_users)
         if users == whole:
             return self.train
         assert users.step == 1, f"{users} leaves some out"
         is_within = whole.start <= users.start <= users.stop <= whole.stop
         assert is_within, f"{users} is no part of {whole}"
-        return self._train_files.read(users)
+        return self._files.read_train(users)
 
     def user_bounds(self, num_parts: int) -> list[int]:
         """Training users at which contiguous parts of about as many interactions begin, and the
@@ -137,7 +127,7 @@ class Dataset:
         Part ``r`` begins with the user who has row ``N * r // num_parts`` of all ``N``, whichever
         files they are in. It may be empty. Of each, one row group is read at most.
         """
-        bounds = self._train_files.users_at(
+        bounds = self._files.train_users_at(
             [self.manifest.num_interactions * part // num_parts for part in range(1, num_parts)]
         )
         return [0, *bounds, self.manifest.num_train_users]
@@ -145,21 +135,19 @@ class Dataset:
     @cached_property
     def users(self) -> IdTable:
         """Ids of all users and the part (``part``) each belongs to."""
-        return self._ids("users.parquet", self.manifest.num_users)
+        return IdTable.of_rows(self._files.read("users.parquet"))
 
     @cached_property
     def items(self) -> IdTable:
         """Ids of all items, the catalogue first, and the item columns that were given."""
-        return self._ids("items.parquet", self.manifest.num_all_items)
+        return IdTable.of_rows(self._files.read("items.parquet"))
 
     def pairs(self, name: str) -> Histories:
-        """The pairs of one file beside training's, with a row for each of all users; DatasetError
-        where they are unsorted or out of bounds."""
+        """The pairs of one file beside training's, with a row for each of all users."""
         # Only held-out interactions have items beyond the catalogue.
         is_held_out = name != _candidates_file("test")
-        return read_pairs(
-            self.path / name,
-            self._content(name),
+        return self._files.read_pairs(
+            name,
             num_users=self.manifest.num_users,
             num_items=self.manifest.num_all_items if is_held_out else self.manifest.num_items,
         )
@@ -241,15 +229,6 @@ class Dataset:
         known = range(min(users.start, end), min(users.stop, end))
         return self.train_part(known).padded(len(users))
 
-    def _ids(self, name: str, num_rows: int) -> IdTable:
-        table = IdTable.read(self.path / name, self._content(name))
-        if len(table) != num_rows:
-            raise DatasetError(
-                f"{self.path / name}: has {len(table)} rows, and the manifest counts {num_rows}; "
-                "prepare the dataset again"
-            )
-        return table
-
     def _target_files(self, split: Split) -> list[str]:
         names = (f"{split}.parquet", f"{split}_target.parquet")
         return [name for name in names if name in self.manifest.parts]
@@ -260,9 +239,6 @@ class Dataset:
 
     def _held_pairs(self, files: list[str]) -> Histories:
         return reduce(Histories.union, map(self.pairs, files))
-
-    def _content(self, name: str) -> pa.Buffer:
-        return part_bytes(self.path / name, self.manifest.parts[name].sha256)
 
 
 _ID_FILES = frozenset({"users.parquet", "items.parquet"})
@@ -282,11 +258,10 @@ def open_dataset(path: Path | str) -> Dataset:
     if not os.path.isdir(path):  # noqa: PTH112
         meant = did_you_mean(path, holding=FILE_NAME)
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`{meant}")
-    manifest = Manifest.read(path)
-    checked_files = {
-        name: check_part(path / name, part.sha256) for name, part in manifest.parts.items()
-    }
-    return Dataset(path, manifest, checked_files)
+    dataset = Dataset(path, Manifest.read(path))
+    for name in dataset.manifest.parts:
+        dataset._files.check(name)
+    return dataset
 
 
 def open_or_prepare(

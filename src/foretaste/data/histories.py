@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.errors import DatasetError
-
 Indexes = NDArray[np.integer]
 """Dense indexes of users or items, of any integer type."""
 
@@ -40,18 +38,19 @@ class Histories:
         users = np.asarray(user_index)
         items = np.asarray(item_index)
         assert users.shape == items.shape, "one item per user entry"
-        problem = _out_of_bounds(users, items, num_users, num_items)
-        assert problem is None, problem
+        for index, bound in ((users, num_users), (items, num_items)):
+            assert not len(index) or 0 <= index.min() <= index.max() < bound, "outside its bounds"
         if not is_strictly_sorted(users, items):
             keys = users.astype(np.int64) * max(num_items, 1) + items
             keys.sort()
             users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
-        return cls._from_sorted(users, items, num_users, num_items)
+        return cls.from_sorted(users, items, num_users=num_users, num_items=num_items)
 
     @classmethod
-    def _from_sorted(
-        cls, users: Indexes, items: Indexes, num_users: int, num_items: int
+    def from_sorted(
+        cls, users: Indexes, items: Indexes, *, num_users: int, num_items: int
     ) -> Histories:
+        """Histories of pairs that are known to ascend by user, then item, without repeats."""
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
         return cls(offsets=offsets, item_index=items.astype(np.int32), num_items=num_items)
@@ -155,34 +154,11 @@ class Histories:
         # A stable sort merges two sorted runs without sorting them again.
         keys.sort(kind="stable")
         users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
-        return Histories._from_sorted(users, items, self.num_users, num_items)
+        return Histories.from_sorted(users, items, num_users=self.num_users, num_items=num_items)
 
     def _keys(self, num_items: int) -> NDArray[np.int64]:
         """Each pair as one integer, in the order of the pairs."""
         return self.row_index().astype(np.int64) * num_items + self.item_index
-
-
-def sorted_pairs(
-    user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int, where: str
-) -> Histories:
-    """Histories of pairs read from a file, which must come sorted, unique and within bounds.
-
-    Raises DatasetError naming ``where`` if they do not.
-    """
-    check_pairs(user_index, item_index, num_users=num_users, num_items=num_items, where=where)
-    return Histories._from_sorted(user_index, item_index, num_users, num_items)
-
-
-def check_pairs(
-    user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int, where: str
-) -> None:
-    """Raise DatasetError naming ``where`` for pairs that are unsorted, repeated or out of
-    bounds."""
-    problem = _out_of_bounds(user_index, item_index, num_users, num_items)
-    if problem is None and not is_strictly_sorted(user_index, item_index):
-        problem = "rows are not sorted by user_index and item_index without repeats"
-    if problem is not None:
-        raise DatasetError(f"{where}: {problem}; prepare the dataset again")
 
 
 def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
@@ -193,11 +169,3 @@ def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
 
 def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return keys[np.diff(keys, prepend=-1) > 0]
-
-
-def _out_of_bounds(users: Indexes, items: Indexes, num_users: int, num_items: int) -> str | None:
-    """The problem of an index that lies outside its bounds; None where neither does."""
-    for name, index, bound in (("user_index", users, num_users), ("item_index", items, num_items)):
-        if len(index) and (index.min() < 0 or index.max() >= bound):
-            return f"{name} runs from {index.min()} to {index.max()}, outside [0, {bound})"
-    return None

@@ -32,10 +32,8 @@ _PART_NAMES = frozenset(
     )
 )
 _OWN_NAMES = _PART_NAMES | {FILE_NAME, "train"}
-_NEEDED_PARTS = frozenset({"users.parquet", "items.parquet"})
 TRAIN_FILE = "train.parquet"
 _TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
-_MAX_INDEX = 2**31 - 1
 _NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
 _REPEATS = "num_repeated_pairs"
@@ -231,40 +229,12 @@ class Manifest:
             manifest = from_document(cls, values)
         except (KeyError, ValueError) as error:
             raise DatasetError(f"{path}: is damaged ({error}); prepare the dataset again") from None
-        problem = manifest._problem()
-        if problem is not None:
-            raise DatasetError(f"{path}: is damaged ({problem}); prepare the dataset again")
         if manifest.digest != digest:
             raise DatasetError(
                 f"{path}: its digest {str(digest)[:12]} does not match what it lists; "
                 "prepare the dataset again"
             )
         return manifest
-
-    def _problem(self) -> str | None:
-        """A contradiction in the manifest; None where everything may be right."""
-        partitions = [name for name in self.parts if _TRAIN_PARTITION.fullmatch(name)]
-        unknown = sorted(self.parts.keys() - _PART_NAMES - set(partitions))
-        if unknown:
-            return f"it lists {shown(unknown[0])}, which is no part of a dataset"
-        needed = _NEEDED_PARTS if partitions else _NEEDED_PARTS | {TRAIN_FILE}
-        missing = sorted(needed - self.parts.keys())
-        if missing:
-            return f"it does not list {missing[0]}"
-        if bool(partitions) != bool(self.train_digest) or (partitions and TRAIN_FILE in self.parts):
-            return f"it does not say whether training is {TRAIN_FILE} or in several files"
-        for files, name in (
-            (["users.parquet"], "num_users"),
-            (["items.parquet"], "num_all_items"),
-            (self.train_files, "num_interactions"),
-        ):
-            count, num_rows = getattr(self, name), sum(self.parts[file].num_rows for file in files)
-            if count != num_rows:
-                return f"{name} is {count}, and {files[0]} has {num_rows} rows"
-        for few, many in (("num_train_users", "num_users"), ("num_items", "num_all_items")):
-            if not 0 <= getattr(self, few) <= getattr(self, many) <= _MAX_INDEX:
-                return f"{few} is {getattr(self, few)}, of {getattr(self, many)} {many}"
-        return None
 
 
 def check_output(output: Path, overwrite: bool) -> None:

@@ -22,7 +22,7 @@ from foretaste._util.files import open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.histories import Histories, sorted_pairs
+from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import buffer_of, integers
@@ -468,15 +468,12 @@ def read_histories(
                     bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)
                     bits = np.unpackbits(bytes_of, bitorder="little")
                     in_training.append(bits[chunk.offset : chunk.offset + len(chunk)])
-        histories = sorted_pairs(
+        histories = Histories.from_sorted(
             np.concatenate(user_index),
             np.concatenate(item_index),
             num_users=len(users),
             num_items=num_items,
-            where="its pairs",
         )
-    except DatasetError as error:
-        raise RunError(f"{path} does not fit config.json: {error}") from error
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RunError(f"{path}: cannot be read: {error}") from error
     return histories, np.concatenate(in_training).astype(bool)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.files import file_sha256, real_path
-from foretaste.data.content import content_digest, is_in_order
+from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import TRAIN_FILE, Part
+from foretaste.data.part_files import PAIR_COLUMNS
 from foretaste.data.preparation import steps
 from foretaste.errors import DatasetError, InputError
 
@@ -48,7 +53,9 @@ def write_parts(
     parts = {name: _described(directory / name) for name in train_files}
     train_digest = ""
     if train_files != [TRAIN_FILE]:
-        train_digest = content_digest(*(directory / name for name in train_files))
+        files = [directory / name for name in train_files]
+        assert is_in_order(*files), "files of the training part came out in another order"
+        train_digest = content_digest(*files)
     for name, query in queries.items():
         with _naming(directory / f"{name}.parquet"):
             engine.write(query, directory / f"{name}.parquet")
@@ -65,8 +72,62 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _described(path: Path) -> Part:
-    with pq.ParquetFile(real_path(path)) as file:
-        # The engine was caught not to sort, and a reader would refuse the file.
-        assert is_in_order(file), f"{path.name} came out unsorted"
-        num_rows = file.metadata.num_rows
+    # The engine was caught not to sort, and readers take the order for granted.
+    assert is_in_order(path), f"{path.name} came out unsorted"
+    num_rows = pq.read_metadata(real_path(path)).num_rows
     return Part(num_rows=num_rows, sha256=file_sha256(path), content_digest=content_digest(path))
+
+
+def is_in_order(*files: Path) -> bool:
+    """True where pairs ascend by user, then item, without repeats; an index counts 0, 1, 2, ..."""
+    names = pq.read_schema(real_path(files[0])).names
+    if names == PAIR_COLUMNS:
+        last = (-1, -1)
+        for users, items in zip(*(_values(files, name) for name in names), strict=True):
+            if last >= (users[0], items[0]) or not is_strictly_sorted(users, items):
+                return False
+            last = (users[-1], items[-1])
+        return True
+    num_rows = 0
+    for index in _values(files, names[0]):
+        if not np.array_equal(index, np.arange(num_rows, num_rows + len(index))):
+            return False
+        num_rows += len(index)
+    return True
+
+
+def content_digest(*files: Path) -> str:
+    """A sha256 of column names and values in row order, whatever engine holds them, in however
+    many files of the same columns; one of them is open at a time."""
+    sha256 = hashlib.sha256()
+    schema = pq.read_schema(real_path(files[0]))
+    num_rows = sum(pq.read_metadata(real_path(file)).num_rows for file in files)
+    for name in schema.names:
+        sha256.update(f"{name}:{num_rows}\n".encode())
+        if pa.types.is_integer(schema.field(name).type):
+            arrays: Iterable[Any] = _values(files, name)
+        else:
+            # Of text, the length of each value, -1 for none, then all bytes.
+            tables = [file.read(columns=[name]) for file in _opened(files)]
+            texts = pa.concat_tables(tables).column(0).cast(pa.large_binary())
+            lengths = pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
+            content = np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)
+            arrays = (lengths, content)
+        for values in arrays:
+            sha256.update(np.ascontiguousarray(values).data)
+    return sha256.hexdigest()
+
+
+def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
+    """Each file, closed before the next is opened."""
+    for file in files:
+        with pq.ParquetFile(real_path(file)) as opened:
+            yield opened
+
+
+def _values(files: Iterable[Path], name: str) -> Iterator[Any]:
+    """A column of integers, one array after the other; none of them is empty."""
+    for file in _opened(files):
+        for group in range(file.num_row_groups):
+            if file.metadata.row_group(group).num_rows:
+                yield file.read_row_group(group, columns=[name]).column(0).to_numpy()
