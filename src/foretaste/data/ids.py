@@ -125,8 +125,9 @@ def _refuse_frame(name: str, given: Any) -> None:
 
 def id_array(ids: Sequence[Id]) -> pa.Array:
     """Ids as a column: integers, or text as soon as one of them is."""
-    is_text = any(isinstance(value, str) for value in ids)
-    return pa.array([str(value) for value in ids] if is_text else ids)
+    if not ids or any(isinstance(value, str) for value in ids):
+        return pa.array(list(map(str, ids)), pa.string())
+    return pa.array(_int64(ids))
 
 
 def with_id_types_of(directory: Path, config: Input) -> Input:
@@ -160,9 +161,7 @@ class IdTable:
     @classmethod
     def from_ids(cls, kind: Kind, ids: Iterable[Id], **columns: Iterable[Any]) -> IdTable:
         """A table of the given ids, integers or, as soon as one is, text, and further columns."""
-        values: Any = id_array(as_ids(f"{kind}_ids", ids))
-        kept = pa.int64() if pa.types.is_integer(values.type) else pa.string()
-        arrays = {"id": values.cast(kept)} | {
+        arrays = {"id": id_array(as_ids(f"{kind}_ids", ids))} | {
             name: pa.array(list[Any](values)) for name, values in columns.items()
         }
         return cls(kind=kind, table=pa.table(arrays))
