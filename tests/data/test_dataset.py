@@ -57,7 +57,7 @@ def test_the_plan_and_the_steps_need_no_engine() -> None:
     """Another engine can run them without importing this one."""
     names = (
         *("steps", "plan", "columns", "casts", "reading", "pipeline", "candidates", "inputs"),
-        *("engine", "writing", "spark_sql"),
+        *("engine", "writing"),
     )
     modules = ", ".join(f"foretaste.data.preparation.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit(bool({{'duckdb', 'pyspark'}} & sys.modules.keys()))"

@@ -194,7 +194,7 @@ def test_both_engines_prepare_the_same(
 
 def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
     """A folder of files by its URL, and tables of the catalogue."""
-    from foretaste.data.preparation.spark_names import open_named
+    from foretaste.data.preparation.spark_sources import open_named
 
     table = table_of(ROWS)
     write(tmp_path / "plays" / "a.parquet", table[:200])
@@ -225,7 +225,7 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
 
 def test_a_table_is_known_by_its_rows(spark: Any) -> None:
     """Views of one table are others, and a view that is altered is another, as its rows are."""
-    from foretaste.data.preparation.spark_names import open_named
+    from foretaste.data.preparation.spark_sources import open_named
 
     states = set()
     rows = "VALUES ('a', NULL, map(1, 2)), ('b', 'c', NULL) AS t"
@@ -245,7 +245,7 @@ def test_a_table_is_known_by_its_rows(spark: Any) -> None:
 
 def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
     """Folders are read whether or not they are columns, as those of a local folder."""
-    from foretaste.data.preparation.spark_names import open_named
+    from foretaste.data.preparation.spark_sources import open_named
 
     folders = ("", "2024/01", "shop=Zo%C3%AB 1+1", "shop=__HIVE_DEFAULT_PARTITION__/x", "item_id=7")
     for number, folder in enumerate(folders, start=1):

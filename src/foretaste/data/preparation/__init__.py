@@ -97,16 +97,16 @@ def prepare(
     overwrite = checked("overwrite", overwrite, bool)
     if directory is not None:
         holds_dataset(directory)  # which may be the same; what may not be there is an error
-    with _reporting(progress) as report, _spark(config) as spark:
-        opener = None if spark is None else spark.open_named
-        inputs = Inputs.open(source, items, config, source_dir, report, opener)
-        target = directory or inputs.default_output(DATASETS)
-        if not overwrite and (directory is None or inputs.is_prepared_in(target)):
-            dataset = _open_or_prepare(inputs, target, report, spark)
-        else:
-            dataset = _prepare(inputs, target, report, spark, overwrite=overwrite)
-    warn_of(dataset)
-    return dataset
+    return prepare_under(
+        DATASETS,
+        source,
+        config,
+        items=items,
+        source_dir=source_dir,
+        progress=progress,
+        output=directory,
+        overwrite=overwrite,
+    )
 
 
 def prepare_under(
@@ -117,12 +117,19 @@ def prepare_under(
     items: Any,
     source_dir: Path | str | None,
     progress: Progress | None,
+    output: Path | None = None,
+    overwrite: bool = False,
 ) -> Dataset:
-    """``source`` prepared under ``root/<name>-<digest>``, or what is there of an earlier time."""
+    """``source`` prepared at ``output``, or under ``root/<name>-<digest>``; or what is there of an
+    earlier time."""
     with _reporting(progress) as report, _spark(config) as spark:
         opener = None if spark is None else spark.open_named
         inputs = Inputs.open(source, items, config, source_dir, report, opener)
-        dataset = _open_or_prepare(inputs, inputs.default_output(root), report, spark)
+        target = output or inputs.default_output(root)
+        if not overwrite and (output is None or inputs.is_prepared_in(target)):
+            dataset = _open_or_prepare(inputs, target, report, spark)
+        else:
+            dataset = _prepare(inputs, target, report, spark, overwrite=overwrite)
     warn_of(dataset)
     return dataset
 

@@ -69,6 +69,12 @@ _CLOCK_PARTS = (
     (r" ?[AaPp][Mm]", "%p"),
     (r" ?[-+]\d\d:?\d\d", "%z"),
 )
+_TIMES: dict[str, Storage] = {
+    "TIMESTAMP": "moment",
+    "TIMESTAMP_NS": "moment_ns",
+    "TIMESTAMP WITH TIME ZONE": "instant",
+    "TIMESTAMPTZ_NS": "instant_ns",
+}
 # More digits than these need not come back from a floating-point number.
 _EXACT_DIGITS = 15
 
@@ -80,7 +86,7 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
         text = _cast_text(sql, name, kind)
         is_time = column.rounded is not None and kind in ("exact", "decimal")
         return f"CASE WHEN NOT {column.rounded} THEN {text} END" if is_time else text
-    if storage == "decimal" and kind != "real":
+    if storage == "decimal" and kind in ("short", "integer", "text", "exact", "decimal"):
         return _cast_text(sql, f"CAST({name} AS STRING)", kind)
     real, decimal = f"CAST({name} AS DOUBLE)", f"TRY_CAST({name} AS {_DECIMAL})"
     wide = sql.wide_integer
@@ -123,7 +129,7 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
     if kind in ("moment", "moment_ns", "instant", "instant_ns"):
         return _cast_time(sql, name, text, kind)
     short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
-    real = sql.real.format(text=text)
+    real = f"TRY_CAST({text} AS DOUBLE)"
     again = f"CAST({real} AS STRING)"
     digits = f"trim(BOTH '0' FROM {sql.without.format(text='{}', pattern='[eE].*|[^0-9]')})"
     is_decimal = sql.matches.format(text=name, pattern="[-+]?[0-9]*[.]?[0-9]{0,9}0*")
@@ -143,16 +149,17 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
 
 
 def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
+    # As DuckDB has it, which alone reads times that are text.
     decimals = 9 if kind.endswith("_ns") else 6
     clock = f"[^:]*:[0-9:]*([.][0-9]{{0,{decimals}}}0*)?"
     # Cast to TIMESTAMP whatever follows the seconds is dropped without a word: offsets, PM, junk.
     if kind.startswith("instant"):
         pattern = f"{clock} ?{_ZONE} *"
         instant = f"replace(replace(rtrim({text}), ' +', '+'), ' -', '-')"
-        micros = sql.zoned_text_micros.format(text=instant)
+        micros = f"epoch_us(TRY_CAST({instant} AS TIMESTAMPTZ))"
     else:
         pattern = f"{clock} *|[^:]*"
-        micros = sql.text_micros.format(text=text)
+        micros = f"epoch_us(TRY_CAST({text} AS TIMESTAMP))"
     # Microseconds are cut and not rounded, so the decimals after them can be added.
     finer = f"rpad(regexp_extract({name}, '[.][0-9]{{6}}([0-9]{{1,3}})', 1), 3, '0')"
     nanos = f"{_as_nanos(micros, sql.wide_integer)} + CAST({finer} AS INTEGER)"
@@ -186,7 +193,7 @@ def with_time_format(
         column = source.columns[name]
         if column.storage == "text":
             try:
-                sql, storage = engine.with_format(column, format)
+                sql, storage = _with_format(engine, column, format)
             except InputError:
                 raise wrong(
                     "time_format", format, "one as strptime has it, such as %d/%m/%Y"
@@ -194,6 +201,18 @@ def with_time_format(
             column = replace(column, sql=sql, storage=storage, text=column.sql, time_format=format)
         formatted.append(replace(source, columns=source.columns | {name: column}))
     return formatted
+
+
+def _with_format(engine: Engine, column: Column, format: str) -> tuple[str, Storage]:
+    """SQL that reads the times in a column of text by ``format``, and what it makes of them;
+    InputError where it is none that the engine reads."""
+    (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
+    # strptime takes infinity and epoch for times of any format.
+    sql = (
+        f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
+        f"THEN try_strptime({column.sql}, {quoted(format)}) END"
+    )
+    return sql, _TIMES[found]
 
 
 def describe_format(engine: Engine, values: str, example: str) -> str | None:
@@ -206,7 +225,7 @@ def describe_format(engine: Engine, values: str, example: str) -> str | None:
         f"SELECT max(CAST(regexp_extract(value, '{_DATE_SQL}', 1) AS INTEGER)), "
         f"max(CAST(regexp_extract(value, '{_DATE_SQL}', 2) AS INTEGER)) "
         f"FROM ({values}) AS found(value) "
-        f"WHERE {engine.sql.finds.format(text='value', pattern=_DATE_SQL)}"
+        f"WHERE regexp_matches(value, '{_DATE_SQL}')"
     )
     orders = {"day": "%d{0}%m{0}", "month": "%m{0}%d{0}"}
     if max(first, second) > 12:
@@ -224,7 +243,7 @@ def describe_format(engine: Engine, values: str, example: str) -> str | None:
             format = format.replace("%H", "%I")
         column = Column(sql=f"CAST({quoted(example)} AS STRING)", storage="text", type_name="text")
         with suppress(InputError):
-            sql, _ = engine.with_format(column, format)
+            sql, _ = _with_format(engine, column, format)
             if engine.row(f"SELECT {sql} IS NOT NULL")[0]:
                 formats[leading] = format
     readings = ", ".join(

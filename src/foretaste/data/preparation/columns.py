@@ -14,7 +14,7 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import cast
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Column, Source, identifier
+from foretaste.data.sources.source import TIMES, Column, Source, identifier
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
@@ -79,7 +79,6 @@ _DATE = re.compile(
 )
 _SAMPLE_ROWS = 1000
 _NUMBERS = ("integer", "real", "decimal", "wide")
-_TIMES = ("moment", "moment_ns", "instant", "instant_ns")
 
 # A "name" in interactions may be the user's.
 _TITLES = frozenset(SPELLINGS["title"]) - {"name"}
@@ -168,7 +167,7 @@ def describe_times_not_used(
 ) -> dict[str, str]:
     """A note on columns that look like times; empty where there are none."""
     unused = {name: column for name, column in source.columns.items() if name not in used}
-    found = [shown(name) for name, column in unused.items() if column.storage in _TIMES]
+    found = [shown(name) for name, column in unused.items() if column.storage in TIMES]
     for name, values in _first_texts(engine, source, unused).items():
         if values and all(map(_DATE.fullmatch, values)):
             found.append(shown(name))
@@ -484,7 +483,7 @@ def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
 def _header_hint(source: Source, example: str) -> str:
     """A sentence on files without a header, where the line taken for one has a value in it, or
     no known name and as much text as the next line."""
-    if source.header is None or not isinstance(source, TextFile):
+    if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
     if any(map(_VALUE.fullmatch, source.columns)):
@@ -495,7 +494,7 @@ def _header_hint(source: Source, example: str) -> str:
         return ""
     return (
         f" {reason}: where there is no line of column names, give them with "
-        f"{_flag(f'{source.header.prefix}columns')}, in order, such as {example}."
+        f"{_flag(f'{source.format.prefix}columns')}, in order, such as {example}."
     )
 
 

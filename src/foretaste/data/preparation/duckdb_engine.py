@@ -19,7 +19,7 @@ from foretaste.data.config import FileFormat, memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.engine import Engine, Spellings
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Column, Source, Storage, quoted
+from foretaste.data.sources.source import Source, quoted
 from foretaste.data.sources.text import TOO_LONG, TextFile, not_utf8, quotes_as_they_are
 from foretaste.errors import InputError, SettingError
 
@@ -53,14 +53,6 @@ _LEAST_BYTES = 64 * 2**20
 """Taken unasked however little is free: a small file needs no more, and what is free changes."""
 
 
-_TIMES: dict[str, Storage] = {
-    "TIMESTAMP": "moment",
-    "TIMESTAMP_NS": "moment_ns",
-    "TIMESTAMP WITH TIME ZONE": "instant",
-    "TIMESTAMPTZ_NS": "instant_ns",
-}
-
-
 class DuckDBEngine(Engine):
     """One in-memory database that spills to ``scratch`` and is gone when closed."""
 
@@ -69,14 +61,10 @@ class DuckDBEngine(Engine):
     sql = Spellings(
         wide_integer="HUGEINT",
         matches="regexp_full_match({text}, '{pattern}')",
-        finds="regexp_matches({text}, '{pattern}')",
         without="regexp_replace({text}, '{pattern}', '', 'g')",
         quotient="{value} // {divisor}",
-        real="TRY_CAST({text} AS DOUBLE)",
         micros="epoch_us(TRY_CAST({value} AS TIMESTAMP))",
         nanos="epoch_ns({value})",
-        text_micros="epoch_us(TRY_CAST({text} AS TIMESTAMP))",
-        zoned_text_micros="epoch_us(TRY_CAST({text} AS TIMESTAMPTZ))",
     )
 
     def __init__(
@@ -182,15 +170,6 @@ class DuckDBEngine(Engine):
         (row,) = self.run(f"{sql} LIMIT 1")
         self.run("SET preserve_insertion_order = false")
         return row
-
-    def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
-        (found,) = self.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
-        # strptime takes infinity and epoch for times of any format.
-        sql = (
-            f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
-            f"THEN try_strptime({column.sql}, {quoted(format)}) END"
-        )
-        return sql, _TIMES[found]
 
     def write(self, query: str, path: Path) -> None:
         self.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")

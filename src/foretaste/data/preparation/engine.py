@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from foretaste.data.sources.source import Column, Source, Storage
+from foretaste.data.sources.source import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,29 +21,17 @@ class Spellings:
     matches: str
     """True where all of ``text`` matches a ``pattern``."""
 
-    finds: str
-    """True where some of ``text`` matches a ``pattern``."""
-
     without: str
     """``text`` without anything that matches a ``pattern``."""
 
     quotient: str
     """The whole part of ``value`` by ``divisor``, for numbers that it divides."""
 
-    real: str
-    """``text`` as floating point, NULL where it is no number."""
-
     micros: str
     """Microseconds since 1970 of a ``value`` that is a date or time."""
 
     nanos: str
     """Nanoseconds since 1970 of a ``value`` with nanoseconds."""
-
-    text_micros: str
-    """Microseconds of ``text`` without a UTC offset, NULL where it is no time."""
-
-    zoned_text_micros: str
-    """Microseconds of ``text`` with a UTC offset."""
 
 
 class Engine(ABC):
@@ -94,11 +82,6 @@ class Engine(ABC):
     @abstractmethod
     def first(self, sql: str) -> tuple[Any, ...]:
         """The first row that a query without an order returns, in the order of the source."""
-
-    @abstractmethod
-    def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
-        """SQL that reads the times in a column of text by ``format``, and what it makes of them;
-        InputError where it is none that the engine reads."""
 
     @abstractmethod
     def write(self, query: str, path: Path) -> None:

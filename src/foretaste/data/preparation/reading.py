@@ -21,7 +21,7 @@ from foretaste.data.preparation.casts import (
     with_time_format,
 )
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Column, Source, Storage, names_of, quoted
+from foretaste.data.sources.source import TIMES, Column, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
 _SAMPLE_ROWS = 1000
 
-_TIMES: tuple[Storage, ...] = ("moment", "moment_ns", "instant", "instant_ns")
 _ALLOWED: dict[str, tuple[Storage, ...]] = {
     "user_id": ("text", "integer"),
     "item_id": ("text", "integer"),
     "rating": ("text", "integer", "real", "decimal", "wide"),
-    "time": ("text", "integer", "real", "decimal", *_TIMES),
+    "time": ("text", "integer", "real", "decimal", *TIMES),
 }
 _NOUNS_OF_STORAGE: dict[Storage, str] = {
     "text": "text", "integer": "integers", "real": "numbers", "moment": "timestamps"
@@ -180,7 +179,7 @@ def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
     """The first and last time in table ``raw``, and a note where they lie further apart than any
     life, or numbers are of several units."""
     first, last = engine.row("SELECT min(time), max(time) FROM raw")
-    if kinds["time"] in ("moment", "moment_ns", "instant", "instant_ns"):
+    if kinds["time"] in TIMES:
         power, unit = 9 if kinds["time"].endswith("_ns") else 6, ""
     else:
         examples = ", ".join(
@@ -317,7 +316,7 @@ def _bad_value(
     for source in sources:
         column = source.columns[name]
         text = f"nullif(CAST({column.text or column.sql} AS STRING), '')"
-        if column.text is None and column.storage in _TIMES:
+        if column.text is None and column.storage in TIMES:
             # DuckDB dies of turning some of these into text.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
         misfits = f"{source.relation} WHERE {cast(engine.sql, column, kind)} IS NULL"
@@ -368,7 +367,7 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
         return f"has {has} UTC offset, and others have {others_have}; write all of them alike"
     if column.time_format is not None:
         return f"is not written as {shown(column.time_format)} says"
-    if column.storage in _TIMES and fits(example, kind):
+    if column.storage in TIMES and fits(example, kind):
         return "is out of range"
     if column.rounded is not None and fits(example, kind):
         return "is a number with more digits than JSON keeps; write it as text, in quotes"

@@ -15,12 +15,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from foretaste._util.files import real_path
-from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.engine import Engine, Spellings
 from foretaste.data.preparation.spark_session import Spark, translated
-from foretaste.data.preparation.spark_sources import registered
-from foretaste.data.preparation.spark_sql import SPELLINGS, with_backslashes
+from foretaste.data.preparation.spark_sources import registered, with_backslashes
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Column, Source, Storage
+from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError
 
 _ROWS_OF_FILE = 10_000_000
@@ -31,7 +30,15 @@ class SparkEngine(Engine):
     """The tables of one preparation in a session of Spark."""
 
     name = f"spark {pyspark.__version__}"
-    sql = SPELLINGS
+    sql = Spellings(
+        wide_integer="DECIMAL(38, 0)",
+        matches="regexp_like({text}, '^({pattern})\\z')",
+        without="regexp_replace({text}, '{pattern}', '')",
+        quotient="{value} div {divisor}",
+        micros="unix_micros(CAST({value} AS TIMESTAMP))",
+        # Spark has no type for them, and reads them as integers.
+        nanos="{value}",
+    )
     reads_numbers_of_text = False
 
     def __init__(self, spark: Spark, scratch: Path) -> None:
@@ -81,9 +88,6 @@ class SparkEngine(Engine):
 
     def first(self, sql: str) -> tuple[Any, ...]:
         return self.row(f"{sql} LIMIT 1")
-
-    def with_format(self, column: Column, format: str) -> tuple[str, Storage]:
-        raise InputError("times that are text are not read")
 
     def count(self, relation: str) -> int:
         if relation not in self._places:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from foretaste._util.memory import free_bytes
 from foretaste.data.config import PrepareConfig, memory_bytes
-from foretaste.data.preparation.spark_names import open_named
+from foretaste.data.preparation.spark_sources import open_named
 from foretaste.data.sources.source import Source
 from foretaste.errors import InputError, MissingExtraError, SettingError
 

@@ -1,32 +1,43 @@
-"""Sources as Spark reads them, temporary views of files that are written alike."""
+"""Sources as Spark reads them, temporary views: local files that are written alike, files in stores
+and tables of its catalogue."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import unquote
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from foretaste._util.files import real_path
-from foretaste.data.preparation.spark_sql import with_backslashes
-from foretaste.data.sources.source import (
-    Source,
-    Storage,
-    names_of,
-    quoted,
-)
+from foretaste.data.sources import EMPTY_VALUE, NAMED_FOLDER, PARQUET_SUFFIXES, TABLE
+from foretaste.data.sources.source import Column, Source, Storage, identifier, names_of, quoted
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError
 
-NO_PARQUET = (
+_NO_PARQUET = (
     "is no Parquet, and engine spark reads Parquet and tables alone; have Spark write it as "
     "Parquet first, as docs/data.md shows, or prepare it with engine duckdb"
 )
-FILE_OF_ROW = "url_decode(replace(_metadata.file_path, '+', '%2B')) AS file_of_row"
+_FILE_OF_ROW = "url_decode(replace(_metadata.file_path, '+', '%2B')) AS file_of_row"
 _WITHOUT_NANOSECONDS: dict[Storage, Storage] = {"moment_ns": "moment", "instant_ns": "instant"}
+_STORAGE: dict[str, Storage] = {
+    **dict.fromkeys(("string", "varchar", "char"), "text"),
+    **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
+    **dict.fromkeys(("float", "double"), "real"),
+    **dict.fromkeys(("date", "timestamp_ntz"), "moment"),
+    "decimal": "decimal",
+    "timestamp": "instant",
+}  # fmt: skip
+_SCHEME = re.compile("^[a-z][a-z0-9+.-]*:(?://[^/]*)?")
+_PATTERN = re.compile(r"(?<!\\)[*?\[{]")
+_LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,13 +49,19 @@ class View(Source):
     files: Mapping[str, Source] = field(default_factory=dict)
     """The local files among them, by their path."""
 
+    state: str = ""
+    """Of what Spark names, a digest of the names, sizes and times of change of the files, or of a
+    table's name and rows: the bytes of files are read once only."""
+
+    def sha256(self) -> str:
+        return self.state
+
     def locate(self, column: str, value: str | None) -> str:
         rows = self.session.sql(with_backslashes(f"SELECT * FROM {self.relation}"))
         if column in self.folders or "file_of_row" not in rows.columns:
             return self.name
-        text = self.columns[column].text or self.columns[column].sql
         same = "IS NULL" if value is None else f"= {quoted(value)}"
-        where = with_backslashes(f"nullif(CAST({text} AS STRING), '') {same}")
+        where = with_backslashes(f"nullif(CAST({self.columns[column].sql} AS STRING), '') {same}")
         place = rows.where(where).agg(f.min("file_of_row")).collect()[0][0]
         if place is None:
             return self.name
@@ -61,7 +78,7 @@ def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]
     alike: dict[Hashable, list[Source]] = {}
     for source in sources:
         if isinstance(source, TextFile):
-            raise InputError(f"{source.name}: {NO_PARQUET}")
+            raise InputError(f"{source.name}: {_NO_PARQUET}")
         # What Spark names is a view already.
         look = source.relation if isinstance(source, View) else _look(source)
         alike.setdefault(look, []).append(source)
@@ -88,8 +105,8 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
             raise InputError(f"{source.name}: Spark leaves out files named so; rename it")
     first = sources[0]
     files = {real_path(source.path): source for source in sources if source.path}
-    paths = [f"file://{literal(real_path(source.path))}" for source in sources if source.path]
-    rows = reader_of(session).parquet(*paths).select("*", f.expr(FILE_OF_ROW))
+    paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
+    rows = _reader_of(session).parquet(*paths).select("*", f.expr(_FILE_OF_ROW))
     types = {field.name: field.dataType.typeName() for field in rows.schema}
     # Nanoseconds of INT96 are read as a time, which has none.
     columns = {
@@ -99,19 +116,19 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
         for name, column in first.columns.items()
     }
     return View(
-        name=names_of(sources), relation=view_of(rows), columns=columns, files=files,
+        name=names_of(sources), relation=_view_of(rows), columns=columns, files=files,
         size=sum(source.size for source in sources), folders=first.folders,
         part_number=first.part_number, session=session,
     )  # fmt: skip
 
 
-def reader_of(session: SparkSession) -> DataFrameReader:
+def _reader_of(session: SparkSession) -> DataFrameReader:
     """A reader of all files below a folder, of which Spark makes no columns: it would then leave
     some files out."""
     return session.read.option("recursiveFileLookup", True)
 
 
-def view_of(rows: DataFrame) -> str:
+def _view_of(rows: DataFrame) -> str:
     """The name of a new temporary view of these rows."""
     name = f"source_{uuid4().hex}"
     rows.createOrReplaceTempView(name)
@@ -123,6 +140,109 @@ def _named(place: str) -> str:
     return re.sub("^file:(//)?(?=/)", "", place)
 
 
-def literal(path: str) -> str:
+def _literal(path: str) -> str:
     """A path that Spark takes as itself and not as a pattern."""
     return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
+
+
+def open_named(session: SparkSession, name: str) -> View:
+    """The table of Spark's catalogue, or the files, that a name such as ``table:shop.plays`` or
+    ``s3a://bucket/plays`` stands for, those in folders of a folder too.
+
+    Raises InputError where there are none, or none that can be read.
+    """
+    if name.startswith(TABLE):
+        rows = session.table(name.removeprefix(TABLE))
+        return _typed(session, name, rows, _summed(name, rows))
+    listed = _listed(session, name)
+    for path, _, _ in listed:
+        if Path(path).suffix.lower() not in PARQUET_SUFFIXES:
+            raise InputError(f"{path}: {_NO_PARQUET}")
+    rows = _reader_of(session).parquet(name).select("*", f.expr(_FILE_OF_ROW))
+    return _with_folders(_typed(session, name, rows, listed), listed)
+
+
+def _typed(
+    session: SparkSession, name: str, rows: DataFrame, listed: list[tuple[str, int, str]]
+) -> View:
+    """A source of rows whose columns have types."""
+    columns = {
+        field.name: Column(
+            sql=identifier(field.name),
+            storage=_STORAGE.get(field.dataType.typeName(), "other"),
+            type_name=field.dataType.simpleString(),
+        )
+        for field in rows.schema
+        if field.name != "file_of_row"
+    }
+    return View(
+        name=name, relation=_view_of(rows), columns=columns,
+        size=sum(size for _, size, _ in listed), session=session,
+        state=hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
+    )  # fmt: skip
+
+
+def _with_folders(source: View, listed: list[tuple[str, int, str]]) -> View:
+    """A source with the columns, as text, that folders named COLUMN=VALUE below it name; a column
+    of the files' own goes before them."""
+    top = _parts(source.name)
+    depth = next((n for n, part in enumerate(top) if _PATTERN.search(part)), len(top))
+    found = dict.fromkeys(folder for path, _, _ in listed for folder in _parts(path)[depth:-1])
+    own = {name.lower() for name in source.columns}
+    columns: dict[str, Column] = {}
+    folders: dict[str, str] = {}
+    overruled = []
+    for folder in found:
+        if (named := NAMED_FOLDER.fullmatch(folder)) is None:
+            continue
+        name = unquote(named[1])
+        if name.lower() in own:
+            overruled.append(folder)
+        elif name not in folders:
+            folders[name] = folder
+            above = f"{_SCHEME.pattern}(?:/+[^/]+){{{depth}}}"
+            pattern = quoted(f"{above}/(?:.*/)?{re.escape(named[1])}=([^/]*)/")
+            value = f"regexp_extract(file_of_row, {pattern}, 1)"
+            text = f"coalesce(try_url_decode(replace({value}, '+', '%2B')), {value})"
+            columns[name] = Column(
+                sql=f"nullif({text}, {quoted(EMPTY_VALUE)})", storage="text", type_name="text"
+            )
+    return replace(
+        source, columns=source.columns | columns, folders=folders, overruled=tuple(overruled)
+    )
+
+
+def _parts(place: str) -> list[str]:
+    """The names on a path, without the store that it is in."""
+    return [part for part in _SCHEME.sub("", place).split("/") if part]
+
+
+def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
+    """Path, size and time of change of the files behind a name, in order."""
+    files = _reader_of(session).format("binaryFile").load(name)
+    rows = files.selectExpr("path", "length", "CAST(modificationTime AS STRING)").collect()
+    if not rows:
+        raise InputError(f"{name}: there are no files in it")
+    return sorted(tuple(row) for row in rows)
+
+
+def _summed(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
+    """A table's name, and a sum over its content: a view may change, or a table with versions, and
+    its files not."""
+    # With the names, as a NULL adds nothing to a hash and its neighbours would seem to be in its
+    # place; as text, as a map has no hash.
+    values = ", ".join(
+        f"{quoted(column)}, CAST({identifier(column)} AS STRING)" for column in rows.columns
+    )
+    total = with_backslashes(f"sum(CAST(xxhash64({values}) AS DECIMAL(38, 0)))")
+    content = tuple(rows.selectExpr("count(*)", total).collect()[0])
+    return [(name, 0, f"{rows.schema.simpleString()} {content}")]
+
+
+def with_backslashes(sql: str) -> str:
+    """Standard SQL for Spark, which takes a backslash in a literal for an escape."""
+
+    def escaped(found: re.Match[str]) -> str:
+        return found[0].replace("\\", "\\\\") if found[0].startswith("'") else found[0]
+
+    return _LITERAL.sub(escaped, sql)

@@ -13,7 +13,7 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat
-from foretaste.data.sources.source import Column, digits, quoted
+from foretaste.data.sources.source import Column, quoted
 from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
 from foretaste.errors import InputError
 
@@ -104,5 +104,10 @@ def _is_rounded(pointer: str) -> str:
         f"(regexp_matches(c0, '{_LONG_NUMBER}') AND json_type(c0, {pointer}) = 'DOUBLE' AND len(["
         f"number FOR number IN regexp_extract_all(c0, '{_LONG_NUMBER}') "
         f"IF TRY_CAST(number AS DOUBLE) = abs(TRY_CAST({value} AS DOUBLE)) "
-        f"AND {digits('number')} <> {digits(value)}]) > 0)"
+        f"AND {_digits('number')} <> {_digits(value)}]) > 0)"
     )
+
+
+def _digits(number: str) -> str:
+    """SQL of the digits of a number written as text, but for zeros before and after them."""
+    return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import shown
-from foretaste.data.config import FileFormat
 from foretaste.errors import InputError
 
 Storage = Literal[
@@ -22,9 +21,10 @@ Storage = Literal[
 one, ``_ns`` those to the nanosecond; ``wide`` are decimals of over 38 digits, which DuckDB has
 not."""
 
+TIMES: tuple[Storage, ...] = ("moment", "moment_ns", "instant", "instant_ns")
 
-READ_COMPRESSIONS = (".gz", ".zst")
-"""Suffixes of compressed text that is read as it is."""
+READ_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""Compressions of text that is read as it is, by suffix."""
 
 # Files that are not read, with the command that makes text of them.
 _COMMANDS = {
@@ -144,12 +144,6 @@ class Source:
         """The format that text is read as, in words."""
         return ""
 
-    @property
-    def header(self) -> FileFormat | None:
-        """The format of the text file whose first line holds the column names; None where they
-        come from elsewhere."""
-        return None
-
     def locate(self, column: str, value: str | None) -> str:
         """The place where a column first has this value, ``file, line 3``; the file alone where
         lines are not known.
@@ -265,8 +259,3 @@ def path_literal(path: Path) -> str:
             "it or its folder"
         )
     return quoted(plain)
-
-
-def digits(number: str) -> str:
-    """SQL of the digits of a number written as text, but for zeros before and after them."""
-    return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"

@@ -17,6 +17,7 @@ from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.sources.source import (
+    READ_COMPRESSIONS,
     Column,
     Source,
     file_state,
@@ -33,7 +34,6 @@ LONG_LINE = 1 << 21
 
 TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
 
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _NATIVE = ("utf-8", "latin-1", "utf-16")
 _DELIMITERS = ("::", ",", "\t", ";", "|")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -105,10 +105,6 @@ class TextFile(Source):
         )  # fmt: skip
 
     @property
-    def header(self) -> FileFormat | None:
-        return self.format if self.format.columns is None else None
-
-    @property
     def read_as(self) -> str:
         # The file's bytes may decide nothing of this.
         columns = f"columns {','.join(self.names)}" if self.format.columns else "a header"
@@ -139,7 +135,7 @@ class TextFile(Source):
         """
         with _open_text(self.path, self.format) as file:
             numbered = _numbered_rows(file, self.delimiter, self.has_quotes, strict=strict)
-            if self.header is not None:
+            if self.format.columns is None:
                 next(numbered)
             yield from ((line, row) for line, row in numbered if row not in ([], [""]))
 
@@ -246,7 +242,7 @@ def quotes_as_they_are(format: FileFormat) -> str:
 
 
 def _compression(path: Path) -> str | None:
-    return _COMPRESSIONS.get(path.suffix.lower())
+    return READ_COMPRESSIONS.get(path.suffix.lower())
 
 
 def _open_bytes(path: Path) -> pa.NativeFile:
