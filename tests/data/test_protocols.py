@@ -199,19 +199,6 @@ def test_equal_keys_of_different_users_have_an_order(prepared: PrepareText) -> N
         assert dataset.users.ids(heldout.user_index) == ["a"]
 
 
-def test_dates_are_times_too(prepared: PrepareText) -> None:
-    dates = ["1,1,2020-02-01", "1,2,2020-01-31T23:59:59", "1,3,2019-01-01", "2,3,2020-01-01"]
-    dataset = prepared("\n".join(["user_id,item_id,date", *dates, ""]))
-    assert pairs_of(dataset, "test") == {(1, 1)}
-    assert pairs_of(dataset, "validation") == {(1, 2)}
-
-
-def test_fractions_of_a_second_count(prepared: PrepareText) -> None:
-    dataset = prepared("user_id,item_id,time\n1,1,7.9\n1,2,8.1\n1,3,8.0\n2,3,1\n2,1,1\n")
-    assert pairs_of(dataset, "test") == {(1, 2)}
-    assert pairs_of(dataset, "validation") == {(1, 3)}
-
-
 def test_none_trains_on_everything(prepared: PrepareText) -> None:
     dataset = prepared(LAST_OUT, protocol="none")
     assert dataset.train.num_interactions == 10

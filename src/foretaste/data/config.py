@@ -274,10 +274,6 @@ class PrepareConfig(InputConfig):
                 f"threads is {self.threads}, and spark_master is {shown(self.spark_master)}; leave "
                 f"one out: local[{self.threads}] are as many threads of this machine"
             )
-        if self.num_heldout_users and self.protocol not in ("auto", "held-out-users"):
-            raise SettingError(
-                f"num_heldout_users belongs to protocol held-out-users, not {self.protocol}"
-            )
 
     def content(self) -> dict[str, Any]:
         """The settings that decide what the dataset holds; memory and threads do not."""
