@@ -24,7 +24,6 @@ class FileServer:
     """Bytes sent before the server falls silent for as long as it runs."""
     status: int | None = None
     """An error to answer everything with."""
-    tells_length: bool = True
     requests: list[str | None] = field(default_factory=list)
     """The Range header of every request."""
     closing: threading.Event = field(default_factory=threading.Event)
@@ -67,8 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        if state.tells_length:
-            self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         self._send(content[start:])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,30 +59,10 @@ def test_a_file_comes_whole_and_says_how_far_it_is(
     assert len(reports) > 4
 
 
-def test_reports_do_not_come_faster_than_they_can_be_read(
-    fetch: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(downloads, "_BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(downloads, "_BETWEEN_REPORTS_S", 1e9)
-    reports: list[str] = []
-    fetch(reports.append)
-    assert len(reports) == 2
-
-
 def test_a_cut_connection_is_taken_up_again(fetch: Callable[..., Path], server: FileServer) -> None:
     server.cut_after = [150_000, 100_000]
     assert fetch().read_bytes() == CONTENT
     assert server.requests == [None, "bytes=150000-", "bytes=250000-"]
-
-
-def test_a_cut_is_found_where_no_length_is_told(
-    fetch: Callable[..., Path], server: FileServer, tmp_path: Path
-) -> None:
-    server.tells_length = False
-    server.cut_after = [150_000]
-    with pytest.raises(InputError, match="nothing of it was kept"):
-        fetch()
-    assert fetch().read_bytes() == CONTENT
 
 
 def test_what_came_before_a_failure_is_kept_for_the_next_call(
@@ -141,15 +120,6 @@ def test_a_wrong_sum_is_said_and_nothing_is_kept(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_part_of_something_else_ends_in_a_wrong_sum_and_then_a_new_start(
-    fetch: Callable[..., Path], tmp_path: Path
-) -> None:
-    (tmp_path / "set.zip.part").write_bytes(b"x" * 1000)
-    with pytest.raises(InputError, match="nothing of it was kept"):
-        fetch()
-    assert fetch().read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize(("status", "reason"), [(404, "Not Found"), (503, "Service Unavailable")])
 def test_a_refusal_is_told_as_the_server_words_it(
     fetch: Callable[..., Path], server: FileServer, tmp_path: Path, status: int, reason: str
@@ -196,22 +166,6 @@ def test_nobody_there_is_told(fetch: Callable[..., Path]) -> None:
         fetch(url=f"http://127.0.0.1:{port}/set.zip")
 
 
-def test_what_is_no_http_at_all_is_told(fetch: Callable[..., Path]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as strange:
-
-        def answer() -> None:
-            connection, _ = strange.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"220 mail.example ESMTP\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(InputError, match="answer cannot be read"):
-            fetch(url=f"http://127.0.0.1:{strange.getsockname()[1]}/set.zip")
-        thread.join()
-
-
 def test_a_full_disk_is_said_and_what_is_there_is_kept(
     fetch: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -247,20 +201,3 @@ def test_a_full_disk_is_said_and_what_is_there_is_kept(
     )
     assert part_of(tmp_path) == CONTENT[:room]
     assert fetch().read_bytes() == CONTENT
-
-
-def test_an_interrupt_leaves_the_part_alone(
-    fetch: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, server: FileServer, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(downloads, "_BLOCK_BYTES", 100_000)
-
-    def interrupt(step: str) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetch(interrupt)
-    kept = part_of(tmp_path)
-    assert 0 < len(kept) <= 100_000
-    assert kept == CONTENT[: len(kept)]
-    assert fetch().read_bytes() == CONTENT
-    assert server.requests[-1] == f"bytes={len(kept)}-"

@@ -202,7 +202,6 @@ def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:
     ("more", "settings", "error", "message"),
     [
         ({}, {"protocol": "temporal"}, SettingError, "temporal would split what is split already"),
-        ({}, {"num_heldout_users": 3}, SettingError, "held-out-users, and this one is given"),
         ({"validation": frame((1, 12))}, {"validation": "none"}, SettingError,
          "validation is none, and a validation part is given"),
         ({}, {"target_in_candidates": "drop"}, SettingError,
@@ -211,7 +210,6 @@ def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:
          "nothing is left of the test part: each of its pairs is filtered away or in an earlier"),
         ({"test": pd.DataFrame({"user": [1], "song": [2]})}, {}, InputError,
          "table: has no column 'item', which table has; its columns are 'user', 'song'"),
-        ({"test": Path("absent.csv")}, {}, InputError, "absent.csv: there is no such file"),
     ],
 )  # fmt: skip
 def test_splits_that_cannot_be_prepared(

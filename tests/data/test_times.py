@@ -277,14 +277,6 @@ def test_dates_in_other_orders_are_met_with_the_option_that_reads_them(
     assert read.manifest.config["time_format"] == format
 
 
-def test_the_first_bad_date_of_a_long_file_is_named(write: WriteFile, tmp_path: Path) -> None:
-    good = "2024-03-01 10:00:00"
-    texts = [good] * 1_000_000 + ["29/02/2024", *[good] * 500_000, "01/01/2024", good]
-    message = r"line 1000002: time '29/02/2024' is .* 2 rows .* '%d/%m/%Y' reads dates with the day"
-    with pytest.raises(InputError, match=message):
-        prepare(write(as_csv(texts)), tmp_path / "out")
-
-
 def test_times_that_are_not_of_the_format(write: WriteFile, tmp_path: Path) -> None:
     config = PrepareConfig(time_format="%d/%m/%Y")
     for odd in ("2020-12-31", "infinity", "epoch", "31/12/2020 10:00"):
