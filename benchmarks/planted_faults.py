@@ -391,8 +391,8 @@ FAULTS = [
     Fault(
         "ids",
         "data/ids.py",
-        "value = int(value) if _EXACT_INTEGER.fullmatch(value) else None",
-        "value = int(value) if value.isdecimal() else None",
+        "if not _EXACT_INTEGER.fullmatch(value):",
+        "if not value.isdecimal():",
     ),
     Fault("ids", "data/ids.py", "order[position], -1)", "position, -1)"),
     Fault(
