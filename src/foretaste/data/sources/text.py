@@ -139,15 +139,6 @@ class TextFile(Source):
                 next(numbered)
             yield from ((line, row) for line, row in numbered if row not in ([], [""]))
 
-    def check_lines(self) -> None:
-        """Raise InputError for the first row with more or fewer fields than there are names."""
-        for line, row in self.rows():
-            if len(row) != len(self.names):
-                raise InputError(
-                    f"{self.name}, line {line}: expected {len(self.names)} fields, found "
-                    f"{len(row)}: {shown(self.delimiter.join(row)[:300])}"
-                )
-
     def readable(self, copy: Path) -> TextFile:
         """The file, or what ``copy`` then is: one in UTF-8 of a file in an encoding that DuckDB has
         not. InputError naming the line of what is not in the encoding."""
