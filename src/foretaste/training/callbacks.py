@@ -81,12 +81,12 @@ class TrainingSummary:
     evaluated_users_per_s: float
     evaluated_samples_per_s: float
     """(User, candidate) pairs."""
-    select_by: str | None
-    selection_split: str | None
-    best_epoch: int | None
-    best_value: float | None
-    target_epoch: int | None
-    target_s: float | None
+    select_by: str | None = None
+    selection_split: str | None = None
+    best_epoch: int | None = None
+    best_value: float | None = None
+    target_epoch: int | None = None
+    target_s: float | None = None
     """From the start to the end of the evaluation that reached the target, compiling included."""
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""

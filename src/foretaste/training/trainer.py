@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -17,10 +17,12 @@ from foretaste.models.base import (
     ClosedFormModel,
     ComposedModel,
     IterativeModel,
+    RecommenderModel,
 )
 from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits, num_parameters
 from foretaste.models.registry import build_model
+from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run, load_model
 from foretaste.training.auto import TrainingPlan, followed_settings
@@ -35,9 +37,17 @@ from foretaste.training.strategy import ALONE, Strategy
 from foretaste.training.validation import Validation, check_evaluation_fits
 from foretaste.training.warm_start import WarmStart
 
+Model = TypeVar("Model", bound=RecommenderModel)
 
-class Trainer:
-    """Trains a model on a dataset.
+
+def make_trainer(
+    dataset: Dataset,
+    model: str,
+    model_config: ModelConfig,
+    config: TrainingConfig,
+    strategy: Strategy = ALONE,
+) -> Trainer[Any]:
+    """What trains a model on a dataset.
 
     Args:
         config: the settings of the training, as a `TrainingPlan` for a model with epochs.
@@ -46,73 +56,50 @@ class Trainer:
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
     """
+    if dataset.manifest.num_interactions == 0:
+        raise TrainingError(f"{dataset.path}: the training part is empty, nothing to learn from")
+    device = strategy.device(config.device)
+    num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
+    users = strategy.users(model_config.parallel, num_users, dataset.user_bounds)
+    own = range(num_users) if users is None else users
+    histories = to_device(dataset.train_part(own), device)
+    made_of = (model, model_config, num_users, num_items)
+    check_model_fits(
+        *made_of,
+        device,
+        users=users,
+        to_train=True,
+        has_average=isinstance(config, TrainingPlan) and config.ema > 0,
+        num_processes=strategy.num_processes_here,
+    )
+    built = build_model(*made_of, users).to(device)
+    built.count_items(histories, strategy.parts)
+    check_evaluation_fits(built, dataset, config)
+    if isinstance(built, IterativeModel):
+        assert isinstance(config, TrainingPlan)
+        return EpochTrainer(dataset, built, histories, config, strategy)
+    assert isinstance(built, ClosedFormModel)
+    return OnePassTrainer(dataset, built, histories, config, strategy)
+
+
+class Trainer(ABC, Generic[Model]):
+    """Trains a model on a dataset; `make_trainer` makes the one that suits the model."""
 
     def __init__(
-        self,
-        dataset: Dataset,
-        model: str,
-        model_config: ModelConfig,
-        config: TrainingConfig,
-        strategy: Strategy = ALONE,
+        self, dataset: Dataset, model: Model, config: TrainingConfig, strategy: Strategy
     ) -> None:
         self.dataset = dataset
+        self.model = model
         self.config = config
         self.strategy = strategy
-        if dataset.manifest.num_interactions == 0:
-            raise TrainingError(
-                f"{dataset.path}: the training part is empty, nothing to learn from"
-            )
-        device = strategy.device(config.device)
-        num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
-        users = strategy.users(model_config.parallel, num_users, dataset.user_bounds)
-        own = range(num_users) if users is None else users
-        self.histories = to_device(dataset.train_part(own), device)
-        made_of = (model, model_config, num_users, num_items)
-        check_model_fits(
-            *made_of,
-            device,
-            users=users,
-            to_train=True,
-            has_average=isinstance(config, TrainingPlan) and config.ema > 0,
-            num_processes=strategy.num_processes_here,
-        )
-        self.model = build_model(*made_of, users).to(device)
-        self.model.count_items(self.histories, strategy.parts)
-        self.hardware = {**hardware_of(device), **strategy.hardware}
-        check_evaluation_fits(self.model, dataset, config)
-        self.has_begun = False
-        self.started_from: dict[str, Any] = {}
-        """Origin of the first weights, as logged; empty for weights by seed."""
-        if isinstance(self.model, IterativeModel):
-            assert isinstance(config, TrainingPlan)
-            self.batches, self.step = strategy.batches_and_step(self.model, self.histories, config)
-            self.state = TrainingState.begin(
-                config,
-                num_steps_per_epoch=self.batches.num_batches,
-                num_samples=self.batches.num_samples,
-                device=device,
-                total=strategy.parts.total,
-            )
-        if isinstance(self.model, ComposedModel):
-            runs = [Run.open(path) for path in self.model.run_paths()]
-            for run in runs:
-                if run.config.dataset.digest != dataset.manifest.digest:
-                    raise SettingError(
-                        f"{run.path} was trained on another dataset than {dataset.path}; foretaste "
-                        f"train --like {run.path} {dataset.path} makes a run to blend in its place"
-                    )
-            self.model.compose([load_model(run, device) for run in runs])
+        self.hardware = {**hardware_of(model.device), **strategy.hardware}
 
     def begin(self, warm_start: WarmStart) -> dict[str, Any]:
         """Take the first weights; returns the record of the warm start for ``config.json``.
 
         Raises what `WarmStart.apply` raises.
         """
-        self.has_begun = True
-        if not isinstance(self.model, IterativeModel):
-            return {}
-        record, self.started_from = warm_start.apply(self.model, self.dataset)
-        return record
+        return {}
 
     def train(self, run: Run, logs: LogConfig, callback: Callback) -> None:
         """Train from the state of the run to the end; no other process may train it.
@@ -131,10 +118,87 @@ class Trainer:
                 interruption.check(f"while ranking the {split} part")
 
             validation = Validation(self.dataset, self.model, self.config, self.strategy, progress)
-            if isinstance(self.model, IterativeModel):
-                self._fit_epochs(run, validation, callbacks, interruption)
-            else:
-                self._fit_at_once(run, validation, callbacks, interruption)
+            self._fit(run, validation, callbacks, interruption)
+
+    @abstractmethod
+    def _fit(
+        self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
+    ) -> None:
+        """Fit, keep the weights in the run, and tell the callback from the start to the summary."""
+
+    def _start(self, validation: Validation, **own: Any) -> TrainingStart:
+        """The event of a training that begins; the peak of memory is counted from here."""
+        reset_peak_of_process()
+        if self.model.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.model.device)
+        manifest = self.dataset.manifest
+        return TrainingStart(
+            model=self.model.name,
+            dataset=str(self.dataset.path),
+            protocol=manifest.protocol,
+            model_settings=followed_settings(self.model),
+            num_users=manifest.num_train_users,
+            num_items=manifest.num_items,
+            num_interactions=manifest.num_interactions,
+            num_parameters=num_parameters(self.model),
+            selection_split=validation.selection_split,
+            **own,
+        )
+
+    def _summary(
+        self,
+        validation: Validation,
+        clock: Clock,
+        num_samples: int,
+        /,
+        *,
+        select_by: str | None = None,
+        num_warm_up: int = 0,
+        **own: Any,
+    ) -> TrainingSummary:
+        """The final numbers, once the weights kept are evaluated on the test part."""
+        self.model.eval()
+        test = validation.final
+        if test is None and (test := validation.test(select_by)) is not None:
+            clock.counted(test, None)
+        return TrainingSummary(
+            select_by=select_by,
+            memory_mib=peak_memory_mib(self.model.device),
+            test=test,
+            **own,
+            **clock.times(num_samples, num_warm_up),
+        )
+
+
+class EpochTrainer(Trainer[IterativeModel]):
+    """Trains a model epoch by epoch, up to the best epoch's weights."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        model: IterativeModel,
+        histories: HistoryTensors,
+        plan: TrainingPlan,
+        strategy: Strategy,
+    ) -> None:
+        super().__init__(dataset, model, plan, strategy)
+        self.plan = plan
+        self.has_begun = False
+        self.started_from: dict[str, Any] = {}
+        """Origin of the first weights, as logged; empty for weights by seed."""
+        self.batches, self.step = strategy.batches_and_step(model, histories, plan)
+        self.state = TrainingState.begin(
+            plan,
+            num_steps_per_epoch=self.batches.num_batches,
+            num_samples=self.batches.num_samples,
+            device=model.device,
+            total=strategy.parts.total,
+        )
+
+    def begin(self, warm_start: WarmStart) -> dict[str, Any]:
+        self.has_begun = True
+        record, self.started_from = warm_start.apply(self.model, self.dataset)
+        return record
 
     def _restore(self, run: Run, checkpoints: Checkpoints) -> tuple[bool, str | None]:
         """Go to the saved state of the run, else to the beginning, and its log too.
@@ -157,15 +221,22 @@ class Trainer:
             run.begin_anew()
         return False, position
 
-    def _fit_epochs(
+    def _fit(
         self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
     ) -> None:
-        """Fit epoch by epoch, up to the best epoch's weights."""
-        state, plan = self.state, self.state.plan
+        state, plan = self.state, self.plan
         checkpoints = self.strategy.checkpoints(run, self.step, state, self.hardware)
         is_resumed, resumed_at = self._restore(run, checkpoints)
-        start = self._start(validation, state)
-        callback.started(replace(start, is_resumed=is_resumed, resumed_at=resumed_at))
+        start = self._start(
+            validation,
+            plan=plan,
+            num_samples=state.num_samples,
+            num_steps_per_epoch=state.num_steps_per_epoch,
+            started_from=self.started_from,
+            is_resumed=is_resumed,
+            resumed_at=resumed_at,
+        )
+        callback.started(start)
 
         def checkpoint() -> None:
             at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
@@ -202,81 +273,79 @@ class Trainer:
             if prior.evaluation is not None:
                 stopping.best_value = prior.evaluation[plan.select_by]
                 keep()
-            summary = self._summary(validation, state.clock, state.num_samples, reason, state)
-            chosen = replace(summary, prior_weight=prior.weight, validation=prior.evaluation)
-            callback.finished(chosen)
+            target_epoch = stopping.target_epoch
+            summary = self._summary(
+                validation,
+                state.clock,
+                state.num_samples,
+                num_warm_up=plan.warm_up_epochs,
+                stopped_because=reason,
+                select_by=plan.select_by,
+                selection_split=validation.selection_split,
+                best_epoch=stopping.best_epoch,
+                best_value=stopping.best_value,
+                target_epoch=target_epoch,
+                target_s=None if target_epoch is None else state.clock.until(target_epoch),
+                prior_weight=prior.weight,
+                validation=prior.evaluation,
+            )
+            callback.finished(summary)
             if self.strategy.writes:
                 run.discard_state()
 
-    def _fit_at_once(
+
+class OnePassTrainer(Trainer[ClosedFormModel]):
+    """Fits a model at once; a composed one gets the models of its runs first."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        model: ClosedFormModel,
+        histories: HistoryTensors,
+        config: TrainingConfig,
+        strategy: Strategy,
+    ) -> None:
+        super().__init__(dataset, model, config, strategy)
+        self.histories = histories
+        if isinstance(model, ComposedModel):
+            runs = [Run.open(path) for path in model.run_paths()]
+            for run in runs:
+                if run.config.dataset.digest != dataset.manifest.digest:
+                    raise SettingError(
+                        f"{run.path} was trained on another dataset than {dataset.path}; foretaste "
+                        f"train --like {run.path} {dataset.path} makes a run to blend in its place"
+                    )
+            model.compose([load_model(run, model.device) for run in runs])
+
+    def _fit(
         self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
     ) -> None:
-        model, num_samples, clock = self.model, len(self.histories), Clock()
-        assert isinstance(model, ClosedFormModel)
         run.begin_anew()
-        callback.started(replace(self._start(validation, None), fitting=model.fitting_note()))
+        num_samples, clock = len(self.histories), Clock()
+        start = self._start(
+            validation,
+            plan=None,
+            num_samples=num_samples,
+            num_steps_per_epoch=1,
+            started_from={},
+            fitting=self.model.fitting_note(),
+        )
+        callback.started(start)
 
         def progress(*how_far: Any) -> None:
             callback.fitting(*how_far)
             interruption.check("while fitting, which begins anew")
 
         clock.go()
-        model.fit(self.histories, progress)
+        self.model.fit(self.histories, progress)
         interruption.check("while fitting, which begins anew")
         clock.stop()
         clock.next_epoch()
-        run.save_weights(model.state_dict())
-        callback.finished(self._summary(validation, clock, num_samples, "fitted in one pass", None))
-
-    def _start(self, validation: Validation, state: TrainingState | None) -> TrainingStart:
-        """The event of a training that begins; the peak of memory is counted from here."""
-        reset_peak_of_process()
-        if self.model.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.model.device)
-        manifest = self.dataset.manifest
-        return TrainingStart(
-            model=self.model.name,
-            dataset=str(self.dataset.path),
-            protocol=manifest.protocol,
-            plan=state.plan if state else None,
-            model_settings=followed_settings(self.model),
-            num_users=manifest.num_train_users,
-            num_items=manifest.num_items,
-            num_interactions=manifest.num_interactions,
-            num_parameters=num_parameters(self.model),
-            num_samples=state.num_samples if state else len(self.histories),
-            num_steps_per_epoch=state.num_steps_per_epoch if state else 1,
-            selection_split=validation.selection_split,
-            started_from=self.started_from,
+        run.save_weights(self.model.state_dict())
+        summary = self._summary(
+            validation, clock, num_samples, stopped_because="fitted in one pass"
         )
-
-    def _summary(
-        self,
-        validation: Validation,
-        clock: Clock,
-        num_samples: int,
-        reason: str,
-        state: TrainingState | None,
-    ) -> TrainingSummary:
-        """The final numbers, once the best weights are evaluated on the test part."""
-        model, stopping = self.model.eval(), state.early_stopping if state else None
-        select_by = stopping.plan.select_by if stopping else None
-        test = validation.final
-        if test is None and (test := validation.test(select_by)) is not None:
-            clock.counted(test, None)
-        target_epoch = stopping.target_epoch if stopping else None
-        return TrainingSummary(
-            stopped_because=reason,
-            select_by=select_by,
-            selection_split=validation.selection_split if stopping else None,
-            best_epoch=stopping.best_epoch if stopping else None,
-            best_value=stopping.best_value if stopping else None,
-            target_epoch=target_epoch,
-            target_s=None if target_epoch is None else clock.until(target_epoch),
-            memory_mib=peak_memory_mib(model.device),
-            test=test,
-            **clock.times(num_samples, stopping.plan.warm_up_epochs if stopping else 0),
-        )
+        callback.finished(summary)
 
 
 def peak_memory_mib(device: torch.device) -> float:

@@ -50,7 +50,7 @@ from foretaste.training.config import (
 )
 from foretaste.training.logs import check_logs, replace_run, without_copies
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
-from foretaste.training.trainer import Trainer
+from foretaste.training.trainer import Trainer, make_trainer
 from foretaste.training.warm_start import WarmStart
 
 
@@ -144,7 +144,7 @@ def train(
         sized = architecture.resolved(opened.manifest.num_items)
         chosen = resolved_config(model, asked, opened, sized, str(device))
         _check_alike(device, model, sized, chosen, strategy)
-        trainer = Trainer(opened, model, sized, chosen, strategy)
+        trainer = make_trainer(opened, model, sized, chosen, strategy)
         record = _record(trainer, asked, architecture, trainer.begin(warm_start))
         run = strategy.opened(
             lambda: _made_run(record, opened, path and Path(path), runs_root), Run.open
@@ -157,7 +157,10 @@ def train(
 
 
 def _record(
-    trainer: Trainer, asked: TrainingConfig, architecture: ModelConfig, start: Mapping[str, Any]
+    trainer: Trainer[Any],
+    asked: TrainingConfig,
+    architecture: ModelConfig,
+    start: Mapping[str, Any],
 ) -> RunConfig:
     """The config of a run: the settings as they were asked for, and as they are."""
     kind, given, own = type(architecture), asdict(architecture), asdict(trainer.model.config)
@@ -252,12 +255,12 @@ def _resumed(
     return _in_its_place(run, logs, strategy) if replacing else run
 
 
-def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer:
+def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer[Any]:
     """Trainer with the settings that a run began with; RunError where its config lacks some."""
     device = _device_of(run, strategy)
     settings, config = recorded_settings(run, str(device))
     _check_alike(device, run.config.model, settings, config, strategy)
-    return Trainer(dataset, run.config.model, settings, config, strategy)
+    return make_trainer(dataset, run.config.model, settings, config, strategy)
 
 
 def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Run:
